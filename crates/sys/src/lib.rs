@@ -1,6 +1,29 @@
 //! Every unsafe operating-system touch of cryptline, and nothing else.
+//!
+//! The other crates forbid `unsafe`; what they need from the kernel beyond the safe
+//! wrappers of `rustix` is here, each piece small enough to be read in one sitting:
+//!
+//! ```text
+//! secret   key memory: locked, not dumped, wiped
+//! buffer   I/O memory: page-aligned arenas, owned buffers that are free again when dropped
+//! shared   the memory of a RAM disk: read and written by many threads at once
+//! ring     one thread's I/O: io_uring, or plain system calls where io_uring is forbidden
+//! file     what std and rustix lack: open-file-description locks, O_DIRECT alignment, ioctls
+//! ```
+//!
+//! There is no policy in this crate: it does not know what a disk or a request is.
+
+mod buffer;
+mod file;
+mod ring;
 mod secret;
+mod shared;
+
+pub use buffer::{Arena, Buffer};
+pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
+pub use ring::{Allocate, Backend, BackendChoice, Done, FileId, Io, Ring, SendBatch, Source};
 pub use secret::SecretBuf;
+pub use shared::SharedMemory;
 
 /// The size of a memory page in bytes.
 #[must_use]

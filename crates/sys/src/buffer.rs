@@ -1,0 +1,253 @@
+//! I/O memory: arenas of page-aligned slots and the buffers that own one slot each.
+//!
+//! ```text
+//! Arena   [slot 0][slot 1][slot 2] ...      one mapping, touched only when used
+//!            |
+//! Buffer ----+   owns its slot: moved into a request, down to the ring, and back up;
+//!                dropping it, wherever that happens, frees the slot
+//! ```
+//!
+//! Ownership is the whole safety argument: while the kernel reads or writes a slot, the
+//! [`Buffer`] sits inside the ring, so nobody can hold a slice of it. Taking and freeing a slot
+//! is one atomic operation on a bitmap, never an allocation.
+
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// One mapping cut into equal, page-aligned slots.
+pub struct Arena {
+    start: NonNull<u8>,
+    slot_size: usize,
+    slot_count: usize,
+    /// One bit a slot, set while it is free.
+    free: Box<[AtomicU64]>,
+}
+
+// SAFETY: the mapping belongs to the arena alone, and a slot is reached only through the one
+// `Buffer` that owns it; the bitmap is atomic.
+unsafe impl Send for Arena {}
+// SAFETY: as above; `&Arena` offers no access to the memory itself.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Maps `slot_count` slots of `slot_size` bytes (rounded up to whole pages). Memory is used
+    /// only once a slot is written.
+    pub fn new(slot_size: usize, slot_count: usize) -> io::Result<Arc<Self>> {
+        let slot_size = slot_size
+            .max(1)
+            .checked_next_multiple_of(crate::page_size())
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let slot_count = slot_count.max(1);
+        let len = slot_size
+            .checked_mul(slot_count)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a new anonymous private mapping: it aliases nothing.
+        let address = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }?;
+        let start = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let free = (0..slot_count.div_ceil(64))
+            .map(|word| match slot_count - word * 64 {
+                64.. => AtomicU64::new(u64::MAX),
+                last => AtomicU64::new((1 << last) - 1),
+            })
+            .collect();
+        Ok(Arc::new(Self {
+            start,
+            slot_size,
+            slot_count,
+            free,
+        }))
+    }
+
+    /// The lowest free slot (low slots stay warm in the caches), or `None` when all are taken.
+    /// The buffer's length is the whole slot; its contents are whatever was there before.
+    #[must_use]
+    pub fn take(self: &Arc<Self>) -> Option<Buffer> {
+        for (word, bits) in self.free.iter().enumerate() {
+            let mut seen = bits.load(Ordering::Relaxed);
+            while seen != 0 {
+                let bit = seen.trailing_zeros();
+                let taken = seen & !(1 << bit);
+                match bits.compare_exchange_weak(seen, taken, Ordering::Acquire, Ordering::Relaxed)
+                {
+                    Ok(_) => {
+                        return Some(Buffer {
+                            arena: Arc::clone(self),
+                            slot: word * 64 + usize::try_from(bit).unwrap_or(0),
+                            len: self.slot_size,
+                        });
+                    }
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        None
+    }
+
+    /// How many slots are free right now.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        let ones = |word: &AtomicU64| word.load(Ordering::Relaxed).count_ones();
+        usize::try_from(self.free.iter().map(ones).sum::<u32>()).unwrap_or(0)
+    }
+
+    /// Bytes in one slot.
+    #[must_use]
+    pub fn slot_size(&self) -> usize {
+        self.slot_size
+    }
+
+    /// Bytes in all slots.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.slot_size * self.slot_count
+    }
+
+    /// The first byte of the mapping, for registration with a ring.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: every `Buffer` keeps its arena alive, so no slot is in use; the range is the
+        // mapping made in `new`.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.size()) };
+    }
+}
+
+/// Owned, page-aligned I/O memory.
+pub struct Buffer {
+    arena: Arc<Arena>,
+    slot: usize,
+    len: usize,
+}
+
+impl Buffer {
+    /// A buffer of its own, outside any pool. Allocates: for control paths and library callers
+    /// that keep the buffer, not for one request.
+    pub fn alloc(len: usize) -> io::Result<Self> {
+        let mut buffer = Arena::new(len, 1)?
+            .take()
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        buffer.set_len(len);
+        Ok(buffer)
+    }
+
+    /// Bytes the buffer can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.arena.slot_size
+    }
+
+    /// Sets the length in bytes.
+    ///
+    /// # Panics
+    /// Where `len` is more than the capacity: a caller's bug.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.arena.slot_size, "buffer length over capacity");
+        self.len = len;
+    }
+
+    /// Whether the buffer is a slot of `arena`.
+    pub(crate) fn belongs_to(&self, arena: &Arc<Arena>) -> bool {
+        Arc::ptr_eq(&self.arena, arena)
+    }
+
+    fn start(&self) -> *mut u8 {
+        // SAFETY: `slot < slot_count` (set by `Arena::take`), so the offset stays in the mapping.
+        unsafe {
+            self.arena
+                .start
+                .as_ptr()
+                .add(self.slot * self.arena.slot_size)
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the slot is mapped, initialised (anonymous pages start as zeros), owned by
+        // this buffer alone, and `len` is within it.
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let bit = 1 << (self.slot % 64);
+        // Release: what was done to the slot happens before the next owner's acquire.
+        let before = self.arena.free[self.slot / 64].fetch_or(bit, Ordering::Release);
+        debug_assert_eq!(before & bit, 0, "slot freed twice");
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    /// The shape only: buffers hold plaintext.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer(slot {}, {} bytes)", self.slot, self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_run_out_and_come_back() {
+        let arena = Arena::new(4096, 70).unwrap();
+        let mut taken: Vec<_> = std::iter::from_fn(|| arena.take()).collect();
+        assert_eq!(taken.len(), 70);
+        assert_eq!(arena.available(), 0);
+        taken.truncate(3);
+        assert_eq!(arena.available(), 67);
+    }
+
+    #[test]
+    fn no_two_buffers_share_memory() {
+        let arena = Arena::new(1, 130).unwrap();
+        let mut taken: Vec<_> = std::iter::from_fn(|| arena.take()).collect();
+        for (index, buffer) in taken.iter_mut().enumerate() {
+            buffer.fill(u8::try_from(index).unwrap());
+        }
+        for (index, buffer) in taken.iter().enumerate() {
+            assert!(buffer.iter().all(|&byte| usize::from(byte) == index));
+        }
+    }
+
+    #[test]
+    fn buffers_are_page_aligned() {
+        let buffer = Buffer::alloc(513).unwrap();
+        assert_eq!(buffer.as_ptr().addr() % crate::page_size(), 0);
+        assert_eq!(buffer.len(), 513);
+    }
+
+    #[test]
+    fn slots_are_freed_from_other_threads() {
+        let arena = Arena::new(4096, 2).unwrap();
+        let buffer = arena.take().unwrap();
+        std::thread::spawn(move || drop(buffer)).join().unwrap();
+        assert_eq!(arena.available(), 2);
+    }
+}

@@ -1,0 +1,116 @@
+//! What std and rustix lack for files and block devices.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Takes an open-file-description lock without waiting: exclusive over the whole file for a
+/// writer, shared over its first byte for a reader. A writer so excludes everybody who locks any
+/// byte (another cryptline, QEMU's lock bytes), while readers leave QEMU's bytes alone.
+///
+/// Errors: `WouldBlock` where somebody else holds a conflicting lock.
+pub fn lock_file(file: impl AsFd, exclusive: bool) -> io::Result<()> {
+    // SAFETY: `flock` is a plain C structure for which all-zero bytes are valid.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    let kind = if exclusive {
+        libc::F_WRLCK
+    } else {
+        libc::F_RDLCK
+    };
+    lock.l_type = kind.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    lock.l_whence = 0; // SEEK_SET
+    lock.l_len = i64::from(!exclusive); // 0: to the end, however far the file grows
+    // SAFETY: the descriptor is open for the call, and the pointer is to a live `flock`.
+    let result =
+        unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if result == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Err(error),
+    }
+}
+
+/// What O_DIRECT demands of this file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectAlignment {
+    /// Alignment of memory addresses.
+    pub memory: u32,
+    /// Alignment of file offsets and lengths.
+    pub offset: u32,
+}
+
+/// Asks `statx` (Linux 6.1) for the O_DIRECT alignment. `None` where the kernel or the file
+/// system does not say; an alignment of zero (direct I/O not supported) is also `None`.
+#[must_use]
+pub fn direct_alignment(file: impl AsFd) -> Option<DirectAlignment> {
+    // SAFETY: `statx` is a plain C structure for which all-zero bytes are valid.
+    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, the path is an empty C string (AT_EMPTY_PATH: the
+    // descriptor itself), and the answer points to a live structure of the right type.
+    let result = unsafe {
+        libc::statx(
+            file.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &raw mut answer,
+        )
+    };
+    let said = result == 0 && answer.stx_mask & libc::STATX_DIOALIGN != 0;
+    (said && answer.stx_dio_offset_align != 0).then_some(DirectAlignment {
+        memory: answer.stx_dio_mem_align,
+        offset: answer.stx_dio_offset_align,
+    })
+}
+
+// From linux/fs.h; the values are part of the kernel's ABI.
+const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+const BLKSSZGET: libc::c_ulong = 0x1268;
+
+/// Size and logical block size of a block device, in bytes.
+pub fn block_device_size(device: impl AsFd) -> io::Result<(u64, u32)> {
+    let fd = device.as_fd().as_raw_fd();
+    let mut size = 0u64;
+    let mut block: libc::c_int = 0;
+    // SAFETY: BLKGETSIZE64 writes one u64, BLKSSZGET one int, each to a live variable of that type.
+    let results = unsafe {
+        [
+            libc::ioctl(fd, BLKGETSIZE64 as _, &raw mut size),
+            libc::ioctl(fd, BLKSSZGET as _, &raw mut block),
+        ]
+    };
+    if results != [0, 0] {
+        return Err(io::Error::last_os_error());
+    }
+    let block = u32::try_from(block).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok((size, block))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_writer_is_locked_out_and_readers_share() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || {
+            std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open(file.path())
+                .unwrap()
+        };
+        let (one, two) = (open(), open());
+        lock_file(&one, false).unwrap();
+        lock_file(&two, false).unwrap();
+        let writer = open();
+        let refused = lock_file(&writer, true).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        drop((one, two));
+        lock_file(&writer, true).unwrap();
+        assert!(lock_file(open(), false).is_err());
+        assert!(lock_file(open(), true).is_err());
+    }
+}

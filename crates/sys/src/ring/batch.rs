@@ -1,0 +1,177 @@
+//! Many replies in one `sendmsg`: headers and payload buffers, in order.
+
+use std::fmt;
+
+use crate::Buffer;
+
+enum Part {
+    /// A range of the batch's own header bytes.
+    Header { start: usize, len: usize },
+    Payload {
+        buffer: Buffer,
+        start: usize,
+        len: usize,
+    },
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        match self {
+            Self::Header { len, .. } | Self::Payload { len, .. } => *len,
+        }
+    }
+}
+
+/// An ordered list of bytes to send; owns the payload buffers until they are sent. All its
+/// memory is allocated when it is made.
+pub struct SendBatch {
+    headers: Vec<u8>,
+    parts: Vec<Part>,
+    vectors: Vec<libc::iovec>,
+    message: libc::msghdr,
+    total: usize,
+    sent: usize,
+}
+
+impl SendBatch {
+    /// A batch for at most `header_bytes` of headers and `parts` pieces (1024 at most: the
+    /// kernel's `UIO_MAXIOV`).
+    #[must_use]
+    pub fn new(header_bytes: usize, parts: usize) -> Box<Self> {
+        let parts = parts.min(1024);
+        Box::new(Self {
+            headers: Vec::with_capacity(header_bytes),
+            parts: Vec::with_capacity(parts),
+            vectors: Vec::with_capacity(parts),
+            // SAFETY: `msghdr` is a plain C structure for which all-zero bytes are valid.
+            message: unsafe { std::mem::zeroed() },
+            total: 0,
+            sent: 0,
+        })
+    }
+
+    /// Whether `header_bytes` more bytes of headers in `parts` more pieces fit.
+    #[must_use]
+    pub fn has_room(&self, header_bytes: usize, parts: usize) -> bool {
+        self.headers.len() + header_bytes <= self.headers.capacity()
+            && self.parts.len() + parts <= self.parts.capacity()
+    }
+
+    /// Appends a copy of `bytes`. The caller has asked [`has_room`](Self::has_room).
+    pub fn push_header(&mut self, bytes: &[u8]) {
+        debug_assert!(self.has_room(bytes.len(), 1));
+        let start = self.headers.len();
+        self.headers.extend_from_slice(bytes);
+        self.total += bytes.len();
+        match self.parts.last_mut() {
+            Some(Part::Header { len, .. }) => *len += bytes.len(),
+            _ => self.parts.push(Part::Header {
+                start,
+                len: bytes.len(),
+            }),
+        }
+    }
+
+    /// Appends `buffer[start..start + len]`.
+    ///
+    /// # Panics
+    /// Where the range leaves the buffer.
+    pub fn push_payload(&mut self, buffer: Buffer, start: usize, len: usize) {
+        debug_assert!(self.has_room(0, 1));
+        let end = start.checked_add(len);
+        assert!(
+            end.is_some_and(|end| end <= buffer.len()),
+            "payload outside its buffer"
+        );
+        self.total += len;
+        self.parts.push(Part::Payload { buffer, start, len });
+    }
+
+    /// Bytes not yet sent.
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.total - self.sent
+    }
+
+    /// Notes that `len` more bytes are sent; once all are, the payload buffers are freed and the
+    /// batch is empty again. Returns whether all are sent.
+    pub fn advance(&mut self, len: usize) -> bool {
+        self.sent = (self.sent + len).min(self.total);
+        if self.sent < self.total {
+            return false;
+        }
+        self.clear();
+        true
+    }
+
+    /// Drops everything, sent or not.
+    pub fn clear(&mut self) {
+        self.parts.clear();
+        self.headers.clear();
+        self.vectors.clear();
+        (self.total, self.sent) = (0, 0);
+    }
+
+    /// What is left to send, piece by piece.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let mut skip = self.sent;
+        self.parts.iter().filter_map(move |part| {
+            let bytes = match part {
+                Part::Header { start, len } => &self.headers[*start..start + len],
+                Part::Payload { buffer, start, len } => &buffer[*start..start + len],
+            };
+            let skipped = skip.min(part.len());
+            skip -= skipped;
+            (skipped < bytes.len()).then(|| &bytes[skipped..])
+        })
+    }
+
+    /// Builds the message for `sendmsg`. The pointer and all it points to stay valid as long as
+    /// the batch is neither moved out of its box, changed nor dropped.
+    pub(super) fn prepare(&mut self) -> *const libc::msghdr {
+        let mut vectors = std::mem::take(&mut self.vectors);
+        vectors.clear();
+        vectors.extend(self.pieces().map(|bytes| libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        }));
+        self.vectors = vectors;
+        self.message.msg_iov = self.vectors.as_mut_ptr();
+        self.message.msg_iovlen = self.vectors.len() as _;
+        &raw const self.message
+    }
+}
+
+impl fmt::Debug for SendBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendBatch({} of {} bytes sent)", self.sent, self.total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rest(batch: &SendBatch) -> Vec<u8> {
+        batch.pieces().flatten().copied().collect()
+    }
+
+    #[test]
+    fn pieces_go_on_where_a_short_send_stopped() {
+        let mut batch = SendBatch::new(64, 8);
+        let mut buffer = Buffer::alloc(4).unwrap();
+        buffer.copy_from_slice(b"cdef");
+        batch.push_header(b"a");
+        batch.push_header(b"b");
+        batch.push_payload(buffer, 0, 4);
+        batch.push_header(b"gh");
+        assert_eq!(rest(&batch), b"abcdefgh");
+        assert!(!batch.advance(3));
+        assert_eq!(rest(&batch), b"defgh");
+        assert!(!batch.advance(3));
+        assert_eq!(rest(&batch), b"gh");
+        assert!(batch.advance(2));
+        assert_eq!(batch.remaining(), 0);
+        assert!(batch.has_room(64, 8));
+    }
+}

@@ -1,0 +1,389 @@
+//! One thread's I/O: files and sockets on one ring, with buffers that nobody else can touch.
+//!
+//! ```text
+//!   submit(source, token, Io) ──► slot table ──► kernel
+//!                                    │
+//!   next_done(source) ◄── inbox ◄────┘   Done { token, result, io }: the same Io comes back
+//! ```
+//!
+//! An [`Io`] is a plain value that owns its memory. It is moved in, stays in the slot table while
+//! the kernel works on it, and is moved out with its result. So there is no moment at which Rust
+//! code could hold a reference to bytes that the kernel is reading or writing.
+//!
+//! Two engines carry it out, and everything above is the same over both:
+//!
+//! * `uring`: io_uring. Submissions are batched: one system call submits all and waits.
+//! * `syscalls`: `preadv2`/`pwritev2` at once, sockets by `poll`. For places that forbid io_uring
+//!   (most container seccomp profiles, `kernel.io_uring_disabled`).
+//!
+//! A ring never leaves the thread that made it.
+
+mod batch;
+mod syscalls;
+mod uring;
+
+pub use batch::SendBatch;
+
+use std::collections::VecDeque;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::{Arena, Buffer};
+use syscalls::Syscalls;
+use uring::Uring;
+
+/// Which engine a ring should use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// io_uring where the kernel lets us, else system calls.
+    #[default]
+    Auto,
+    /// io_uring or an error.
+    IoUring,
+    /// `preadv2`/`pwritev2` and `poll`.
+    Syscalls,
+}
+
+/// Which engine a ring uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// io_uring; `fixed_buffers` once an arena has been registered.
+    IoUring {
+        /// Whether an arena is registered with the kernel.
+        fixed_buffers: bool,
+    },
+    /// `preadv2`/`pwritev2` and `poll`.
+    Syscalls,
+}
+
+/// A file or socket known to a ring, from [`Ring::add_file`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId(u32);
+
+/// Who asked: completions are kept apart by source, from [`Ring::add_source`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source(u16);
+
+/// What to do with allocated space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.
+    PunchHole,
+    /// `FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE`.
+    ZeroRange,
+}
+
+impl Allocate {
+    fn mode(self) -> libc::c_int {
+        libc::FALLOC_FL_KEEP_SIZE
+            | match self {
+                Self::PunchHole => libc::FALLOC_FL_PUNCH_HOLE,
+                Self::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
+            }
+    }
+}
+
+/// One operation; owns the memory it reads or writes. Offsets and lengths in bytes.
+#[derive(Debug)]
+pub enum Io {
+    /// Reads `len` bytes at `offset` into `buffer[start..]`. Short at the end of the file.
+    Read {
+        /// The file.
+        file: FileId,
+        /// Where the bytes go.
+        buffer: Buffer,
+        /// First byte of the buffer to fill.
+        start: usize,
+        /// How many bytes.
+        len: usize,
+        /// Where in the file.
+        offset: u64,
+    },
+    /// Writes `buffer[start..start + len]` at `offset`; may be short.
+    Write {
+        /// The file.
+        file: FileId,
+        /// Where the bytes come from.
+        buffer: Buffer,
+        /// First byte of the buffer to write.
+        start: usize,
+        /// How many bytes.
+        len: usize,
+        /// Where in the file.
+        offset: u64,
+        /// `RWF_DSYNC`: the write is durable when it completes.
+        durable: bool,
+    },
+    /// `fdatasync`.
+    Sync {
+        /// The file.
+        file: FileId,
+    },
+    /// `fallocate`.
+    Allocate {
+        /// The file.
+        file: FileId,
+        /// What to do.
+        what: Allocate,
+        /// Where in the file.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// Receives up to `len` bytes into `buffer[start..]`; a result of 0 is the peer's end.
+    Receive {
+        /// The socket.
+        file: FileId,
+        /// Where the bytes go.
+        buffer: Buffer,
+        /// First byte of the buffer to fill.
+        start: usize,
+        /// At most this many bytes.
+        len: usize,
+    },
+    /// Sends what is left of a batch; may be short.
+    Send {
+        /// The socket.
+        file: FileId,
+        /// Headers and payloads, in order.
+        batch: Box<SendBatch>,
+    },
+}
+
+impl Io {
+    fn file(&self) -> FileId {
+        match self {
+            Self::Read { file, .. }
+            | Self::Write { file, .. }
+            | Self::Sync { file }
+            | Self::Allocate { file, .. }
+            | Self::Receive { file, .. }
+            | Self::Send { file, .. } => *file,
+        }
+    }
+
+    /// The memory range must lie in the buffer: everything unsafe below relies on it.
+    fn check(&self) {
+        if let Self::Read {
+            buffer, start, len, ..
+        }
+        | Self::Write {
+            buffer, start, len, ..
+        }
+        | Self::Receive {
+            buffer, start, len, ..
+        } = self
+        {
+            let end = start.checked_add(*len);
+            assert!(
+                end.is_some_and(|end| end <= buffer.len()),
+                "I/O range outside its buffer"
+            );
+        }
+    }
+}
+
+/// A finished operation.
+#[derive(Debug)]
+pub struct Done {
+    /// As given to [`Ring::submit`].
+    pub token: u64,
+    /// Bytes moved, or why not.
+    pub result: Result<usize, Errno>,
+    /// The operation itself, with its memory.
+    pub io: Io,
+}
+
+/// An operation in the kernel's hands.
+struct InFlight {
+    source: Source,
+    token: u64,
+    io: Io,
+}
+
+enum Engine {
+    Uring(Uring),
+    Syscalls(Syscalls),
+}
+
+/// One thread's ring.
+pub struct Ring {
+    engine: Engine,
+    files: Vec<Arc<OwnedFd>>,
+    slots: Vec<Option<InFlight>>,
+    free_slots: Vec<u32>,
+    inboxes: Vec<VecDeque<Done>>,
+    registered: Option<Arc<Arena>>,
+    /// A ring belongs to the thread that made it (`IORING_SETUP_SINGLE_ISSUER`).
+    not_send: PhantomData<*const ()>,
+}
+
+impl Ring {
+    /// A ring for at most `depth` operations in flight.
+    pub fn new(choice: BackendChoice, depth: u32) -> io::Result<Self> {
+        let engine = match choice {
+            BackendChoice::Syscalls => Engine::Syscalls(Syscalls::new(depth)),
+            BackendChoice::IoUring => Engine::Uring(Uring::new(depth)?),
+            BackendChoice::Auto => Uring::new(depth)
+                .map_or_else(|_| Engine::Syscalls(Syscalls::new(depth)), Engine::Uring),
+        };
+        Ok(Self {
+            engine,
+            files: Vec::new(),
+            slots: (0..depth).map(|_| None).collect(),
+            free_slots: (0..depth).rev().collect(),
+            inboxes: Vec::new(),
+            registered: None,
+            not_send: PhantomData,
+        })
+    }
+
+    /// Which engine is in use.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        match self.engine {
+            Engine::Uring(_) => Backend::IoUring {
+                fixed_buffers: self.registered.is_some(),
+            },
+            Engine::Syscalls(_) => Backend::Syscalls,
+        }
+    }
+
+    /// Registers an arena's memory with the kernel, so that file I/O on its buffers need not pin
+    /// pages each time. One arena a ring. `false` where the engine has no such thing or
+    /// `RLIMIT_MEMLOCK` is too low; I/O then works all the same.
+    pub fn register(&mut self, arena: &Arc<Arena>) -> bool {
+        if let (Engine::Uring(uring), None) = (&self.engine, &self.registered)
+            && uring.register(arena)
+        {
+            self.registered = Some(Arc::clone(arena));
+        }
+        self.registered.is_some()
+    }
+
+    /// Makes a file or socket known; it stays open as long as the ring.
+    pub fn add_file(&mut self, file: Arc<OwnedFd>) -> FileId {
+        let id = FileId(u32::try_from(self.files.len()).expect("fewer than 2^32 files"));
+        self.files.push(file);
+        id
+    }
+
+    /// A new inbox for completions.
+    pub fn add_source(&mut self) -> Source {
+        let id = Source(u16::try_from(self.inboxes.len()).expect("fewer than 2^16 sources"));
+        self.inboxes.push(VecDeque::with_capacity(self.slots.len()));
+        id
+    }
+
+    /// Starts an operation. With io_uring it reaches the kernel at the next [`wait`](Self::wait).
+    ///
+    /// Gives the operation back where `depth` operations are in flight already.
+    pub fn submit(&mut self, source: Source, token: u64, io: Io) -> Result<(), Io> {
+        io.check();
+        let fd = &self.files[io.file().0 as usize];
+        let Some(slot) = self.free_slots.pop() else {
+            return Err(io);
+        };
+        let entry = self.slots[slot as usize].insert(InFlight { source, token, io });
+        let at_once = match &mut self.engine {
+            Engine::Uring(uring) => uring
+                .push(slot, fd, &mut entry.io, self.registered.as_ref())
+                .err()
+                .map(Err),
+            Engine::Syscalls(syscalls) => syscalls.start(slot, fd, &mut entry.io),
+        };
+        if let Some(result) = at_once {
+            self.finish(slot, result);
+        }
+        Ok(())
+    }
+
+    /// Hands everything submitted to the kernel and, unless a completion is already there to be
+    /// taken, waits for one.
+    pub fn wait(&mut self) -> io::Result<()> {
+        let ready = self.inboxes.iter().any(|inbox| !inbox.is_empty());
+        let mut finished = Vec::new();
+        match &mut self.engine {
+            Engine::Uring(uring) => {
+                uring.enter(!ready)?;
+                while let Some((slot, result)) = uring.reap() {
+                    Self::deliver(
+                        &mut self.slots,
+                        &mut self.free_slots,
+                        &mut self.inboxes,
+                        slot,
+                        result,
+                    );
+                }
+            }
+            Engine::Syscalls(syscalls) => {
+                syscalls.poll(&self.files, &mut self.slots, !ready, &mut finished)?;
+                for (slot, result) in finished.drain(..) {
+                    Self::deliver(
+                        &mut self.slots,
+                        &mut self.free_slots,
+                        &mut self.inboxes,
+                        slot,
+                        result,
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next finished operation of one source.
+    pub fn next_done(&mut self, source: Source) -> Option<Done> {
+        self.inboxes[usize::from(source.0)].pop_front()
+    }
+
+    /// How many operations are in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.slots.len() - self.free_slots.len()
+    }
+
+    fn finish(&mut self, slot: u32, result: Result<usize, Errno>) {
+        Self::deliver(
+            &mut self.slots,
+            &mut self.free_slots,
+            &mut self.inboxes,
+            slot,
+            result,
+        );
+    }
+
+    fn deliver(
+        slots: &mut [Option<InFlight>],
+        free_slots: &mut Vec<u32>,
+        inboxes: &mut [VecDeque<Done>],
+        slot: u32,
+        result: Result<usize, Errno>,
+    ) {
+        let Some(InFlight { source, token, io }) = slots[slot as usize].take() else {
+            debug_assert!(false, "completion for an empty slot");
+            return;
+        };
+        free_slots.push(slot);
+        inboxes[usize::from(source.0)].push_back(Done { token, result, io });
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if let Engine::Uring(uring) = &mut self.engine
+            && !uring.cancel_all(self.slots.len() - self.free_slots.len())
+        {
+            // The kernel may still write to these buffers: they must never be reused.
+            std::mem::forget(std::mem::take(&mut self.slots));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

@@ -1,0 +1,202 @@
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+fn both(test: impl Fn(Ring)) {
+    for choice in [BackendChoice::Auto, BackendChoice::Syscalls] {
+        test(Ring::new(choice, 16).unwrap());
+    }
+}
+
+fn filled(byte: u8, len: usize) -> Buffer {
+    let mut buffer = Buffer::alloc(len).unwrap();
+    buffer.fill(byte);
+    buffer
+}
+
+fn finish(ring: &mut Ring, source: Source) -> Done {
+    loop {
+        if let Some(done) = ring.next_done(source) {
+            return done;
+        }
+        ring.wait().unwrap();
+    }
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    both(|mut ring| {
+        let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+        let (file, source) = (ring.add_file(file), ring.add_source());
+        let write = Io::Write {
+            file,
+            buffer: filled(7, 8192),
+            start: 4096,
+            len: 4096,
+            offset: 512,
+            durable: true,
+        };
+        ring.submit(source, 1, write).unwrap();
+        let done = finish(&mut ring, source);
+        assert_eq!((done.token, done.result), (1, Ok(4096)));
+        ring.submit(source, 2, Io::Sync { file }).unwrap();
+        assert_eq!(finish(&mut ring, source).result, Ok(0));
+        let read = Io::Read {
+            file,
+            buffer: filled(0, 8192),
+            start: 0,
+            len: 8192,
+            offset: 0,
+        };
+        ring.submit(source, 3, read).unwrap();
+        let done = finish(&mut ring, source);
+        assert_eq!(done.result, Ok(4608));
+        let Io::Read { buffer, .. } = done.io else {
+            panic!("another operation came back")
+        };
+        assert!(buffer[..512].iter().all(|&byte| byte == 0));
+        assert!(buffer[512..4608].iter().all(|&byte| byte == 7));
+    });
+}
+
+#[test]
+fn registered_arena_gives_the_same_bytes() {
+    let mut ring = Ring::new(BackendChoice::Auto, 16).unwrap();
+    let arena = Arena::new(4096, 4).unwrap();
+    ring.register(&arena);
+    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    let (file, source) = (ring.add_file(file), ring.add_source());
+    let _first = arena.take().unwrap();
+    let mut buffer = arena.take().unwrap();
+    buffer.fill(9);
+    ring.submit(
+        source,
+        1,
+        Io::Write {
+            file,
+            buffer,
+            start: 0,
+            len: 4096,
+            offset: 0,
+            durable: false,
+        },
+    )
+    .unwrap();
+    assert_eq!(finish(&mut ring, source).result, Ok(4096));
+    let buffer = arena.take().unwrap();
+    ring.submit(
+        source,
+        2,
+        Io::Read {
+            file,
+            buffer,
+            start: 0,
+            len: 4096,
+            offset: 0,
+        },
+    )
+    .unwrap();
+    let Io::Read { buffer, .. } = finish(&mut ring, source).io else {
+        panic!()
+    };
+    assert!(buffer.iter().all(|&byte| byte == 9));
+}
+
+#[test]
+fn sockets_carry_batches_and_their_end_is_seen() {
+    both(|mut ring| {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
+        let source = ring.add_source();
+        ring.submit(
+            source,
+            1,
+            Io::Receive {
+                file,
+                buffer: filled(0, 4096),
+                start: 1,
+                len: 4095,
+            },
+        )
+        .unwrap();
+        let mut batch = SendBatch::new(64, 4);
+        batch.push_header(b"head");
+        batch.push_payload(filled(b'x', 5), 0, 5);
+        ring.submit(source, 2, Io::Send { file, batch }).unwrap();
+        let done = finish(&mut ring, source);
+        assert_eq!((done.token, done.result), (2, Ok(9)));
+        let mut got = [0; 9];
+        theirs.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"headxxxxx");
+        theirs.write_all(b"hello").unwrap();
+        let done = finish(&mut ring, source);
+        assert_eq!((done.token, done.result), (1, Ok(5)));
+        drop(theirs);
+        ring.submit(
+            source,
+            3,
+            Io::Receive {
+                file,
+                buffer: filled(0, 16),
+                start: 0,
+                len: 16,
+            },
+        )
+        .unwrap();
+        assert_eq!(finish(&mut ring, source).result, Ok(0));
+    });
+}
+
+#[test]
+fn sources_get_only_their_own_completions() {
+    both(|mut ring| {
+        let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
+        let (one, two) = (ring.add_source(), ring.add_source());
+        ring.submit(one, 1, Io::Sync { file }).unwrap();
+        ring.submit(two, 2, Io::Sync { file }).unwrap();
+        assert_eq!(finish(&mut ring, two).token, 2);
+        assert_eq!(finish(&mut ring, one).token, 1);
+    });
+}
+
+#[test]
+fn full_ring_gives_the_operation_back() {
+    let mut ring = Ring::new(BackendChoice::Auto, 1).unwrap();
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
+    let source = ring.add_source();
+    let receive = || Io::Receive {
+        file,
+        buffer: filled(0, 16),
+        start: 0,
+        len: 16,
+    };
+    ring.submit(source, 1, receive()).unwrap();
+    assert!(ring.submit(source, 2, receive()).is_err());
+}
+
+#[test]
+fn dropping_a_ring_with_a_receive_in_flight_frees_its_buffer() {
+    let arena = Arena::new(4096, 1).unwrap();
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let mut ring = Ring::new(BackendChoice::Auto, 4).unwrap();
+    let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
+    let source = ring.add_source();
+    ring.submit(
+        source,
+        1,
+        Io::Receive {
+            file,
+            buffer: arena.take().unwrap(),
+            start: 0,
+            len: 4096,
+        },
+    )
+    .unwrap();
+    let sync = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
+    ring.submit(source, 2, Io::Sync { file: sync }).unwrap();
+    ring.wait().unwrap();
+    drop(ring);
+    assert_eq!(arena.available(), 1);
+}

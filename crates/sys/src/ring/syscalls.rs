@@ -1,0 +1,158 @@
+//! The engine for places that forbid io_uring: file I/O by system calls at once, sockets by `poll`.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::{Allocate, InFlight, Io};
+
+type Finished = (u32, Result<usize, Errno>);
+
+pub(super) struct Syscalls {
+    /// Slots whose socket was not ready. One receive and one send a connection, so it is short.
+    waiting: Vec<u32>,
+}
+
+impl Syscalls {
+    pub fn new(depth: u32) -> Self {
+        Self {
+            waiting: Vec::with_capacity(depth as usize),
+        }
+    }
+
+    /// Carries the operation out, or notes that its socket must become ready first.
+    pub fn start(&mut self, slot: u32, fd: &OwnedFd, io: &mut Io) -> Option<Result<usize, Errno>> {
+        match run(fd, io) {
+            Err(Errno::AGAIN) if is_socket(io) => {
+                self.waiting.push(slot);
+                None
+            }
+            result => Some(result),
+        }
+    }
+
+    /// Tries the waiting sockets that are ready; blocks until one is where `wait` says so.
+    pub fn poll(
+        &mut self,
+        files: &[Arc<OwnedFd>],
+        slots: &mut [Option<InFlight>],
+        wait: bool,
+        finished: &mut Vec<Finished>,
+    ) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let in_flight = |slot: &u32| slots[*slot as usize].as_ref();
+        let mut polled: Vec<_> = self
+            .waiting
+            .iter()
+            .filter_map(in_flight)
+            .map(|entry| PollFd::new(&files[entry.io.file().0 as usize], events(&entry.io)))
+            .collect();
+        let no_wait = rustix::time::Timespec::default();
+        match rustix::event::poll(&mut polled, (!wait).then_some(&no_wait)) {
+            Ok(0) | Err(Errno::INTR) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ready = ready.into_iter();
+        self.waiting.retain(|&slot| {
+            let (true, Some(entry)) = (ready.next().unwrap_or(false), &mut slots[slot as usize])
+            else {
+                return true;
+            };
+            match run(&files[entry.io.file().0 as usize], &mut entry.io) {
+                Err(Errno::AGAIN) => true,
+                result => {
+                    finished.push((slot, result));
+                    false
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+fn is_socket(io: &Io) -> bool {
+    matches!(io, Io::Receive { .. } | Io::Send { .. })
+}
+
+fn events(io: &Io) -> PollFlags {
+    match io {
+        Io::Send { .. } => PollFlags::OUT,
+        _ => PollFlags::IN,
+    }
+}
+
+fn run(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
+    loop {
+        match once(fd, io) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+fn once(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
+    match io {
+        Io::Read {
+            buffer,
+            start,
+            len,
+            offset,
+            ..
+        } => {
+            let target = IoSliceMut::new(&mut buffer[*start..*start + *len]);
+            rustix::io::preadv2(fd, &mut [target], *offset, ReadWriteFlags::empty())
+        }
+        Io::Write {
+            buffer,
+            start,
+            len,
+            offset,
+            durable,
+            ..
+        } => {
+            let source = IoSlice::new(&buffer[*start..*start + *len]);
+            let flags = match durable {
+                true => ReadWriteFlags::DSYNC,
+                false => ReadWriteFlags::empty(),
+            };
+            rustix::io::pwritev2(fd, &[source], *offset, flags)
+        }
+        Io::Sync { .. } => rustix::fs::fdatasync(fd).map(|()| 0),
+        Io::Allocate {
+            what, offset, len, ..
+        } => {
+            use rustix::fs::FallocateFlags as Flags;
+            let mode = match what {
+                Allocate::PunchHole => Flags::PUNCH_HOLE,
+                Allocate::ZeroRange => Flags::ZERO_RANGE,
+            };
+            rustix::fs::fallocate(fd, mode | Flags::KEEP_SIZE, *offset, *len).map(|()| 0)
+        }
+        Io::Receive {
+            buffer, start, len, ..
+        } => {
+            let target = &mut buffer[*start..*start + *len];
+            rustix::net::recv(fd, target, RecvFlags::DONTWAIT).map(|(len, _)| len)
+        }
+        Io::Send { batch, .. } => {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let message = batch.prepare();
+            let bits = flags.bits().cast_signed();
+            // SAFETY: the descriptor is open, and `prepare` gave a message whose vectors point
+            // into the batch, which is borrowed for the call.
+            let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), message, bits) };
+            usize::try_from(sent).map_err(|_| {
+                let error = io::Error::last_os_error();
+                Errno::from_io_error(&error).unwrap_or(Errno::IO)
+            })
+        }
+    }
+}
