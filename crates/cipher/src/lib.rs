@@ -1,0 +1,23 @@
+//! Bytes in, bytes out: the dm-crypt cipher grammar and the sector ciphers behind it. No I/O.
+//!
+//! ```text
+//!   "aes-xts-plain64" ──► CipherSpec ─┐
+//!                              key ───┼──► SectorCipher::encrypt(sector, source, destination)
+//!      sector size, iv_offset, ... ───┘          │
+//!                                   IV of every cipher sector (iv)
+//!                                                │
+//!                                   one XTS kernel over the whole request (xts)
+//! ```
+//!
+//! The bytes are those of the Linux dm-crypt target (`drivers/md/dm-crypt.c`, target 1.28).
+
+#![deny(unsafe_code)]
+
+mod cpu;
+mod iv;
+mod sector;
+mod spec;
+mod xts;
+
+pub use sector::{CipherError, SectorCipher, SectorOptions};
+pub use spec::{CipherSpec, IvMode, SpecError};

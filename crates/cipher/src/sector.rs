@@ -1,0 +1,256 @@
+//! A cipher with its key, ready to work on whole requests of cipher sectors.
+
+use aes::{Aes128, Aes192, Aes256};
+use cipher::inout::InOutBuf;
+use thiserror::Error;
+
+use crate::iv::{IvLayout, IvSequence};
+use crate::spec::{CipherSpec, SpecError};
+use crate::xts::{BatchedXts, XtsKernel};
+
+/// Bytes in a sector, always (dm's unit; not the cipher sector).
+const SECTOR_BYTES: u32 = 512;
+
+/// What a table or header says about sectors and IVs, besides the cipher word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SectorOptions {
+    /// Bytes in a cipher sector: 512, 1024, 2048 or 4096.
+    pub sector_size: u32,
+    /// Added to the sector number, in 512-byte sectors. A multiple of the cipher sector.
+    pub iv_offset: u64,
+    /// Count IVs in cipher sectors instead of 512-byte sectors.
+    pub iv_large_sectors: bool,
+}
+
+/// Why a cipher could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CipherError {
+    /// The cipher is not one that can be served.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The key does not fit the cipher.
+    #[error(
+        "Error decoding and setting key ({cipher} takes {expected} bytes, the key has {actual})"
+    )]
+    KeySize {
+        /// The cipher word.
+        cipher: String,
+        /// Allowed sizes in bytes, as text.
+        expected: &'static str,
+        /// Size of the key in bytes.
+        actual: usize,
+    },
+    /// The cipher sector size is not 512, 1024, 2048 or 4096 bytes.
+    #[error(
+        "Invalid feature value for sector_size (512, 1024, 2048 and 4096 are possible, not {0})"
+    )]
+    SectorSize(u32),
+    /// `iv_offset` is not a multiple of the cipher sector.
+    #[error("Invalid iv_offset sector ({iv_offset} is not a multiple of {multiple})")]
+    IvOffset {
+        /// The offset in 512-byte sectors.
+        iv_offset: u64,
+        /// What it must be a multiple of, in 512-byte sectors.
+        multiple: u64,
+    },
+}
+
+/// A cipher with its expanded key: immutable, shared between threads, wiped when dropped.
+///
+/// Has neither `Debug` nor `Clone`, so that no key is printed or multiplied.
+pub struct SectorCipher {
+    engine: Engine,
+    sector_size: u32,
+    iv_offset: u64,
+    /// Log2 of 512-byte sectors in an IV step: not 0 only with `iv_large_sectors`.
+    iv_shift: u32,
+}
+
+enum Engine {
+    Null,
+    /// Boxed, so that moving the cipher about leaves no copies of the key schedule behind.
+    Xts(IvLayout, Box<dyn XtsKernel>),
+}
+
+impl SectorCipher {
+    /// Expands `key` for `spec`. The caller wipes its own copy of the key.
+    ///
+    /// # Errors
+    /// An unsupported cipher, a key of a wrong size, an impossible sector size, an `iv_offset`
+    /// that is not a multiple of it.
+    pub fn new(
+        spec: &CipherSpec,
+        key: &[u8],
+        options: SectorOptions,
+    ) -> Result<SectorCipher, CipherError> {
+        spec.check_supported()?;
+        let engine = Engine::new(spec, key)?;
+        let size = options.sector_size;
+        if !(512..=4096).contains(&size) || !size.is_power_of_two() {
+            return Err(CipherError::SectorSize(size));
+        }
+        let multiple = u64::from(size / SECTOR_BYTES);
+        if !options.iv_offset.is_multiple_of(multiple) {
+            let iv_offset = options.iv_offset;
+            return Err(CipherError::IvOffset {
+                iv_offset,
+                multiple,
+            });
+        }
+        let large = options.iv_large_sectors;
+        Ok(SectorCipher {
+            engine,
+            sector_size: size,
+            iv_offset: options.iv_offset,
+            iv_shift: if large { multiple.trailing_zeros() } else { 0 },
+        })
+    }
+
+    /// Encrypts `data` where it is. `sector` is its place on the target in 512-byte sectors.
+    ///
+    /// # Panics
+    /// If `data` is not a whole number of cipher sectors or `sector` not a multiple of one:
+    /// both are errors of the caller that would write wrong bytes.
+    pub fn encrypt_in_place(&self, sector: u64, data: &mut [u8]) {
+        self.encrypt_inout(sector, InOutBuf::from(data));
+    }
+
+    /// Decrypts `data` where it is. `sector` is its place on the target in 512-byte sectors.
+    ///
+    /// # Panics
+    /// As [`SectorCipher::encrypt_in_place`].
+    pub fn decrypt_in_place(&self, sector: u64, data: &mut [u8]) {
+        self.decrypt_inout(sector, InOutBuf::from(data));
+    }
+
+    /// Encrypts `source` into `destination` in one pass; `source` is only read, once.
+    ///
+    /// # Panics
+    /// As [`SectorCipher::encrypt_in_place`], and if the lengths differ.
+    pub fn encrypt(&self, sector: u64, source: &[u8], destination: &mut [u8]) {
+        self.encrypt_inout(sector, pair(source, destination));
+    }
+
+    /// Decrypts `source` into `destination` in one pass; `source` is only read, once.
+    ///
+    /// # Panics
+    /// As [`SectorCipher::encrypt_in_place`], and if the lengths differ.
+    pub fn decrypt(&self, sector: u64, source: &[u8], destination: &mut [u8]) {
+        self.decrypt_inout(sector, pair(source, destination));
+    }
+
+    /// Bytes in a cipher sector.
+    #[must_use]
+    pub fn sector_size(&self) -> u32 {
+        self.sector_size
+    }
+
+    /// Bytes that change alone when one byte of the plaintext changes: 16 for XTS, 1 for the
+    /// null cipher; a mode that chains through the sector has the cipher sector here.
+    #[must_use]
+    pub fn granularity(&self) -> u32 {
+        match self.engine {
+            Engine::Null => 1,
+            Engine::Xts(..) => 16,
+        }
+    }
+
+    /// What does the work on this machine, for people.
+    #[must_use]
+    pub fn backend_name(&self) -> &'static str {
+        match &self.engine {
+            Engine::Null => "null",
+            Engine::Xts(_, kernel) => kernel.name(),
+        }
+    }
+
+    /// Whether this is the cipher that encrypts nothing.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self.engine, Engine::Null)
+    }
+
+    fn encrypt_inout(&self, sector: u64, data: InOutBuf<'_, '_, u8>) {
+        self.check_whole_sectors(sector, data.len());
+        match &self.engine {
+            Engine::Null => drop(data.into_out_with_copied_in()),
+            Engine::Xts(layout, kernel) => {
+                kernel.encrypt(self.ivs(*layout, sector), self.sector_bytes(), data);
+            }
+        }
+    }
+
+    fn decrypt_inout(&self, sector: u64, data: InOutBuf<'_, '_, u8>) {
+        self.check_whole_sectors(sector, data.len());
+        match &self.engine {
+            Engine::Null => drop(data.into_out_with_copied_in()),
+            Engine::Xts(layout, kernel) => {
+                kernel.decrypt(self.ivs(*layout, sector), self.sector_bytes(), data);
+            }
+        }
+    }
+
+    fn check_whole_sectors(&self, sector: u64, len: usize) {
+        assert!(
+            len.is_multiple_of(self.sector_bytes()),
+            "{len} bytes are not whole cipher sectors of {}",
+            self.sector_size
+        );
+        assert!(
+            sector.is_multiple_of(self.sectors_per_cipher_sector()),
+            "sector {sector} is inside a cipher sector of {} bytes",
+            self.sector_size
+        );
+    }
+
+    fn ivs(&self, layout: IvLayout, sector: u64) -> IvSequence {
+        IvSequence {
+            layout,
+            next: sector.wrapping_add(self.iv_offset),
+            step: self.sectors_per_cipher_sector(),
+            shift: self.iv_shift,
+        }
+    }
+
+    fn sector_bytes(&self) -> usize {
+        usize::try_from(self.sector_size).expect("at most 4096")
+    }
+
+    fn sectors_per_cipher_sector(&self) -> u64 {
+        u64::from(self.sector_size / SECTOR_BYTES)
+    }
+}
+
+impl Engine {
+    fn new(spec: &CipherSpec, key: &[u8]) -> Result<Engine, CipherError> {
+        let wrong_size = |expected| CipherError::KeySize {
+            cipher: spec.as_str().to_owned(),
+            expected,
+            actual: key.len(),
+        };
+        let Some(layout) = IvLayout::of(spec.iv_mode()) else {
+            return if key.is_empty() {
+                Ok(Engine::Null)
+            } else {
+                Err(wrong_size("0"))
+            };
+        };
+        // Equal key halves are accepted: the kernel refuses them only in FIPS mode, and a volume
+        // that it opens must open here.
+        let kernel: Box<dyn XtsKernel> = match key.len() {
+            32 => Box::new(BatchedXts::<Aes128>::new(key)),
+            48 => Box::new(BatchedXts::<Aes192>::new(key)),
+            64 => Box::new(BatchedXts::<Aes256>::new(key)),
+            _ => return Err(wrong_size("32, 48 or 64")),
+        };
+        Ok(Engine::Xts(layout, kernel))
+    }
+}
+
+fn pair<'a, 'b>(source: &'a [u8], destination: &'b mut [u8]) -> InOutBuf<'a, 'b, u8> {
+    InOutBuf::new(source, destination).expect("source and destination have the same length")
+}
+
+#[cfg(test)]
+#[path = "sector_tests.rs"]
+mod tests;
