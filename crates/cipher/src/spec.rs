@@ -279,7 +279,8 @@ fn parse_new(text: &str, rest: &str, aead: bool) -> Result<CipherSpec, SpecError
     }
     check_name_len(name_len)?;
     let (chain_mode, cipher) = split_api_name(api_name).unwrap_or(("", api_name));
-    if !chain_mode.is_empty() {
+    // Authenticated ciphers have names of their own.
+    if !chain_mode.is_empty() && !aead {
         check_known(cipher, chain_mode)?;
     }
     // The kernel accepts a missing IV mode here and then encrypts with whatever bytes the IV
