@@ -1,0 +1,535 @@
+//! The server's half of the fixed newstyle handshake, as a state machine over bytes.
+//!
+//! ```text
+//!  greeting() ──▶ ClientFlags ──▶ Header ◀───────────────┐
+//!                     │             │ option             │ replied
+//!                 unknown flag      ├─ needs its data ─▶ Data ─┤
+//!                     │             └─ does not ───────▶ Skip ─┤
+//!                     ▼                                        ├─ STARTTLS ──▶ Step::StartTls
+//!            Err(ProtocolError)                                ├─ GO, EXPORT_NAME ▶ Step::Transmission
+//!                                                              └─ ABORT ─────▶ Step::Close
+//! ```
+//!
+//! Invariants:
+//! * I1: memory is bounded: at most [`OPTION_DATA_MAX`] bytes of input are kept, and one call
+//!   answers at most one option. Data that is not needed is skipped without being kept.
+//! * I2: no byte after the one that ends a step is consumed. What a client sends behind `STARTTLS`
+//!   in clear is thus never taken for an option (CVE-2021-3716 is what happens otherwise).
+//! * I3: state negotiated in clear does not survive `STARTTLS`.
+//! * I4: splitting the input differently changes neither replies nor steps.
+//!
+//! Time is not seen here: the caller bounds how long a handshake may take.
+//!
+//! Source: proto.md, "Handshake", "TLS support".
+
+use std::sync::Arc;
+
+use super::export::{ExportInfo, ServerOffer, TlsMode, TransmissionFlags};
+use super::option::{ContextRequest, InfoRequest, Replies};
+use super::wire::{
+    BASE_ALLOCATION, GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, Reader,
+    STRING_MAX, client_flag, handshake_flag, info, opt, rep,
+};
+
+/// Longest option data that is read, bytes; longer data is skipped and answered with `ERR_TOO_BIG`.
+pub const OPTION_DATA_MAX: u32 = 64 << 10;
+/// Options that one connection may send before it is dropped.
+pub const OPTIONS_MAX: u32 = 1024;
+/// The id of `base:allocation` in block status replies.
+pub const BASE_ALLOCATION_ID: u32 = 1;
+/// Zero bytes after the reply to `EXPORT_NAME`, unless the client declined them.
+const EXPORT_NAME_ZEROES: usize = 124;
+
+/// What the caller does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Send the output. Then feed the input that was not consumed or, without any, more input.
+    NeedMore,
+    /// Send the output, do the TLS handshake, and go on with this same state over TLS. Input that
+    /// was not consumed belongs to the TLS handshake.
+    StartTls,
+    /// Send the output and enter transmission. Input that was not consumed is its first request.
+    Transmission(Negotiated),
+    /// Send the output and close the connection: the client asked for it.
+    Close,
+}
+
+/// The outcome of one [`Handshake::feed`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes taken from the front of the input.
+    pub consumed: usize,
+    /// What to do next.
+    pub step: Step,
+}
+
+/// What client and server agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Position of the export in [`ServerOffer::exports`].
+    pub export: usize,
+    /// The flags sent to this client.
+    pub flags: TransmissionFlags,
+    /// Reads and block status must be answered with structured replies.
+    pub structured_replies: bool,
+    /// 64-bit headers; never negotiated yet.
+    pub extended_headers: bool,
+    /// The id of `base:allocation`, if the client selected it for this export.
+    pub base_allocation: Option<u32>,
+    /// The client asked for the block sizes and so promised to keep to them.
+    pub block_size_agreed: bool,
+    /// The client declined the 124 zero bytes. They are part of the handshake's own output.
+    pub no_zeroes: bool,
+    /// TLS was started.
+    pub tls: bool,
+}
+
+/// Why a connection must be dropped without another byte: the protocol has no reply for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// Client flags that the server did not offer.
+    #[error("client sent unknown handshake flags {0:#x}; use a client for fixed newstyle NBD")]
+    UnknownClientFlags(u32),
+    /// An option without its magic number.
+    #[error("client sent {0:#018x} in place of an NBD option; is it an NBD client?")]
+    BadOptionMagic(u64),
+    /// An option in plain newstyle, which has only `EXPORT_NAME`.
+    #[error("client sent option {0} without having agreed to fixed newstyle")]
+    NotFixedNewstyle(u32),
+    /// `EXPORT_NAME` before TLS where TLS is required.
+    #[error("client chose an export before starting TLS; it must use TLS (nbds://)")]
+    TlsRequired,
+    /// `EXPORT_NAME` with a name that is not offered.
+    #[error("client chose an export that does not exist; nbdinfo --list shows the names")]
+    UnknownExport,
+    /// `EXPORT_NAME` with a name longer than the protocol allows.
+    #[error("client sent an export name of {0} bytes; at most 4096 are allowed")]
+    NameTooLong(u32),
+    /// `EXPORT_NAME` for an export whose block sizes the client must ask for.
+    #[error("client chose an export without asking for its block sizes; it must use NBD_OPT_GO")]
+    BlockSizeRequired,
+    /// More than [`OPTIONS_MAX`] options.
+    #[error("client sent more than {OPTIONS_MAX} options")]
+    TooManyOptions,
+    /// `EXPORT_NAME` while the server shuts down.
+    #[error("client chose an export while the server is shutting down")]
+    ShuttingDown,
+    /// Input after the handshake ended; a fault of the caller.
+    #[error("the handshake is over")]
+    Finished,
+}
+
+/// Where the state machine stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    ClientFlags,
+    Header,
+    Data {
+        option: u32,
+        length: u32,
+    },
+    Skip {
+        option: u32,
+        remaining: u32,
+        then: Answer,
+    },
+    Finished,
+}
+
+/// The answer to an option whose data does not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Error(u32, &'static str),
+    Abort,
+    List,
+    StartTls,
+    StructuredReply,
+}
+
+/// The state of one connection's handshake.
+#[derive(Debug, Clone)]
+pub struct Handshake {
+    offer: Arc<ServerOffer>,
+    state: State,
+    /// The bytes of the item being read that have arrived so far.
+    pending: Vec<u8>,
+    options_seen: u32,
+    shutting_down: bool,
+    fixed_newstyle: bool,
+    no_zeroes: bool,
+    tls: bool,
+    structured_replies: bool,
+    /// The export for which `base:allocation` is selected.
+    base_allocation_for: Option<usize>,
+}
+
+impl Handshake {
+    /// A new connection.
+    #[must_use]
+    pub fn new(offer: Arc<ServerOffer>) -> Self {
+        Self {
+            offer,
+            state: State::ClientFlags,
+            pending: Vec::new(),
+            options_seen: 0,
+            shutting_down: false,
+            fixed_newstyle: false,
+            no_zeroes: false,
+            tls: false,
+            structured_replies: false,
+            base_allocation_for: None,
+        }
+    }
+
+    /// The first bytes of a connection, to be sent before any input is read.
+    #[must_use]
+    pub fn greeting(&self) -> [u8; GREETING_LEN] {
+        let flags = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+        let mut greeting = [0; GREETING_LEN];
+        greeting[..8].copy_from_slice(&INIT_PASSWD.to_be_bytes());
+        greeting[8..16].copy_from_slice(&OPTION_MAGIC.to_be_bytes());
+        greeting[16..].copy_from_slice(&flags.to_be_bytes());
+        greeting
+    }
+
+    /// From now on every option but `ABORT` is answered with `ERR_SHUTDOWN`.
+    pub fn shut_down(&mut self) {
+        self.shutting_down = true;
+    }
+
+    /// Takes input up to the end of one option and appends the replies to `output`.
+    ///
+    /// # Errors
+    /// The connection must be dropped, without sending `output`.
+    pub fn feed(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<Progress, ProtocolError> {
+        let progress = self.advance(input, output);
+        if progress.is_err() {
+            self.state = State::Finished;
+        }
+        progress
+    }
+
+    fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<Progress, ProtocolError> {
+        let mut rest = input;
+        loop {
+            let step = match self.state {
+                State::ClientFlags => match self.fill(&mut rest, 4) {
+                    Some(flags) => self.client_flags(&flags)?,
+                    None => break,
+                },
+                State::Header => match self.fill(&mut rest, OPTION_HEADER_LEN) {
+                    Some(header) => self.option_header(&header)?,
+                    None => break,
+                },
+                State::Data { option, length } => match self.fill(&mut rest, to_usize(length)) {
+                    Some(data) => Some(self.option_data(option, &data, output)?),
+                    None => break,
+                },
+                State::Skip {
+                    option,
+                    remaining,
+                    then,
+                } => {
+                    let skipped = rest.len().min(to_usize(remaining));
+                    rest = &rest[skipped..];
+                    let remaining = remaining - u32::try_from(skipped).unwrap_or(remaining);
+                    if remaining > 0 {
+                        self.state = State::Skip {
+                            option,
+                            remaining,
+                            then,
+                        };
+                        break;
+                    }
+                    Some(self.answer(option, then, output))
+                }
+                State::Finished => return Err(ProtocolError::Finished),
+            };
+            if let Some(step) = step {
+                return Ok(Progress {
+                    consumed: input.len() - rest.len(),
+                    step,
+                });
+            }
+        }
+        Ok(Progress {
+            consumed: input.len() - rest.len(),
+            step: Step::NeedMore,
+        })
+    }
+
+    /// Collects `len` bytes from `rest`; `None` until they have all arrived.
+    fn fill(&mut self, rest: &mut &[u8], len: usize) -> Option<Vec<u8>> {
+        let wanted = len - self.pending.len();
+        let (head, tail) = rest.split_at(wanted.min(rest.len()));
+        self.pending.extend_from_slice(head);
+        *rest = tail;
+        (self.pending.len() == len).then(|| std::mem::take(&mut self.pending))
+    }
+
+    fn client_flags(&mut self, bytes: &[u8]) -> Result<Option<Step>, ProtocolError> {
+        let flags = Reader::new(bytes).u32().unwrap_or(0);
+        let known = client_flag::FIXED_NEWSTYLE | client_flag::NO_ZEROES;
+        if flags & !known != 0 {
+            return Err(ProtocolError::UnknownClientFlags(flags & !known));
+        }
+        self.fixed_newstyle = flags & client_flag::FIXED_NEWSTYLE != 0;
+        self.no_zeroes = flags & client_flag::NO_ZEROES != 0;
+        self.state = State::Header;
+        Ok(None)
+    }
+
+    /// Decides from an option's header alone whether its data matters.
+    fn option_header(&mut self, bytes: &[u8]) -> Result<Option<Step>, ProtocolError> {
+        let mut reader = Reader::new(bytes);
+        let magic = reader.u64().unwrap_or(0);
+        let (option, length) = (reader.u32().unwrap_or(0), reader.u32().unwrap_or(0));
+        if magic != OPTION_MAGIC {
+            return Err(ProtocolError::BadOptionMagic(magic));
+        }
+        if self.options_seen == OPTIONS_MAX {
+            return Err(ProtocolError::TooManyOptions);
+        }
+        self.options_seen += 1;
+        if option == opt::EXPORT_NAME {
+            self.check_export_name(length)?;
+        } else if !self.fixed_newstyle {
+            return Err(ProtocolError::NotFixedNewstyle(option));
+        }
+        self.state = match self.answer_without_data(option, length) {
+            Some(then) => State::Skip {
+                option,
+                remaining: length,
+                then,
+            },
+            None => State::Data { option, length },
+        };
+        Ok(None)
+    }
+
+    /// `EXPORT_NAME` has no error reply, so all that speaks against it drops the connection.
+    fn check_export_name(&self, length: u32) -> Result<(), ProtocolError> {
+        if self.tls_missing() {
+            return Err(ProtocolError::TlsRequired);
+        }
+        if self.shutting_down {
+            return Err(ProtocolError::ShuttingDown);
+        }
+        if to_usize(length) > STRING_MAX {
+            return Err(ProtocolError::NameTooLong(length));
+        }
+        Ok(())
+    }
+
+    fn tls_missing(&self) -> bool {
+        self.offer.tls() == TlsMode::Require && !self.tls
+    }
+
+    fn answer_without_data(&mut self, option: u32, length: u32) -> Option<Answer> {
+        if option == opt::EXPORT_NAME {
+            return None;
+        }
+        if option == opt::ABORT {
+            return Some(Answer::Abort);
+        }
+        if option == opt::SET_META_CONTEXT {
+            // Contexts are replaced even when the option fails.
+            self.base_allocation_for = None;
+        }
+        if self.tls_missing() && option != opt::STARTTLS {
+            return Some(Answer::Error(rep::ERR_TLS_REQD, "start TLS first"));
+        }
+        if self.shutting_down {
+            return Some(Answer::Error(
+                rep::ERR_SHUTDOWN,
+                "the server is shutting down",
+            ));
+        }
+        match option {
+            opt::LIST | opt::STARTTLS | opt::STRUCTURED_REPLY if length > 0 => {
+                Some(Answer::Error(rep::ERR_INVALID, "this option takes no data"))
+            }
+            opt::LIST => Some(Answer::List),
+            opt::STARTTLS => Some(self.answer_to_starttls()),
+            opt::STRUCTURED_REPLY => Some(Answer::StructuredReply),
+            opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT if !self.structured_replies => Some(
+                Answer::Error(rep::ERR_INVALID, "negotiate structured replies first"),
+            ),
+            opt::INFO | opt::GO | opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => (length
+                > OPTION_DATA_MAX)
+                .then_some(Answer::Error(rep::ERR_TOO_BIG, "option data over 64 KiB")),
+            // EXTENDED_HEADERS ends here too, until 64-bit headers are implemented.
+            _ => Some(Answer::Error(rep::ERR_UNSUP, "unknown option")),
+        }
+    }
+
+    fn answer_to_starttls(&self) -> Answer {
+        match self.offer.tls() {
+            TlsMode::Off => Answer::Error(rep::ERR_POLICY, "TLS is not enabled on this server"),
+            _ if self.tls => Answer::Error(rep::ERR_INVALID, "TLS is already in use"),
+            _ => Answer::StartTls,
+        }
+    }
+
+    fn answer(&mut self, option: u32, answer: Answer, output: &mut Vec<u8>) -> Step {
+        let mut replies = Replies { option, output };
+        self.state = State::Header;
+        match answer {
+            Answer::Error(kind, message) => {
+                replies.error(kind, message);
+                return Step::NeedMore;
+            }
+            Answer::List => self
+                .offer
+                .exports()
+                .iter()
+                .for_each(|export| replies.server(export)),
+            Answer::StructuredReply => self.structured_replies = true,
+            Answer::StartTls | Answer::Abort => {}
+        }
+        replies.ack();
+        match answer {
+            Answer::Abort => {
+                self.state = State::Finished;
+                Step::Close
+            }
+            Answer::StartTls => {
+                self.tls = true;
+                self.structured_replies = false;
+                self.base_allocation_for = None;
+                Step::StartTls
+            }
+            _ => Step::NeedMore,
+        }
+    }
+
+    fn option_data(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Result<Step, ProtocolError> {
+        self.state = State::Header;
+        if option == opt::EXPORT_NAME {
+            return self.export_name(data, output);
+        }
+        let mut replies = Replies { option, output };
+        let step = if matches!(option, opt::INFO | opt::GO) {
+            self.info_or_go(option, data, &mut replies)
+        } else {
+            self.meta_context(option, data, &mut replies)
+                .map(|()| Step::NeedMore)
+        };
+        Ok(step.unwrap_or_else(|(kind, message)| {
+            replies.error(kind, message);
+            Step::NeedMore
+        }))
+    }
+
+    fn export_name(&mut self, name: &[u8], output: &mut Vec<u8>) -> Result<Step, ProtocolError> {
+        let index = self.offer.find(name).ok_or(ProtocolError::UnknownExport)?;
+        let export = &self.offer.exports()[index];
+        if export.block_size_required {
+            return Err(ProtocolError::BlockSizeRequired);
+        }
+        output.extend_from_slice(&export.size.to_be_bytes());
+        output.extend_from_slice(&self.flags(export).bits().to_be_bytes());
+        if !self.no_zeroes {
+            output.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
+        }
+        Ok(self.enter_transmission(index, false))
+    }
+
+    fn info_or_go(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        replies: &mut Replies<'_>,
+    ) -> Result<Step, OptionError> {
+        let request = InfoRequest::parse(data).ok_or(MALFORMED)?;
+        let index = self.offer.find(request.name).ok_or(UNKNOWN_EXPORT)?;
+        let export = &self.offer.exports()[index];
+        replies.info_export(export.size, self.flags(export));
+        if request.wants_name {
+            replies.info_text(info::NAME, &export.name);
+        }
+        if request.wants_description && !export.description.is_empty() {
+            replies.info_text(info::DESCRIPTION, &export.description);
+        }
+        if request.wants_block_size || export.block_size_required {
+            replies.info_block_size(export.block_sizes);
+        }
+        if export.block_size_required && !request.wants_block_size {
+            return Err((
+                rep::ERR_BLOCK_SIZE_REQD,
+                "ask for the block sizes (NBD_INFO_BLOCK_SIZE)",
+            ));
+        }
+        replies.ack();
+        if option == opt::INFO {
+            return Ok(Step::NeedMore);
+        }
+        Ok(self.enter_transmission(index, request.wants_block_size))
+    }
+
+    fn meta_context(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        replies: &mut Replies<'_>,
+    ) -> Result<(), OptionError> {
+        let request = ContextRequest::parse(data).ok_or(MALFORMED)?;
+        let index = self.offer.find(request.name).ok_or(UNKNOWN_EXPORT)?;
+        let offered = self.offer.exports()[index].base_allocation;
+        if option == opt::SET_META_CONTEXT {
+            if offered && request.base_allocation {
+                self.base_allocation_for = Some(index);
+                replies.meta_context(BASE_ALLOCATION_ID, BASE_ALLOCATION);
+            }
+        } else if offered && (request.is_empty || request.base_wildcard || request.base_allocation)
+        {
+            // In a list the id is reserved.
+            replies.meta_context(0, BASE_ALLOCATION);
+        }
+        replies.ack();
+        Ok(())
+    }
+
+    fn flags(&self, export: &ExportInfo) -> TransmissionFlags {
+        if self.structured_replies {
+            export.flags
+        } else {
+            export.flags.without(TransmissionFlags::SEND_DF)
+        }
+    }
+
+    fn enter_transmission(&mut self, export: usize, block_size_agreed: bool) -> Step {
+        self.state = State::Finished;
+        let selected = self.base_allocation_for == Some(export);
+        Step::Transmission(Negotiated {
+            export,
+            flags: self.flags(&self.offer.exports()[export]),
+            structured_replies: self.structured_replies,
+            extended_headers: false,
+            base_allocation: selected.then_some(BASE_ALLOCATION_ID),
+            block_size_agreed,
+            no_zeroes: self.no_zeroes,
+            tls: self.tls,
+        })
+    }
+}
+
+/// An error reply: its type and a line for the person at the client.
+type OptionError = (u32, &'static str);
+
+const MALFORMED: OptionError = (rep::ERR_INVALID, "malformed option data");
+const UNKNOWN_EXPORT: OptionError = (rep::ERR_UNKNOWN, "no export has this name");
+
+/// Lossless on every platform with at least 32-bit addresses, which are all that are supported.
+fn to_usize(length: u32) -> usize {
+    usize::try_from(length).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+#[path = "handshake_tests.rs"]
+mod tests;

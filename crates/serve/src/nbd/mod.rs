@@ -1,0 +1,3 @@
+//! The NBD front.
+
+pub mod codec;
