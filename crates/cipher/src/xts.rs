@@ -196,12 +196,14 @@ fn in_batches<B: ParBlocksSizeUser<BlockSize = U16>>(
     }
 }
 
-/// `destination = a ^ b`
+/// `destination = a ^ b`, byte by byte: the shape that compilers turn into their widest vectors.
 #[inline(always)]
 fn xor(a: &[Block], b: &[Block], destination: &mut [Block]) {
+    let a = Block::cast_slice_to_core(a).as_flattened();
+    let b = Block::cast_slice_to_core(b).as_flattened();
+    let destination = Block::cast_slice_to_core_mut(destination).as_flattened_mut();
     for ((a, b), destination) in a.iter().zip(b).zip(destination) {
-        let mixed = u128::from_ne_bytes((*a).into()) ^ u128::from_ne_bytes((*b).into());
-        *destination = mixed.to_ne_bytes().into();
+        *destination = a ^ b;
     }
 }
 
@@ -243,14 +245,22 @@ where
     /// Writes the next tweaks; a multiple of [`LANES`] of them.
     #[inline(always)]
     fn fill(&mut self, tweaks: &mut [Block]) {
-        for tweaks in tweaks.chunks_exact_mut(LANES) {
+        let mut rest = tweaks;
+        while !rest.is_empty() {
             if self.blocks_left == 0 {
                 self.lanes = Lanes::spread(self.next_sector());
                 self.blocks_left = self.sector_blocks;
             }
-            self.lanes.write(tweaks);
-            self.lanes.advance();
-            self.blocks_left -= LANES;
+            let len = rest.len().min(self.blocks_left);
+            let (run, after) = rest.split_at_mut(len);
+            rest = after;
+            self.blocks_left -= len;
+            let mut lanes = self.lanes;
+            for tweaks in run.chunks_exact_mut(LANES) {
+                lanes.write(tweaks);
+                lanes.advance();
+            }
+            self.lanes = lanes;
         }
     }
 
@@ -277,7 +287,7 @@ where
 /// Eight consecutive tweaks as polynomials over GF(2): bit n of `low` is x^n, of `high` x^(64+n),
 /// modulo x^128 + x^7 + x^2 + x + 1 (IEEE 1619-2007, 5.2). Plain shifts and XORs, side by side, so
 /// that they become vector instructions; no tables and no branches on the tweak.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Lanes {
     low: [u64; LANES],
     high: [u64; LANES],
