@@ -1,1 +1,41 @@
-//! cryptline-engine
+//! cryptline's engine: a disk as a stack of devices, and the way of a request through it.
+//!
+//! ```text
+//!            shared by all threads                    one thread's own
+//!
+//! front                                     owns a Ring and a GatedQueue
+//!   │                                              │ Request       ▲ Completion
+//!   ▼                                              ▼               │
+//! Gate ── range, alignment, capability, latch ── GatedQueue ───────┤
+//!   │                                              │               │
+//! CryptDevice (key schedule, read-only) ──────── CryptQueue  encrypt│decrypt
+//!   │                                              │               │
+//! Gate ───────────────────────────────────────── GatedQueue        │
+//!   │                                              │               │
+//! FileDevice / RamDevice ─────────────────────── FileQueue ── Ring ┘
+//! ```
+//!
+//! Read in this order: [`request`], [`device`], [`queue`], [`gate`], then `base/` and `layer/`.
+//!
+//! No thread hand-off, no lock and no allocation happens between `submit` and the completion:
+//! tests/steady_state.rs proves it.
+
+#![forbid(unsafe_code)]
+
+pub mod base;
+pub mod blocking;
+pub mod device;
+mod error;
+pub mod gate;
+pub mod layer;
+pub mod queue;
+pub mod request;
+pub mod slab;
+// pub mod table;
+
+pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring};
+pub use device::{Device, Extent, Geometry};
+pub use error::OpenError;
+pub use gate::{Gate, GatedQueue};
+pub use queue::{Queue, Submitted};
+pub use request::{Completion, Fault, Operation, Request};

@@ -206,7 +206,7 @@ struct InFlight {
 }
 
 enum Engine {
-    Uring(Uring),
+    Uring(Box<Uring>),
     Syscalls(Syscalls),
 }
 
@@ -227,9 +227,11 @@ impl Ring {
     pub fn new(choice: BackendChoice, depth: u32) -> io::Result<Self> {
         let engine = match choice {
             BackendChoice::Syscalls => Engine::Syscalls(Syscalls::new(depth)),
-            BackendChoice::IoUring => Engine::Uring(Uring::new(depth)?),
-            BackendChoice::Auto => Uring::new(depth)
-                .map_or_else(|_| Engine::Syscalls(Syscalls::new(depth)), Engine::Uring),
+            BackendChoice::IoUring => Engine::Uring(Box::new(Uring::new(depth)?)),
+            BackendChoice::Auto => Uring::new(depth).map_or_else(
+                |_| Engine::Syscalls(Syscalls::new(depth)),
+                |uring| Engine::Uring(Box::new(uring)),
+            ),
         };
         Ok(Self {
             engine,
@@ -339,6 +341,12 @@ impl Ring {
     /// The next finished operation of one source.
     pub fn next_done(&mut self, source: Source) -> Option<Done> {
         self.inboxes[usize::from(source.0)].pop_front()
+    }
+
+    /// How many operations can be in flight.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.slots.len()
     }
 
     /// How many operations are in flight.

@@ -1,0 +1,120 @@
+//! Blocking calls: an on-stack request over the same path as any other.
+
+use cryptline_sys::{BackendChoice, Buffer, Ring};
+
+use crate::gate::{Gate, GatedQueue};
+use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
+
+/// Bytes a blocking call moves at a time.
+const CHUNK: usize = 1024 * 1024;
+
+/// A device used one call at a time, on the calling thread.
+pub struct Blocking {
+    ring: Ring,
+    queue: GatedQueue,
+    buffer: Option<Buffer>,
+    done: Vec<Completion>,
+}
+
+impl Blocking {
+    /// Opens a queue of its own into the device behind `gate`.
+    pub fn new(gate: &Gate, backend: BackendChoice) -> Result<Self, OpenError> {
+        let mut ring = Ring::new(backend, 8).map_err(OpenError::Ring)?;
+        Ok(Self {
+            queue: gate.open_queue(&mut ring)?,
+            ring,
+            buffer: Some(Buffer::alloc(CHUNK).map_err(OpenError::Ring)?),
+            done: Vec::with_capacity(8),
+        })
+    }
+
+    /// Fills `target` from `offset`.
+    pub fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<(), Fault> {
+        let mut at = offset;
+        for piece in target.chunks_mut(CHUNK) {
+            let buffer = self.take_buffer(piece.len());
+            let (buffer, result) = self.transfer(Request::read(at, buffer, 0));
+            if result.is_ok() {
+                piece.copy_from_slice(&buffer);
+            }
+            self.buffer = Some(buffer);
+            result?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes `source` at `offset`; durable on return where asked.
+    pub fn write_at(&mut self, offset: u64, source: &[u8], durable: bool) -> Result<(), Fault> {
+        let mut at = offset;
+        for piece in source.chunks(CHUNK) {
+            let mut buffer = self.take_buffer(piece.len());
+            buffer.copy_from_slice(piece);
+            let (buffer, result) = self.transfer(Request::write(at, buffer, durable, 0));
+            self.buffer = Some(buffer);
+            result?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes all completed writes durable.
+    pub fn flush(&mut self) -> Result<(), Fault> {
+        self.run(Request::flush(0)).result
+    }
+
+    /// Discards a range.
+    pub fn discard(&mut self, offset: u64, len: u64) -> Result<(), Fault> {
+        let operation = Operation::Discard { len };
+        self.run(Request {
+            operation,
+            offset,
+            token: 0,
+        })
+        .result
+    }
+
+    /// Makes a range read as zeros.
+    pub fn write_zeroes(&mut self, offset: u64, len: u64, may_unmap: bool) -> Result<(), Fault> {
+        let operation = Operation::WriteZeroes { len, may_unmap };
+        self.run(Request {
+            operation,
+            offset,
+            token: 0,
+        })
+        .result
+    }
+
+    /// Submits one request and waits for its end.
+    pub fn run(&mut self, request: Request) -> Completion {
+        match self.queue.submit(&mut self.ring, request) {
+            Submitted::Done(completion) => completion,
+            Submitted::Pending => loop {
+                self.ring
+                    .wait()
+                    .expect("a ring that took a request can be waited for");
+                self.queue.poll(&mut self.ring, &mut self.done);
+                if let Some(completion) = self.done.pop() {
+                    return completion;
+                }
+            },
+        }
+    }
+
+    fn take_buffer(&mut self, len: usize) -> Buffer {
+        let mut buffer = self
+            .buffer
+            .take()
+            .expect("one call at a time, so the buffer is here");
+        buffer.set_len(len);
+        buffer
+    }
+
+    fn transfer(&mut self, request: Request) -> (Buffer, Result<(), Fault>) {
+        let Completion { request, result } = self.run(request);
+        match request.operation {
+            Operation::Read(buffer) | Operation::Write { data: buffer, .. } => (buffer, result),
+            _ => unreachable!("a transfer comes back as a transfer"),
+        }
+    }
+}

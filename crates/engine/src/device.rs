@@ -1,0 +1,58 @@
+//! A device: something with a geometry that reads, writes, flushes, discards and zeroes.
+//!
+//! A device is shared (`Send + Sync`) and does no I/O itself. Each thread that wants some opens a
+//! [`Queue`](crate::Queue) of its own into it; nothing on the way of a request is shared between
+//! queues but the bytes on the medium.
+//!
+//! A device is never used bare: it is put behind a [`Gate`](crate::Gate), which checks every
+//! request once so that no device has to.
+
+use cryptline_sys::Ring;
+
+use crate::{Fault, OpenError, Queue};
+
+/// Something that stores bytes. `base/` has those at the bottom, `layer/` those over another.
+pub trait Device: Send + Sync {
+    /// Size, alignment and abilities. Fixed for the life of the device.
+    fn geometry(&self) -> Geometry;
+
+    /// A queue for the calling thread, whose I/O goes over `ring`.
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError>;
+
+    /// What is known about the allocation of the bytes from `offset` on: the state of the first
+    /// byte, and how many of the next `len` bytes (at least one) share it. `len > 0`, and the gate
+    /// has checked the range.
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault>;
+}
+
+/// Size, alignment and abilities of a device. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size; a multiple of `logical_block`.
+    pub size: u64,
+    /// Offsets and lengths must be multiples of this. A power of two.
+    pub logical_block: u32,
+    /// Transfers of this size or more are efficient. A power of two.
+    pub preferred_block: u32,
+    /// No write, discard or zeroing.
+    pub read_only: bool,
+    /// A seek costs time.
+    pub rotational: bool,
+    /// Discard works.
+    pub discard: bool,
+    /// Write-zeroes works, and faster than writing.
+    pub write_zeroes: bool,
+    /// A request is finished when `submit` returns (RAM).
+    pub answers_at_once: bool,
+}
+
+/// A run of bytes in one allocation state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length of the run in bytes, at least 1.
+    pub len: u64,
+    /// No space is allocated for it.
+    pub hole: bool,
+    /// It is known to read as zeros.
+    pub zero: bool,
+}

@@ -1,0 +1,192 @@
+//! The gate: the one checked passage between any two devices.
+//!
+//! Every device stands behind a gate, and every request to it passes here, whether it comes from
+//! a socket or from the layer above. What holds below a gate:
+//!
+//! * I1 **range**: offset and length lie inside the device, without overflow;
+//! * I2 **alignment**: both are multiples of the logical block, and the length is not zero;
+//! * I3 **capability**: no write on a read-only device, nothing the geometry does not offer;
+//! * I4 **latch**: once a write or flush has failed, no later flush succeeds. The kernel reports a
+//!   lost write to one `fsync` only; a second one that succeeded would be a lie;
+//! * I5 **once**: each submitted request comes back exactly once.
+//!
+//! Foreign input is refused with a [`Fault`]; what would be our own bug is asserted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cryptline_sys::Ring;
+
+use crate::Submitted;
+use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
+
+/// A device with its gate. Cheap to clone; clones share the device and the latch.
+#[derive(Clone)]
+pub struct Gate {
+    device: Arc<dyn Device>,
+    geometry: Geometry,
+    latch: Arc<Latch>,
+}
+
+impl Gate {
+    /// Puts a gate before `device`.
+    pub fn new(device: impl Device + 'static) -> Self {
+        let geometry = device.geometry();
+        let block = u64::from(geometry.logical_block);
+        assert!(block.is_power_of_two(), "logical block not a power of two");
+        assert_eq!(geometry.size % block, 0, "size not a multiple of the block");
+        Self {
+            device: Arc::new(device),
+            geometry,
+            latch: Arc::default(),
+        }
+    }
+
+    /// Size, alignment and abilities.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// A queue for the calling thread, whose I/O goes over `ring`.
+    pub fn open_queue(&self, ring: &mut Ring) -> Result<GatedQueue, OpenError> {
+        Ok(GatedQueue {
+            queue: self.device.open_queue(ring)?,
+            geometry: self.geometry,
+            latch: Arc::clone(&self.latch),
+            in_flight: 0,
+        })
+    }
+
+    /// The allocation state at `offset`, for at most `len` bytes (see [`Device::extent`]).
+    pub fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        let end = offset.checked_add(len).ok_or(Fault::OutOfRange)?;
+        if len == 0 || end > self.geometry.size {
+            return Err(Fault::OutOfRange);
+        }
+        let extent = self.device.extent(offset, len)?;
+        debug_assert!(extent.len > 0 && extent.len <= len);
+        Ok(extent)
+    }
+
+    /// Whether a write or flush has failed since the device was opened (I4).
+    #[must_use]
+    pub fn is_latched(&self) -> bool {
+        self.latch.is_set()
+    }
+}
+
+/// One thread's checked way into a device.
+pub struct GatedQueue {
+    queue: Box<dyn Queue>,
+    geometry: Geometry,
+    latch: Arc<Latch>,
+    in_flight: usize,
+}
+
+impl GatedQueue {
+    /// Checks a request and passes it down.
+    pub fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+        if let Err(fault) = self.check(&request) {
+            return Submitted::Done(request.complete(Err(fault)));
+        }
+        match self.queue.submit(ring, request) {
+            Submitted::Done(completion) => Submitted::Done(self.latch.pass(completion)),
+            Submitted::Pending => {
+                self.in_flight += 1;
+                Submitted::Pending
+            }
+        }
+    }
+
+    /// Moves what has finished since the last call to the end of `done`.
+    pub fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        let before = done.len();
+        self.queue.poll(ring, done);
+        let finished = done.len() - before;
+        assert!(finished <= self.in_flight, "a request came back twice (I5)");
+        self.in_flight -= finished;
+        for completion in &mut done[before..] {
+            self.latch.judge(completion);
+        }
+    }
+
+    /// Requests submitted and not yet completed.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Size, alignment and abilities.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// See [`Queue::measure`].
+    pub fn measure(&mut self, on: bool) {
+        self.queue.measure(on);
+    }
+
+    /// See [`Queue::crypto_time_ns`].
+    #[must_use]
+    pub fn crypto_time_ns(&self) -> u64 {
+        self.queue.crypto_time_ns()
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Fault> {
+        let geometry = &self.geometry;
+        match &request.operation {
+            Operation::Flush if self.latch.is_set() => return Err(Fault::Latched),
+            Operation::Flush => return Ok(()),
+            Operation::Discard { .. } if !geometry.discard => return Err(Fault::NotSupported),
+            Operation::WriteZeroes { .. } if !geometry.write_zeroes => {
+                return Err(Fault::NotSupported);
+            }
+            _ if request.is_write() && geometry.read_only => return Err(Fault::ReadOnly),
+            _ => {}
+        }
+        let len = request.len();
+        let end = request.offset.checked_add(len).ok_or(Fault::OutOfRange)?;
+        if end > geometry.size {
+            return Err(Fault::OutOfRange);
+        }
+        let unaligned = (request.offset | len) & u64::from(geometry.logical_block - 1) != 0;
+        match unaligned || len == 0 {
+            true => Err(Fault::Misaligned),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Set by the first failed write or flush, for good.
+#[derive(Default)]
+struct Latch(AtomicBool);
+
+impl Latch {
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn pass(&self, mut completion: Completion) -> Completion {
+        self.judge(&mut completion);
+        completion
+    }
+
+    /// Sets the latch on a lost write; fails a flush that was under way when it happened.
+    ///
+    /// `NoSpace` and `NotSupported` do not latch: nothing that anybody was told is written was
+    /// lost, and the cause can be removed while the device is open.
+    fn judge(&self, completion: &mut Completion) {
+        let is_flush = matches!(completion.request.operation, Operation::Flush);
+        if !is_flush && !completion.request.is_write() {
+            return;
+        }
+        match completion.result {
+            Err(Fault::NoSpace | Fault::NotSupported) if !is_flush => {}
+            Err(_) => self.0.store(true, Ordering::Release),
+            Ok(()) if is_flush && self.is_set() => completion.result = Err(Fault::Latched),
+            Ok(()) => {}
+        }
+    }
+}

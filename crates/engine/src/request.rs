@@ -1,0 +1,181 @@
+//! One piece of work on a device, and its end.
+//!
+//! A [`Request`] is a plain value that owns its buffer. It travels down the stack from queue to
+//! queue and comes back up as a [`Completion`], the same value with a result. A layer that changes
+//! it on the way down (shifts the offset, encrypts the data) changes it back on the way up, so
+//! no layer keeps a table of what it has in flight.
+//!
+//! ```text
+//! front   Request ─► gate ─► crypt ─► gate ─► file ─► ring
+//! front   ◄─ Completion ◄─── decrypt ◄─────── file ◄─ ring
+//! ```
+//!
+//! A request is not heap-allocated, can not be cloned, and is consumed by
+//! [`complete`](Request::complete): it ends exactly once.
+
+use std::fmt;
+
+use cryptline_sys::Buffer;
+use rustix::io::Errno;
+
+/// What to do. Data operations own their buffer, whose length is the length of the transfer.
+#[derive(Debug)]
+pub enum Operation {
+    /// Fill the buffer from the device.
+    Read(Buffer),
+    /// Write the buffer to the device.
+    ///
+    /// The buffer belongs to the request: a layer may transform it in place (that is how `crypt`
+    /// encrypts in one pass without a second buffer), so what comes back in it is unspecified.
+    Write {
+        /// What to write.
+        data: Buffer,
+        /// Force unit access: the write is durable when it completes.
+        durable: bool,
+    },
+    /// Make every write that completed before durable, through whichever queue it went.
+    Flush,
+    /// Tell the device that a range is no longer needed. Its contents are then unspecified.
+    Discard {
+        /// Bytes.
+        len: u64,
+    },
+    /// Make a range read as zeros without a transfer.
+    WriteZeroes {
+        /// Bytes.
+        len: u64,
+        /// Whether the range may become a hole.
+        may_unmap: bool,
+    },
+}
+
+/// One piece of work, owned by whoever must complete it.
+#[derive(Debug)]
+#[must_use = "a request must be submitted or completed"]
+pub struct Request {
+    /// What to do.
+    pub operation: Operation,
+    /// Where on the device, in bytes.
+    pub offset: u64,
+    /// The submitter's mark, unchanged in the completion.
+    pub token: u64,
+}
+
+impl Request {
+    /// A read of `buffer.len()` bytes.
+    pub fn read(offset: u64, buffer: Buffer, token: u64) -> Self {
+        Self {
+            operation: Operation::Read(buffer),
+            offset,
+            token,
+        }
+    }
+
+    /// A write of `data.len()` bytes.
+    pub fn write(offset: u64, data: Buffer, durable: bool, token: u64) -> Self {
+        Self {
+            operation: Operation::Write { data, durable },
+            offset,
+            token,
+        }
+    }
+
+    /// A flush.
+    pub fn flush(token: u64) -> Self {
+        Self {
+            operation: Operation::Flush,
+            offset: 0,
+            token,
+        }
+    }
+
+    /// Length of the range in bytes; 0 for a flush.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        match &self.operation {
+            // A usize always fits: Linux runs on nothing wider than 64 bits.
+            Operation::Read(buffer) => buffer.len() as u64,
+            Operation::Write { data, .. } => data.len() as u64,
+            Operation::Flush => 0,
+            Operation::Discard { len } | Operation::WriteZeroes { len, .. } => *len,
+        }
+    }
+
+    /// Whether the range is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the operation changes the device.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        !matches!(self.operation, Operation::Read(_) | Operation::Flush)
+    }
+
+    /// Ends the request.
+    pub fn complete(self, result: Result<(), Fault>) -> Completion {
+        Completion {
+            request: self,
+            result,
+        }
+    }
+}
+
+/// A request at its end.
+#[derive(Debug)]
+#[must_use = "somebody waits for this completion"]
+pub struct Completion {
+    /// The request as it was submitted, with its buffer.
+    pub request: Request,
+    /// How it ended.
+    pub result: Result<(), Fault>,
+}
+
+/// Why a request failed. Small and `Copy`: making one costs nothing on the hot path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The range leaves the device.
+    OutOfRange,
+    /// Offset or length is not a multiple of the logical block.
+    Misaligned,
+    /// A write to a read-only device.
+    ReadOnly,
+    /// The device has no such operation.
+    NotSupported,
+    /// No space left below (`ENOSPC`, `EDQUOT`).
+    NoSpace,
+    /// The device ended before its announced size: the image was cut short while open.
+    Truncated,
+    /// An earlier write or flush failed, so this flush can not promise anything.
+    Latched,
+    /// Any other error from below.
+    Io(Errno),
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT => Self::NoSpace,
+            Errno::NOTSUP | Errno::NOSYS => Self::NotSupported,
+            other => Self::Io(other),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange => f.write_str("the range leaves the device"),
+            Self::Misaligned => f.write_str("the range is not aligned to the logical block"),
+            Self::ReadOnly => f.write_str("the device is read-only"),
+            Self::NotSupported => f.write_str("the device does not support this operation"),
+            Self::NoSpace => f.write_str("no space left on the device below"),
+            Self::Truncated => f.write_str("the image was cut short while it was open"),
+            Self::Latched => f.write_str("an earlier write or flush failed; reopen the volume"),
+            Self::Io(errno) => errno.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,74 @@
+//! A fixed table of things in flight. Made once; taking and freeing a place never allocates.
+
+/// Holds at most as many values as it was made for.
+pub struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Slab<T> {
+    /// A table of `capacity` places.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            places: (0..capacity).map(|_| None).collect(),
+            free: (0..capacity).rev().collect(),
+        }
+    }
+
+    /// Puts a value into a free place; gives it back where there is none.
+    pub fn insert(&mut self, value: T) -> Result<usize, T> {
+        let Some(index) = self.free.pop() else {
+            return Err(value);
+        };
+        self.places[index] = Some(value);
+        Ok(index)
+    }
+
+    /// Takes a value out and frees its place.
+    pub fn remove(&mut self, index: usize) -> Option<T> {
+        let value = self.places.get_mut(index)?.take()?;
+        self.free.push(index);
+        Some(value)
+    }
+
+    /// The value at a place.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.places.get_mut(index)?.as_mut()
+    }
+
+    /// How many values are in the table.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Whether the table is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether there is no free place.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_used_again_and_never_more_than_made_for() {
+        let mut slab = Slab::new(2);
+        let (one, two) = (slab.insert('a').unwrap(), slab.insert('b').unwrap());
+        assert_eq!(slab.insert('c'), Err('c'));
+        assert_eq!(slab.remove(one), Some('a'));
+        assert_eq!(slab.remove(one), None);
+        assert!(slab.insert('c').is_ok());
+        assert_eq!(slab.remove(two), Some('b'));
+        assert_eq!(slab.len(), 1);
+    }
+}
