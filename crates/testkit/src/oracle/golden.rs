@@ -1,0 +1,145 @@
+//! Golden ciphertexts: what the kernel's dm-crypt makes of known plaintext, as a small text file.
+//!
+//! The file lets the cipher crate's tests run without a kernel; `cargo xtask golden` writes it, and a test
+//! under the oracle makes it again and compares. Its own head comment describes the format.
+
+use std::fmt::Write as _;
+
+use super::kernel::HexSum;
+use super::{Oracle, pattern};
+
+/// Bytes of plaintext for each vector: 32 sectors, four of the largest cipher sectors.
+const LENGTH: usize = 16 * 1024;
+const LENGTH_SECTORS: u64 = 32;
+const PLAINTEXT_SEED: u64 = 1;
+/// Vector `n`'s key is the pattern of seed `KEY_SEED + n`.
+const KEY_SEED: u64 = 1000;
+/// Sixteen sectors below the point where a 32-bit sector number wraps.
+const BELOW_32_BITS: u64 = (1 << 32) - 16;
+const CASE: &str = "golden";
+
+const HEAD: &str = "\
+# Written by Linux dm-crypt through `cargo xtask golden`; do not edit.
+#
+# Every vector encrypts the same 16384 bytes of plaintext: the SplitMix64 outputs for seed 1 as
+# little-endian 64-bit words.
+#
+# table       the device-mapper table: START LENGTH crypt CIPHER KEY IV_OFFSET DEVICE OFFSET [OPTIONS]
+# sha256      of the 16384 bytes of ciphertext
+# sector N    the first 32 bytes of ciphertext at 512-byte sector N, for every N where a cipher sector starts
+
+";
+
+/// One table to be tried.
+struct Vector {
+    cipher: &'static str,
+    key_bytes: usize,
+    iv_offset: u64,
+    sector_bytes: usize,
+    large_iv: bool,
+}
+
+/// The whole golden file, made by a real kernel.
+///
+/// # Panics
+/// When the kernel refuses a table, or as [`Oracle::run`].
+pub fn generate(mut oracle: Oracle) -> String {
+    let vectors = vectors();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [plain, cipher] = ["plain", "cipher"].map(|name| folder.path().join(name));
+    std::fs::write(&plain, pattern::bytes(PLAINTEXT_SEED, LENGTH)).expect("written");
+    std::fs::write(&cipher, vec![0; LENGTH * vectors.len()]).expect("written");
+
+    let case = oracle
+        .case(CASE)
+        .read_only_disk("plain", &plain)
+        .disk("cipher", &cipher);
+    for (index, vector) in (0..).zip(&vectors) {
+        let table = vector.table(index, "$cipher", index * LENGTH_SECTORS);
+        case.script(&format!(
+            "dmsetup create golden --table \"{table}\"\n\
+             dd if=$plain of=/dev/mapper/golden bs=16k conv=fsync\n\
+             dmsetup remove golden"
+        ));
+    }
+    oracle.run().passed(CASE);
+
+    let ciphertexts = std::fs::read(&cipher).expect("the guest's disk");
+    let mut text = HEAD.to_owned();
+    for (index, (vector, ciphertext)) in (0..).zip(vectors.iter().zip(ciphertexts.chunks(LENGTH))) {
+        text.push_str(&vector.describe(index, ciphertext));
+    }
+    text
+}
+
+fn vectors() -> Vec<Vector> {
+    let mut vectors = Vec::new();
+    for key_bytes in [32, 64] {
+        for sector_bytes in [512, 1024, 2048, 4096] {
+            for (iv_offset, large_iv) in [
+                (0, false),
+                (BELOW_32_BITS, false),
+                (0, true),
+                (BELOW_32_BITS, true),
+            ] {
+                if sector_bytes > 512 || !large_iv {
+                    vectors.push(Vector {
+                        cipher: "aes-xts-plain64",
+                        key_bytes,
+                        iv_offset,
+                        sector_bytes,
+                        large_iv,
+                    });
+                }
+            }
+        }
+    }
+    for cipher in ["aes-xts-plain", "aes-xts-plain64be"] {
+        for (iv_offset, sector_bytes) in [(0, 512), (BELOW_32_BITS, 512), (BELOW_32_BITS, 4096)] {
+            vectors.push(Vector {
+                cipher,
+                key_bytes: 64,
+                iv_offset,
+                sector_bytes,
+                large_iv: false,
+            });
+        }
+    }
+    vectors
+}
+
+impl Vector {
+    fn table(&self, index: u64, device: &str, offset_sectors: u64) -> String {
+        let key = pattern::bytes(KEY_SEED + index, self.key_bytes);
+        let sector_size =
+            (self.sector_bytes != 512).then(|| format!("sector_size:{}", self.sector_bytes));
+        let large_iv = self.large_iv.then(|| "iv_large_sectors".to_owned());
+        let options: Vec<String> = sector_size.into_iter().chain(large_iv).collect();
+        let options = match options.len() {
+            0 => String::new(),
+            count => format!(" {count} {}", options.join(" ")),
+        };
+        format!(
+            "0 {LENGTH_SECTORS} crypt {} {} {} {device} {offset_sectors}{options}",
+            self.cipher,
+            hex(&key),
+            self.iv_offset
+        )
+    }
+
+    fn describe(&self, index: u64, ciphertext: &[u8]) -> String {
+        let mut text = String::new();
+        let _infallible = writeln!(text, "table {}", self.table(index, "DEVICE", 0));
+        let _infallible = writeln!(text, "sha256 {:x}", HexSum(ciphertext));
+        for (number, sector) in ciphertext.chunks(self.sector_bytes).enumerate() {
+            let number = number * self.sector_bytes / 512;
+            let _infallible = writeln!(text, "sector {number} {}", hex(&sector[..32]));
+        }
+        text.push('\n');
+        text
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

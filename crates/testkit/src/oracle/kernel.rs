@@ -1,0 +1,396 @@
+//! Debian's kernel package, unpacked once into the user's cache folder and never installed.
+//!
+//! ```text
+//! ${XDG_CACHE_HOME:-$HOME/.cache}/cryptline/oracle/<package version>/
+//!     vmlinuz            the kernel
+//!     release            its release, the name of its module folder
+//!     modules/kernel/…   the modules the guest can load
+//!     SHA256SUMS         of all the above, checked at every use
+//! ```
+//!
+//! apt checks the package's signature when it is downloaded. The sums catch a cache that was damaged
+//! afterwards. A folder appears by rename, complete or not at all; a lock keeps two tests from
+//! downloading at once.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::peer;
+
+/// The package that always depends on the newest kernel.
+const META_PACKAGE: &str = "linux-image-amd64";
+/// Folders and files of modules worth keeping; what they depend on is kept too.
+const MODULES_WANTED: &[&str] = &[
+    "kernel/arch/x86/crypto/",
+    "kernel/crypto/",
+    "kernel/drivers/block/brd.ko",
+    "kernel/drivers/block/loop.ko",
+    "kernel/drivers/block/nbd.ko",
+    "kernel/drivers/block/null_blk/",
+    "kernel/drivers/block/virtio_blk.ko",
+    "kernel/drivers/md/",
+    "kernel/drivers/nvdimm/",
+    "kernel/drivers/virtio/",
+    "kernel/fs/ext4/",
+];
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(600);
+const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A kernel on disk, checked.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    version: String,
+    folder: PathBuf,
+    release: String,
+    modules: BTreeMap<String, Module>,
+}
+
+/// One loadable module, as its `.modinfo` section describes it.
+#[derive(Debug, Default)]
+pub(super) struct Module {
+    pub(super) bytes: Vec<u8>,
+    pub(super) depends: Vec<String>,
+    pub(super) aliases: Vec<String>,
+}
+
+impl Kernel {
+    /// The newest kernel apt knows: from the cache, else downloaded. When apt cannot help, the
+    /// newest one in the cache.
+    pub(super) fn cached_or_fetched() -> Result<Self, String> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err("the kernel oracle takes its programs from an x86-64 machine".to_owned());
+        }
+        let cache = cache_folder()?;
+        fs::create_dir_all(&cache).map_err(at(&cache))?;
+        let _lock = lock(&cache)?;
+        let folder = match newest_package() {
+            Ok(package) if cache.join(&package.version).is_dir() => cache.join(&package.version),
+            Ok(package) => fetch(&package, &cache).or_else(|why| any_cached(&cache).ok_or(why))?,
+            Err(why) => any_cached(&cache).ok_or(why)?,
+        };
+        Self::open(folder)
+    }
+
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    pub(super) fn release(&self) -> &str {
+        &self.release
+    }
+
+    pub(super) fn image(&self) -> PathBuf {
+        self.folder.join("vmlinuz")
+    }
+
+    /// Modules by their path below the release's module folder.
+    pub(super) fn modules(&self) -> &BTreeMap<String, Module> {
+        &self.modules
+    }
+
+    /// Reads a cached kernel and checks every byte of it.
+    fn open(folder: PathBuf) -> Result<Self, String> {
+        let expected = fs::read_to_string(folder.join("SHA256SUMS")).map_err(at(&folder))?;
+        if sums(&folder)? != expected {
+            let folder = folder.display();
+            return Err(format!(
+                "the cached kernel in {folder} is damaged; remove that folder"
+            ));
+        }
+        let release = fs::read_to_string(folder.join("release")).map_err(at(&folder))?;
+        let version = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let mut modules = BTreeMap::new();
+        let root = folder.join("modules");
+        for path in files_below(&root).map_err(at(&root))? {
+            let bytes = fs::read(root.join(&path)).map_err(at(&folder))?;
+            modules.insert(path, Module::parse(bytes));
+        }
+        Ok(Self {
+            version,
+            folder,
+            release,
+            modules,
+        })
+    }
+}
+
+impl Module {
+    fn parse(bytes: Vec<u8>) -> Self {
+        let depends = modinfo(&bytes, b"depends=")
+            .flat_map(|list| list.split(',').filter(|name| !name.is_empty()));
+        let depends = depends.map(|name| name.replace('-', "_")).collect();
+        let aliases = modinfo(&bytes, b"alias=").map(str::to_owned).collect();
+        Self {
+            bytes,
+            depends,
+            aliases,
+        }
+    }
+}
+
+/// The values of `key` among a module's NUL-terminated `key=value` strings.
+fn modinfo<'a>(bytes: &'a [u8], key: &'static [u8]) -> impl Iterator<Item = &'a str> {
+    let strings = bytes.split(|&byte| byte == 0);
+    strings.filter_map(move |text| std::str::from_utf8(text.strip_prefix(key)?).ok())
+}
+
+/// The name by which other modules depend on the one at `path`.
+pub(super) fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.strip_suffix(".ko").unwrap_or(file).replace('-', "_")
+}
+
+/// A package apt can download.
+struct Package {
+    name: String,
+    version: String,
+}
+
+fn newest_package() -> Result<Package, String> {
+    let name = query(&["depends", META_PACKAGE], |line| {
+        let name = line.trim().strip_prefix("Depends: ")?.split(' ').next()?;
+        name.starts_with("linux-image-").then(|| name.to_owned())
+    })?;
+    let version = query(&["policy", &name], |line| {
+        let version = line.trim().strip_prefix("Candidate: ")?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || ".+~-:".contains(c);
+        (version != "(none)" && version.chars().all(plain)).then(|| version.to_owned())
+    })?;
+    Ok(Package { name, version })
+}
+
+/// The first line of `apt-cache`'s answer that `pick` accepts.
+fn query(arguments: &[&str; 2], pick: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    let apt = peer::find_program("apt-cache")
+        .ok_or("the kernel oracle gets its kernel from apt, and there is no apt-cache here")?;
+    let mut command = Command::new(apt);
+    let run = peer::run(command.env("LC_ALL", "C").args(arguments), QUERY_TIMEOUT);
+    let answer = run.stdout_text();
+    answer.lines().find_map(pick).ok_or_else(|| {
+        format!(
+            "apt knows no package {} (run `apt-get update` as root)",
+            arguments[1]
+        )
+    })
+}
+
+/// Downloads and unpacks `package`; what the guest needs ends up in its folder of the cache.
+fn fetch(package: &Package, cache: &Path) -> Result<PathBuf, String> {
+    let work = tempfile::Builder::new()
+        .prefix("fetch-")
+        .tempdir_in(cache)
+        .map_err(at(cache))?;
+    let wanted = format!("{}={}", package.name, package.version);
+    let mut download = Command::new("apt-get");
+    download
+        .env("LC_ALL", "C")
+        .args(["--quiet", "download", &wanted])
+        .current_dir(&work);
+    tool(&mut download, DOWNLOAD_TIMEOUT)?;
+    let deb = files_below(work.path())
+        .map_err(at(work.path()))?
+        .into_iter()
+        .find(|name| name.ends_with(".deb"))
+        .ok_or_else(|| format!("apt-get download {wanted} left no package"))?;
+    let mut unpack = Command::new("dpkg-deb");
+    tool(
+        unpack.args(["-x", &deb, "unpacked"]).current_dir(&work),
+        UNPACK_TIMEOUT,
+    )?;
+
+    let kept = work.path().join("kept");
+    keep(&work.path().join("unpacked"), &kept)?;
+    fs::write(kept.join("SHA256SUMS"), sums(&kept)?).map_err(at(&kept))?;
+    let folder = cache.join(&package.version);
+    fs::rename(&kept, &folder).map_err(at(&folder))?;
+    Ok(folder)
+}
+
+/// Copies the kernel, its release and the wanted modules with all they depend on.
+fn keep(unpacked: &Path, kept: &Path) -> Result<(), String> {
+    let boot = unpacked.join("boot");
+    let image = files_below(&boot)
+        .map_err(at(&boot))?
+        .into_iter()
+        .find(|name| name.starts_with("vmlinuz-"))
+        .ok_or("the kernel package has no boot/vmlinuz")?;
+    let release = image.trim_start_matches("vmlinuz-");
+    // Debian 12 has no /usr merge inside packages; later releases do.
+    let tree = ["lib/modules", "usr/lib/modules"]
+        .map(|place| unpacked.join(place).join(release))
+        .into_iter()
+        .find(|tree| tree.is_dir())
+        .ok_or("the kernel package has no module folder")?;
+
+    fs::create_dir_all(kept).map_err(at(kept))?;
+    fs::copy(boot.join(&image), kept.join("vmlinuz")).map_err(at(kept))?;
+    fs::write(kept.join("release"), release).map_err(at(kept))?;
+    for path in wanted_modules(&tree)? {
+        let to = kept.join("modules").join(&path);
+        let parent = to.parent().unwrap_or(kept);
+        fs::create_dir_all(parent).map_err(at(parent))?;
+        fs::copy(tree.join(&path), &to).map_err(at(&to))?;
+    }
+    Ok(())
+}
+
+/// The modules of [`MODULES_WANTED`] and, step by step, what they depend on.
+fn wanted_modules(tree: &Path) -> Result<Vec<String>, String> {
+    let all: BTreeMap<String, String> = files_below(tree)
+        .map_err(at(tree))?
+        .into_iter()
+        .filter(|path| path.ends_with(".ko"))
+        .map(|path| (module_name(&path), path))
+        .collect();
+    let wanted = |path: &String| MODULES_WANTED.iter().any(|start| path.starts_with(start));
+    let mut kept: Vec<String> = all.values().filter(|path| wanted(path)).cloned().collect();
+    if kept.is_empty() {
+        return Err("the kernel package has none of the modules the oracle needs".to_owned());
+    }
+    let mut next = 0;
+    while next < kept.len() {
+        let bytes = fs::read(tree.join(&kept[next])).map_err(at(tree))?;
+        for name in Module::parse(bytes).depends {
+            let path = all
+                .get(&name)
+                .ok_or_else(|| format!("the kernel has no module {name}"))?;
+            if !kept.contains(path) {
+                kept.push(path.clone());
+            }
+        }
+        next += 1;
+    }
+    Ok(kept)
+}
+
+/// The newest kernel that is already in the cache.
+fn any_cached(cache: &Path) -> Option<PathBuf> {
+    let folders = fs::read_dir(cache)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()));
+    folders
+        .filter(|folder| folder.join("SHA256SUMS").is_file())
+        .max_by_key(|folder| {
+            folder
+                .metadata()
+                .and_then(|metadata| metadata.modified())
+                .ok()
+        })
+}
+
+fn cache_folder() -> Result<PathBuf, String> {
+    let named = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let root = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+    let root = root.ok_or("neither XDG_CACHE_HOME nor HOME says where the kernel may be kept")?;
+    Ok(root.join("cryptline").join("oracle"))
+}
+
+/// Held while the cache is read or filled; other test processes wait.
+fn lock(cache: &Path) -> Result<fs::File, String> {
+    let file = fs::File::create(cache.join("lock")).map_err(at(cache))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| format!("cannot lock {}: {error}", cache.display()))?;
+    Ok(file)
+}
+
+fn tool(command: &mut Command, timeout: Duration) -> Result<(), String> {
+    let run = peer::run(command, timeout);
+    if run.status.success() {
+        Ok(())
+    } else {
+        Err(format!("no kernel for the oracle:\n{run}"))
+    }
+}
+
+/// `sha256sum`'s lines for everything in `folder` but the sums themselves.
+fn sums(folder: &Path) -> Result<String, String> {
+    let mut lines = String::new();
+    for path in files_below(folder).map_err(at(folder))? {
+        if path != "SHA256SUMS" {
+            let bytes = fs::read(folder.join(&path)).map_err(at(folder))?;
+            let _infallible = writeln!(lines, "{:x}  {path}", HexSum(&bytes));
+        }
+    }
+    Ok(lines)
+}
+
+/// Formats as the SHA-256 of its bytes.
+pub(super) struct HexSum<'a>(pub(super) &'a [u8]);
+
+impl std::fmt::LowerHex for HexSum<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Sha256::digest(self.0)
+            .iter()
+            .try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+/// All regular files below `root` as relative paths, sorted.
+fn files_below(root: &Path) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            } else if entry.file_type()?.is_file()
+                && let Ok(path) = entry.path().strip_prefix(root)
+            {
+                found.push(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn at<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_tells_what_it_needs_and_what_it_is_called_by() {
+        let bytes =
+            b"\x7fELF\0alias=crypto-xts\0alias=xts\0depends=dm-mod,ecb\0depends=\0".to_vec();
+        let module = Module::parse(bytes);
+        assert_eq!(module.aliases, ["crypto-xts", "xts"]);
+        assert_eq!(module.depends, ["dm_mod", "ecb"]);
+        assert_eq!(module_name("kernel/drivers/md/dm-crypt.ko"), "dm_crypt");
+    }
+
+    #[test]
+    fn a_damaged_cache_is_noticed_before_it_boots() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("modules")).expect("made");
+        fs::write(folder.path().join("vmlinuz"), b"kernel").expect("written");
+        fs::write(folder.path().join("release"), b"6.1.0-test").expect("written");
+        let good = sums(folder.path()).expect("summed");
+        fs::write(folder.path().join("SHA256SUMS"), good).expect("written");
+        assert!(Kernel::open(folder.path().to_owned()).is_ok());
+
+        fs::write(folder.path().join("vmlinuz"), b"kernal").expect("written");
+        let why = Kernel::open(folder.path().to_owned()).expect_err("the damage went unseen");
+        assert!(why.contains("is damaged; remove that folder"), "{why}");
+    }
+}

@@ -1,0 +1,111 @@
+//! QEMU's emulated PC: one processor, the cases' disks, the console on one serial line and the
+//! results on another.
+//!
+//! Emulation (`tcg`) and not KVM: it works on every machine, inside containers and other guests too.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::initramfs::disk_serial;
+use super::{Disk, Oracle, distinct_disks};
+use crate::peer::{Background, Run};
+
+/// From power on to the first case, on a machine that is busy with other tests.
+const BOOT_MAX: Duration = Duration::from_secs(180);
+/// PCI slots left for disks (0 to 2 belong to the chipset and a display), and functions in each.
+const SLOT_FIRST: usize = 3;
+const SLOT_END: usize = 32;
+const FUNCTIONS: usize = 8;
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 quiet mitigations=off";
+
+/// A guest that is off again.
+pub(super) struct Ended {
+    /// What the guest reported, possibly cut short.
+    pub(super) results: Vec<u8>,
+    /// Everything on the console.
+    pub(super) console: String,
+    /// QEMU itself.
+    pub(super) qemu: Run,
+    /// Whether it had to be killed.
+    pub(super) late: Option<Duration>,
+}
+
+/// Boots the archive and waits until the guest is off.
+///
+/// # Panics
+/// When there are more disks than slots, or QEMU cannot be started.
+pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [initrd, console, results] =
+        ["initrd", "console", "results"].map(|name| folder.path().join(name));
+    std::fs::write(&initrd, archive).expect("the guest's archive can be written");
+
+    let mut command = oracle.qemu.command();
+    command.args([
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+    ]);
+    command.args([
+        "-machine", "pc", "-accel", "tcg", "-cpu", "max", "-smp", "1",
+    ]);
+    command.args([
+        "-m",
+        &oracle.memory_mib.to_string(),
+        "-append",
+        KERNEL_ARGUMENTS,
+    ]);
+    command
+        .arg("-kernel")
+        .arg(oracle.kernel.image())
+        .arg("-initrd")
+        .arg(&initrd);
+    for serial in [&console, &results] {
+        command.args(["-serial", &format!("file:{}", serial.display())]);
+    }
+    for (position, disk) in distinct_disks(&oracle.cases).into_iter().enumerate() {
+        attach(&mut command, position, disk);
+    }
+
+    let cases: Duration = oracle.cases.iter().map(|case| case.timeout).sum();
+    let timeout = BOOT_MAX + cases;
+    let mut qemu = Background::spawn(&mut command);
+    let late = qemu.wait(timeout).is_none().then_some(timeout);
+    let read = |path| std::fs::read(path).unwrap_or_default();
+    Ended {
+        qemu: qemu.collect(),
+        late,
+        results: read(&results),
+        console: String::from_utf8_lossy(&read(&console)).into_owned(),
+    }
+}
+
+fn attach(command: &mut Command, position: usize, disk: &Disk) {
+    let serial = disk_serial(position);
+    let slot = SLOT_FIRST + position / FUNCTIONS;
+    assert!(
+        slot < SLOT_END,
+        "the guest has no room for so many disks; use two oracles"
+    );
+    let function = position % FUNCTIONS;
+    let image = std::path::absolute(&disk.image).unwrap_or_else(|_| disk.image.clone());
+    // A comma would end the option; doubled it stands for itself.
+    let image = image.display().to_string().replace(',', ",,");
+    let read_only = if disk.read_only { "on" } else { "off" };
+    // The guest's power-off ends QEMU, and then this host's page cache holds every byte.
+    command.args([
+        "-drive",
+        &format!(
+            "if=none,id={serial},format=raw,cache=unsafe,discard=unmap,\
+             read-only={read_only},file={image}"
+        ),
+        "-device",
+        &format!(
+            "virtio-blk-pci,drive={serial},serial={serial},addr={slot:#x}.{function},\
+             multifunction=on,logical_block_size={size},physical_block_size={size}",
+            size = disk.block_size
+        ),
+    ]);
+}

@@ -1,0 +1,228 @@
+//! Programs we did not write, and how a test gets hold of one.
+//!
+//! ```text
+//! let Some(nbdinfo) = peer::require("nbdinfo") else { return };
+//! let run = nbdinfo.run(["--json", &uri]);      // bounded in time, whole process group killed when late
+//! assert!(run.success().stdout_text().contains("base:allocation"));
+//! ```
+//!
+//! A missing peer fails the test when `CI=true`; elsewhere the test says `SKIP <test>: ...` with the
+//! command that installs it, and returns. The table below is also what `cargo xtask test` installs from.
+
+mod process;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+pub use process::{Background, Run, run, run_with_input};
+
+/// How long a peer may take unless the test says otherwise.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
+
+/// One program the tests need, and the Debian package that brings it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// The name [`require`] takes: the program's name, or the package's for a library.
+    pub name: &'static str,
+    /// The Debian 12 package.
+    pub package: &'static str,
+    probe: Probe,
+}
+
+/// How we know that a peer is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probe {
+    /// A program of this name on `PATH` or in the system folders.
+    Program,
+    /// Debian's own Python can import this module. Another Python may come first on `PATH`, and it
+    /// would not see Debian's modules.
+    PythonModule(&'static str),
+}
+
+const fn program(name: &'static str, package: &'static str) -> PeerInfo {
+    PeerInfo {
+        name,
+        package,
+        probe: Probe::Program,
+    }
+}
+
+/// Every peer of every test.
+pub const PEERS: &[PeerInfo] = &[
+    program("busybox", "busybox-static"),
+    program("cryptsetup", "cryptsetup-bin"),
+    program("dmsetup", "dmsetup"),
+    program("fio", "fio"),
+    program("mkfs.ext4", "e2fsprogs"),
+    program("nbdcopy", "libnbd-bin"),
+    program("nbdinfo", "libnbd-bin"),
+    program("nbdkit", "nbdkit"),
+    program("openssl", "openssl"),
+    program("qemu-img", "qemu-utils"),
+    program("qemu-io", "qemu-utils"),
+    program("qemu-nbd", "qemu-utils"),
+    program("qemu-system-x86_64", "qemu-system-x86"),
+    PeerInfo {
+        name: "python3-libnbd",
+        package: "python3-libnbd",
+        probe: Probe::PythonModule("nbd"),
+    },
+];
+
+/// A peer that is installed.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    path: PathBuf,
+}
+
+impl Peer {
+    /// Where the program is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A command of this program, with messages in English and nothing on standard input.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.env("LC_ALL", "C").env("TZ", "UTC");
+        command
+    }
+
+    /// Runs the program with `arguments` for at most [`TIMEOUT_DEFAULT`].
+    ///
+    /// # Panics
+    /// When the program cannot be started or does not end in time.
+    pub fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Run {
+        run(self.command().args(arguments), TIMEOUT_DEFAULT)
+    }
+}
+
+/// The peer called `name`, or `None` after a `SKIP` line when it is not installed.
+///
+/// # Panics
+/// When the peer is missing and `CI=true`, and when `name` is not in [`PEERS`].
+pub fn require(name: &str) -> Option<Peer> {
+    let info = PEERS
+        .iter()
+        .find(|info| info.name == name)
+        .unwrap_or_else(|| panic!("{name} is not in cryptline_testkit::peer::PEERS; add it there"));
+    let found = find(info);
+    if found.is_none() {
+        skip(&format!(
+            "{name} is not installed (apt-get install {})",
+            info.package
+        ));
+    }
+    found
+}
+
+/// All of `names`, in order, or `None` after one `SKIP` line for each that is missing.
+///
+/// # Panics
+/// As [`require`].
+pub fn require_all<const N: usize>(names: [&str; N]) -> Option<[Peer; N]> {
+    let found: Vec<Option<Peer>> = names.into_iter().map(require).collect();
+    let found: Option<Vec<Peer>> = found.into_iter().collect();
+    found?.try_into().ok()
+}
+
+/// The Debian packages of the peers that are not installed, sorted, each once.
+pub fn missing_packages() -> Vec<&'static str> {
+    let mut packages: Vec<_> = PEERS
+        .iter()
+        .filter(|info| find(info).is_none())
+        .map(|info| info.package)
+        .collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+/// Says that the running test does not apply here, and why.
+///
+/// # Panics
+/// When `CI=true`: there a test that did not run is a failure.
+pub fn skip(why: &str) {
+    let test = running_test();
+    assert!(
+        !in_ci(),
+        "{test} cannot run: {why}; with CI=true that is a failure"
+    );
+    eprintln!("SKIP {test}: {why}");
+}
+
+/// Whether `CI=true`, where nothing may be skipped.
+pub fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| value == "true")
+}
+
+fn find(info: &PeerInfo) -> Option<Peer> {
+    match info.probe {
+        Probe::Program => find_program(info.name).map(|path| Peer { path }),
+        Probe::PythonModule(module) => find_python(module),
+    }
+}
+
+/// Looks through `PATH` and then the system folders, which are not on every user's `PATH`.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(system)
+        .map(|folder| folder.join(name))
+        .find(|candidate| is_executable(candidate))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+fn find_python(module: &str) -> Option<Peer> {
+    let peer = Peer {
+        path: PathBuf::from("/usr/bin/python3"),
+    };
+    if !is_executable(&peer.path) {
+        return None;
+    }
+    let imported = peer.run(["-c", &format!("import {module}")]);
+    imported.status.success().then_some(peer)
+}
+
+/// The test's name: nextest tells it, libtest calls the thread so.
+fn running_test() -> String {
+    std::env::var("NEXTEST_TEST_NAME")
+        .ok()
+        .or_else(|| std::thread::current().name().map(str::to_owned))
+        .unwrap_or_else(|| "test".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_peer_has_a_package_and_one_entry() {
+        for (index, info) in PEERS.iter().enumerate() {
+            assert!(!info.package.is_empty());
+            assert!(
+                PEERS[index + 1..]
+                    .iter()
+                    .all(|other| other.name != info.name)
+            );
+        }
+    }
+
+    #[test]
+    fn a_program_outside_path_is_found_in_the_system_folders() {
+        assert_eq!(find_program("no-such-program-here"), None);
+        assert!(find_program("sh").is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "is not in cryptline_testkit::peer::PEERS")]
+    fn an_unlisted_peer_is_a_mistake_in_the_test() {
+        let _ = require("made-up-peer");
+    }
+}
