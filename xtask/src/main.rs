@@ -1,0 +1,73 @@
+//! `cargo xtask`: everything about this repository that is not the program.
+//!
+//! ```text
+//! cargo xtask test     peers, tidy, fmt, clippy, build, deny, fuzz, every test   (.ci/run calls this)
+//! cargo xtask tidy     only the style rules no other tool checks
+//! cargo xtask peers    only the Debian packages the tests need
+//! cargo xtask golden   ask the kernel for crates/cipher/tests/data/kernel-golden.txt again
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod golden;
+mod peers;
+mod step;
+mod suite;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use step::Failed;
+
+/// One verb: its name, what it does, and how.
+type Verb = (&'static str, &'static str, fn() -> Result<(), Failed>);
+
+const VERBS: &[Verb] = &[
+    (
+        "test",
+        "install missing peers, lint, build and run every test",
+        suite::run,
+    ),
+    (
+        "tidy",
+        "check the style rules no other tool checks",
+        tidy::run,
+    ),
+    (
+        "peers",
+        "install the Debian packages the tests need",
+        peers::run,
+    ),
+    (
+        "golden",
+        "write the kernel's golden ciphertexts again",
+        golden::run,
+    ),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let wanted = arguments.next().unwrap_or_default();
+    let verb = VERBS.iter().find(|(name, ..)| *name == wanted);
+    let (Some((_, _, run)), None) = (verb, arguments.next()) else {
+        eprintln!("usage: cargo xtask VERB");
+        for (name, purpose, _) in VERBS {
+            eprintln!("  {name:<8} {purpose}");
+        }
+        return ExitCode::FAILURE;
+    };
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failed(why)) => {
+            eprintln!("xtask {wanted}: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's folder.
+fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_owned()
+}

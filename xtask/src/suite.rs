@@ -1,0 +1,100 @@
+//! `cargo xtask test`: the whole check, in the order that fails soonest. The tests run last, so that
+//! their summary closes the output.
+
+use std::process::Command;
+use std::time::Duration;
+
+use cryptline_testkit::peer::{self, Background};
+
+use crate::step::{Failed, cargo, command, step, succeeds};
+
+/// Known to work with `deny.toml`.
+const CARGO_DENY: &str = "cargo-deny@0.20.2";
+/// The advisory database comes over the network, which may swallow packets.
+const ADVISORIES_TIMEOUT: Duration = Duration::from_secs(120);
+/// Seconds for each fuzz target.
+const FUZZ_SECONDS: &str = "10";
+
+/// Runs every step; the first failure is the answer.
+pub fn run() -> Result<(), Failed> {
+    step("test peers", crate::peers::run)?;
+    step("tidy", crate::tidy::run)?;
+    step("format", || cargo(&["fmt", "--all", "--check"]))?;
+    step("clippy", || {
+        cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    })?;
+    step("build", || {
+        cargo(&["build", "--release", "--package", "cryptline", "--locked"])
+    })?;
+    step("licences and sources", deny)?;
+    step("documentation tests", || {
+        cargo(&["test", "--workspace", "--doc", "--locked"])
+    })?;
+    step("fuzz", fuzz)?;
+    step("tests", tests)
+}
+
+/// Licences, sources and duplicates need no network; advisories do, and are skipped without it.
+fn deny() -> Result<(), Failed> {
+    if !succeeds("cargo", &["deny", "--version"]) {
+        if !peer::in_ci() {
+            println!("SKIP cargo deny: not installed (cargo install --locked {CARGO_DENY})");
+            return Ok(());
+        }
+        // A debug build takes a third of the time and checks as fast.
+        cargo(&["install", "--locked", "--debug", CARGO_DENY])?;
+    }
+    cargo(&["deny", "--locked", "check", "licenses", "bans", "sources"])?;
+    advisories()
+}
+
+/// Known vulnerabilities among the dependencies. The database is fetched first; where that is
+/// impossible the check is skipped by name, in CI too: nothing about this tree has failed.
+fn advisories() -> Result<(), Failed> {
+    let mut check = Command::new("cargo");
+    check
+        .args(["deny", "--locked", "check", "advisories"])
+        .current_dir(crate::root());
+    check.env("GIT_TERMINAL_PROMPT", "0");
+    let mut running = Background::spawn(&mut check);
+    let late = running.wait(ADVISORIES_TIMEOUT).is_none();
+    let run = running.collect();
+    if late
+        || run
+            .stderr_text()
+            .contains("failed to fetch advisory database")
+    {
+        println!("SKIP advisories: the advisory database cannot be reached");
+    } else if run.status.success() {
+        println!("no known vulnerability");
+    } else {
+        return Err(Failed(run.to_string()));
+    }
+    Ok(())
+}
+
+/// The short run of every fuzz target.
+fn fuzz() -> Result<(), Failed> {
+    if crate::root().join("fuzz/run.sh").is_file() {
+        command("bash", &["fuzz/run.sh", FUZZ_SECONDS])
+    } else {
+        println!("SKIP fuzz: there is no fuzz/run.sh");
+        Ok(())
+    }
+}
+
+fn tests() -> Result<(), Failed> {
+    if succeeds("cargo", &["nextest", "--version"]) {
+        cargo(&["nextest", "run", "--workspace", "--locked"])
+    } else {
+        cargo(&["test", "--workspace", "--all-targets", "--locked"])
+    }
+}

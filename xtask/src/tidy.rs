@@ -1,0 +1,265 @@
+//! The style rules that neither rustfmt nor clippy checks. Function length and `// SAFETY:` comments
+//! are clippy's (`clippy.toml`, `[workspace.lints]`).
+//!
+//! | rule | where |
+//! |---|---|
+//! | at most 600 lines | Rust files |
+//! | starts with `//!`, after an optional SPDX line | Rust files |
+//! | no `unsafe` code; `#![forbid(unsafe_code)]` at the root | crates other than `sys` and `cipher` |
+//! | nothing left to do later: no placeholder macros or marks | Rust files |
+//! | no test called `test_…` | Rust files |
+//! | no space at a line's end, no CR, a line end at the end | every text file |
+//! | no path of this machine, no registry's host | every text file |
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::step::Failed;
+
+const LINES_MAX: usize = 600;
+/// A bigger file belongs elsewhere.
+const TEXT_MAX_BYTES: u64 = 1 << 20;
+/// Folders that are not source, by their path in the workspace.
+const NOT_SOURCE: &[&str] = &[
+    ".git",
+    "target",
+    "fuzz/target",
+    "fuzz/corpus",
+    "fuzz/corpus-run",
+    "fuzz/artifacts",
+];
+/// Written by tools, in the tools' own style.
+const GENERATED: &[&str] = &["Cargo.lock", "fuzz/Cargo.lock"];
+/// The crates that may hold `unsafe` code.
+const UNSAFE_CRATES: &[&str] = &["crates/sys/", "crates/cipher/"];
+// In pieces, so that this file keeps its own rules.
+const LEFT_FOR_LATER: &[&str] = &[
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+    concat!("db", "g!("),
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+];
+const HOSTS: &[&str] = &[
+    concat!("crates", ".io"),
+    concat!("deb.", "debian.org"),
+    concat!("security.", "debian.org"),
+    concat!("pypi", ".org"),
+];
+
+/// Checks every source file and prints all that is wrong.
+pub fn run() -> Result<(), Failed> {
+    let root = crate::root();
+    let here = machine_paths(&root);
+    let files = source_files(&root).map_err(|error| Failed(error.to_string()))?;
+    let mut findings = Vec::new();
+    for path in &files {
+        let bytes =
+            fs::read(root.join(path)).map_err(|error| Failed(format!("{path}: {error}")))?;
+        // Images and other data are not for reading.
+        if let Ok(text) = String::from_utf8(bytes) {
+            findings.extend(check(path, &text, &here));
+        }
+    }
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => {
+            println!("{} files are tidy", files.len());
+            Ok(())
+        }
+        count => Err(Failed(format!("{count} findings"))),
+    }
+}
+
+/// The paths that must not be written down: this checkout's and the user's home.
+fn machine_paths(root: &Path) -> Vec<String> {
+    let home = std::env::var("HOME").unwrap_or_default();
+    [format!("{}/", root.display()), format!("{home}/")]
+        .into_iter()
+        .filter(|path| path.len() > 2)
+        .collect()
+}
+
+/// Every finding in one file, as `path:line: what`.
+fn check(path: &str, text: &str, machine_paths: &[String]) -> Vec<String> {
+    let mut findings = Vec::new();
+    let mut report = |line: usize, what: String| findings.push(format!("{path}:{line}: {what}"));
+    if !text.is_empty() && !text.ends_with('\n') {
+        report(
+            text.lines().count(),
+            "no line end at the end of the file".to_owned(),
+        );
+    }
+    for (line, number) in text.split('\n').zip(1..) {
+        if line.ends_with([' ', '\t', '\r']) {
+            report(number, "space at the end of the line".to_owned());
+        }
+        let named = machine_paths
+            .iter()
+            .map(String::as_str)
+            .chain(HOSTS.iter().copied());
+        for name in named.filter(|name| line.contains(name)) {
+            report(
+                number,
+                format!("names {name:?}, which belongs to a machine or registry"),
+            );
+        }
+    }
+    if path.ends_with(".rs") {
+        check_rust(path, text, &mut report);
+    }
+    findings
+}
+
+fn check_rust(path: &str, text: &str, report: &mut impl FnMut(usize, String)) {
+    let may_be_unsafe = UNSAFE_CRATES
+        .iter()
+        .any(|allowed| path.starts_with(allowed));
+    let lines = text.lines().count();
+    if lines > LINES_MAX {
+        report(lines, format!("{lines} lines; at most {LINES_MAX}"));
+    }
+    let mut head = text
+        .lines()
+        .skip_while(|line| line.starts_with("// SPDX-License-Identifier:"));
+    if !head.next().is_some_and(|line| line.starts_with("//!")) {
+        report(
+            1,
+            "does not start with `//!` and what the file is for".to_owned(),
+        );
+    }
+    if path.ends_with("src/lib.rs") && !may_be_unsafe && !text.contains("#![forbid(unsafe_code)]") {
+        report(1, "no `#![forbid(unsafe_code)]`".to_owned());
+    }
+    for (line, number) in text.lines().zip(1..) {
+        let code = line.split("//").next().unwrap_or_default();
+        if !may_be_unsafe && is_unsafe(code) {
+            report(number, "unsafe code outside `sys` and `cipher`".to_owned());
+        }
+        if let Some(mark) = LEFT_FOR_LATER.iter().find(|mark| line.contains(**mark)) {
+            report(number, format!("{mark:?}: do it, or open an issue"));
+        }
+        if code.trim_start().starts_with("fn test_") {
+            report(
+                number,
+                "name the test after the behaviour, without `test_`".to_owned(),
+            );
+        }
+    }
+}
+
+/// Whether the keyword opens a block, a function, an implementation or an attribute here.
+fn is_unsafe(code: &str) -> bool {
+    let uses = ["{", "fn ", "impl ", "impl<", "trait ", "extern "];
+    code.match_indices("unsafe").any(|(at, word)| {
+        let starts = !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '"');
+        let rest = &code[at + word.len()..];
+        let block = rest.starts_with(' ')
+            && uses
+                .iter()
+                .any(|after| rest.trim_start().starts_with(after));
+        starts && (block || rest.starts_with('('))
+    })
+}
+
+/// The files of the workspace as relative paths, sorted.
+fn source_files(root: &Path) -> io::Result<Vec<String>> {
+    let mut files = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root.join(&folder))? {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            let name = path.to_string_lossy().into_owned();
+            let kind = entry.file_type()?;
+            if kind.is_dir() && !NOT_SOURCE.contains(&name.as_str()) {
+                folders.push(path);
+            } else if kind.is_file()
+                && !GENERATED.contains(&name.as_str())
+                && entry.metadata()?.len() <= TEXT_MAX_BYTES
+            {
+                files.push(name);
+            }
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> Vec<String> {
+        check(path, text, &["/somewhere/here/".to_owned()])
+    }
+
+    #[test]
+    fn a_tidy_file_has_no_findings() {
+        let text = "//! Purpose.\n\n#![forbid(unsafe_code)]\n\nfn is_unsafe() {} // unsafe { }\n";
+        assert_eq!(findings("crates/engine/src/lib.rs", text), [""; 0]);
+        let licensed = format!("// SPDX-License-Identifier: MIT\n{text}");
+        assert_eq!(findings("crates/engine/src/lib.rs", &licensed), [""; 0]);
+    }
+
+    #[test]
+    fn every_rule_has_a_finding() {
+        let cases = [
+            ("a.rs", "fn main() {}\n", "a.rs:1: does not start with"),
+            (
+                "a.rs",
+                "//! A.\nlet x = unsafe { y };\n",
+                "a.rs:2: unsafe code",
+            ),
+            (
+                "a.rs",
+                "//! A.\npub unsafe fn x();\n",
+                "a.rs:2: unsafe code",
+            ),
+            (
+                "a.rs",
+                "//! A.\n#[unsafe(no_mangle)]\n",
+                "a.rs:2: unsafe code",
+            ),
+            ("a.rs", concat!("//! A.\nto", "do!();\n"), "a.rs:2: \"to"),
+            (
+                "a.rs",
+                concat!("//! A.\n// TO", "DO later\n"),
+                "a.rs:2: \"TO",
+            ),
+            ("a.rs", "//! A.\nfn test_x() {}\n", "a.rs:2: name the test"),
+            (
+                "crates/x/src/lib.rs",
+                "//! A.\n",
+                "crates/x/src/lib.rs:1: no `#![forbid",
+            ),
+            ("a.md", "trailing \n", "a.md:1: space"),
+            ("a.md", "carriage return\r\n", "a.md:1: space"),
+            ("a.md", "no end", "a.md:1: no line end"),
+            ("a.md", "see /somewhere/here/x\n", "a.md:1: names"),
+            ("a.md", concat!("from crates", ".io\n"), "a.md:1: names"),
+        ];
+        for (path, text, expected) in cases {
+            let found = findings(path, text);
+            assert!(
+                found.len() == 1 && found[0].starts_with(expected),
+                "{text:?}: {found:?}"
+            );
+        }
+        let long = "//! A.\n".repeat(LINES_MAX + 1);
+        assert_eq!(
+            findings("a.rs", &long),
+            ["a.rs:601: 601 lines; at most 600"]
+        );
+    }
+
+    #[test]
+    fn unsafe_code_is_allowed_where_it_lives() {
+        let text = "//! A.\nlet x = unsafe { y };\n";
+        assert_eq!(findings("crates/sys/src/ring.rs", text), [""; 0]);
+    }
+}
