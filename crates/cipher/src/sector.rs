@@ -30,12 +30,12 @@ pub enum CipherError {
     Spec(#[from] SpecError),
     /// The key does not fit the cipher.
     #[error(
-        "Error decoding and setting key ({cipher} takes {expected} bytes, the key has {actual})"
+        "Error decoding and setting key ({cipher} takes {expected} and this one has {actual} bytes)"
     )]
     KeySize {
         /// The cipher word.
         cipher: String,
-        /// Allowed sizes in bytes, as text.
+        /// Allowed sizes, as text.
         expected: &'static str,
         /// Size of the key in bytes.
         actual: usize,
@@ -103,6 +103,28 @@ impl SectorCipher {
             sector_size: size,
             iv_offset: options.iv_offset,
             iv_shift: if large { multiple.trailing_zeros() } else { 0 },
+        })
+    }
+
+    /// Whether a key of `size` bytes fits `spec`: 32, 48 or 64 for `aes-xts`, 0 for the null cipher.
+    /// Any size passes for a cipher that is not supported yet.
+    ///
+    /// # Errors
+    /// [`CipherError::KeySize`].
+    pub fn check_key_size(spec: &CipherSpec, size: usize) -> Result<(), CipherError> {
+        let (sizes, expected): (&[usize], _) = match (spec.check_supported(), spec.is_null()) {
+            (Err(_), _) => return Ok(()),
+            (Ok(()), true) => (&[0], "an empty key, -,"),
+            (Ok(()), false) => (&[32, 48, 64], "32, 48 or 64 bytes"),
+        };
+        if sizes.contains(&size) {
+            return Ok(());
+        }
+        let cipher = spec.as_str().escape_debug().to_string();
+        Err(CipherError::KeySize {
+            cipher,
+            expected,
+            actual: size,
         })
     }
 
@@ -223,25 +245,16 @@ impl SectorCipher {
 
 impl Engine {
     fn new(spec: &CipherSpec, key: &[u8]) -> Result<Engine, CipherError> {
-        let wrong_size = |expected| CipherError::KeySize {
-            cipher: spec.as_str().to_owned(),
-            expected,
-            actual: key.len(),
-        };
+        SectorCipher::check_key_size(spec, key.len())?;
         let Some(layout) = IvLayout::of(spec.iv_mode()) else {
-            return if key.is_empty() {
-                Ok(Engine::Null)
-            } else {
-                Err(wrong_size("0"))
-            };
+            return Ok(Engine::Null);
         };
         // Equal key halves are accepted: the kernel refuses them only in FIPS mode, and a volume
         // that it opens must open here.
         let kernel: Box<dyn XtsKernel> = match key.len() {
             32 => Box::new(BatchedXts::<Aes128>::new(key)),
             48 => Box::new(BatchedXts::<Aes192>::new(key)),
-            64 => Box::new(BatchedXts::<Aes256>::new(key)),
-            _ => return Err(wrong_size("32, 48 or 64")),
+            _ => Box::new(BatchedXts::<Aes256>::new(key)),
         };
         Ok(Engine::Xts(layout, kernel))
     }

@@ -217,7 +217,9 @@ impl CipherSpec {
         if (null || xts) && self.key_count == 1 {
             return Ok(());
         }
-        Err(SpecError::NotSupportedYet(format!("cipher {}", self.text)))
+        // Escaped, since the word may come from a hostile header and go to a terminal.
+        let word = self.text.escape_debug();
+        Err(SpecError::NotSupportedYet(format!("cipher {word}")))
     }
 }
 
