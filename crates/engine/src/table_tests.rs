@@ -168,27 +168,34 @@ fn other_targets_and_ciphers_are_not_supported_yet_by_name() {
     );
 }
 
+/// Asserts that each text is refused with the kernel's text in front.
+fn assert_refused<T: AsRef<str>>(cases: &[(T, &str)]) {
+    for (text, kernel) in cases {
+        let message = error(text.as_ref());
+        assert!(message.starts_with(kernel), "{}: {message}", text.as_ref());
+    }
+}
+
 #[test]
-fn every_kernel_error_string_is_said() {
-    let short_key = |key: &str| line("0 d 0").replace(KEY, key);
-    let cases = [
-        ("".to_owned(), "Invalid format of table"),
-        ("0 8".to_owned(), "Invalid format of table"),
-        ("x 8 crypt".to_owned(), "Invalid format of table"),
-        ("0 -8 crypt".to_owned(), "Invalid format of table"),
+fn the_error_strings_of_lines_are_dms() {
+    assert_refused(&[
+        ("", "Invalid format of table"),
+        ("0 8", "Invalid format of table"),
+        ("x 8 crypt", "Invalid format of table"),
+        ("0 -8 crypt", "Invalid format of table"),
         (
-            "0 36028797018963968 crypt a b c d e".to_owned(),
+            "0 36028797018963968 crypt a b c d e",
             "Invalid format of table",
         ),
-        ("0 0 crypt".to_owned(), "zero-length target"),
-        ("0 8 crypt".to_owned(), "Not enough arguments"),
-        (
-            "0 8 crypt aes-xts-plain64 - 0 d".to_owned(),
-            "Not enough arguments",
-        ),
-        (short_key(":32"), "Cannot parse key size"),
-        (short_key(":x:user:d"), "Cannot parse key size"),
-        (short_key("::user:d"), "Cannot parse key size"),
+        ("0 0 crypt", "zero-length target"),
+        ("0 8 crypt", "Not enough arguments"),
+        ("0 8 crypt aes-xts-plain64 - 0 d", "Not enough arguments"),
+    ]);
+}
+
+#[test]
+fn the_error_strings_of_options_are_the_kernels() {
+    assert_refused(&[
         (
             line("0 d 0 10 a b c d e f g h i j"),
             "Invalid number of feature args",
@@ -238,63 +245,61 @@ fn every_kernel_error_string_is_said() {
         (line("0 d 0 1 discards"), "Invalid feature arguments"),
         (line("0 d 0 1 sector_size:"), "Invalid feature arguments"),
         (line("0 d 0 1 SECTOR_SIZE:512"), "Invalid feature arguments"),
+    ]);
+}
+
+#[test]
+fn the_error_strings_of_ciphers_and_keys_are_the_kernels() {
+    let key = |key: &str| line("0 d 0").replace(KEY, key);
+    let cipher = |cipher: &str| line("0 d 0").replace("aes-xts-plain64", cipher);
+    assert_refused(&[
+        (key(":32"), "Cannot parse key size"),
+        (key(":x:user:d"), "Cannot parse key size"),
+        (key("::user:d"), "Cannot parse key size"),
         (
             line("0 d 0 1 integrity:16:aead"),
             "Bad cipher specification",
         ),
+        (cipher("aes-xts"), "IV mechanism required"),
+        (cipher("capi:xts(aes)"), "IV mechanism required"),
+        (cipher("aes-xts-plain46"), "Invalid IV mode"),
+        (key("0011"), "Error decoding and setting key"),
+        (key("-"), "Error decoding and setting key"),
+        (key("0"), "Error decoding and setting key"),
         (
-            line("0 d 0").replace("aes-xts-plain64", "aes-xts"),
-            "IV mechanism required",
-        ),
-        (
-            line("0 d 0").replace("aes-xts-plain64", "capi:xts(aes)"),
-            "IV mechanism required",
-        ),
-        (
-            line("0 d 0").replace("plain64", "plain46"),
-            "Invalid IV mode",
-        ),
-        (short_key("0011"), "Error decoding and setting key"),
-        (short_key("-"), "Error decoding and setting key"),
-        (short_key("0"), "Error decoding and setting key"),
-        (
-            short_key(&KEY.replace('f', "g")),
+            key(&KEY.replace('f', "g")),
             "Error decoding and setting key",
         ),
         (
-            short_key(&KEY.replace('0', "é")),
+            key(&KEY.replace('0', "é")),
             "Error decoding and setting key",
         ),
-        (short_key(":32:user:"), "Error decoding and setting key"),
-        (short_key(":32:admin:d"), "Error decoding and setting key"),
-        (
-            short_key(r":32:user:my\ key"),
-            "Error decoding and setting key",
-        ),
-        (
-            "0 8 crypt cipher_null-ecb 00 0 d 0".to_owned(),
-            "Error decoding and setting key",
-        ),
+        (key(":32:user:"), "Error decoding and setting key"),
+        (key(":32:admin:d"), "Error decoding and setting key"),
+        (key(r":32:user:my\ key"), "Error decoding and setting key"),
+        (cipher("cipher_null-ecb"), "Error decoding and setting key"),
         (
             line("0 d 0 1 sector_size:4096").replace("xts-plain64", "cbc-lmk"),
             "Error creating IV",
         ),
+    ]);
+}
+
+#[test]
+fn the_error_strings_of_offsets_are_the_kernels() {
+    assert_refused(&[
         (line("4 d 0 1 sector_size:4096"), "Invalid iv_offset sector"),
         (line("x d 0"), "Invalid iv_offset sector"),
         (line("18446744073709551616 d 0"), "Invalid iv_offset sector"),
         (line("0 d 0x10"), "Invalid device sector"),
         (line("0 d 18446744073709551615"), "Invalid device sector"),
-    ];
-    for (text, kernel) in cases {
-        let message = error(&text);
-        assert!(message.starts_with(kernel), "{text}: {message}");
-    }
+    ]);
 }
 
 #[test]
 fn the_first_of_several_errors_is_the_kernels_first() {
     // Each line repairs what the one before it was refused for.
-    let cases = [
+    assert_refused(&[
         (
             "0 8 crypt nonsense :32 x d x 1 sector_size:1",
             "Cannot parse key size",
@@ -313,11 +318,7 @@ fn the_first_of_several_errors_is_the_kernels_first() {
             "Invalid iv_offset sector",
         ),
         ("0 8 crypt cipher_null-ecb - 0 d x", "Invalid device sector"),
-    ];
-    for (text, kernel) in cases {
-        let message = error(text);
-        assert!(message.starts_with(kernel), "{text}: {message}");
-    }
+    ]);
 }
 
 #[test]
