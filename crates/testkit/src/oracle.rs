@@ -23,9 +23,12 @@
 //! mount and loop device is removed, so `v` is free again for the next one.
 //!
 //! In the guest: busybox, `cryptsetup`, `dmsetup`, `mkfs.ext4`, all of the kernel's crypto and
-//! device-mapper modules (loaded on demand), ext4, loop, brd, null_blk and nbd.
+//! device-mapper modules (loaded on demand), ext4, loop; brd, null_blk and nbd after `modprobe`.
 //! Memory is scarce (see [`Oracle::memory_mib`]) and its processor slow: give Argon2 a small
 //! forced cost there (`--pbkdf-force-iterations 4 --pbkdf-memory 32768`).
+//!
+//! A test that boots has `kernel_oracle` in its name or its file's: the test runner then lets only one of
+//! them run at a time.
 //!
 //! ```text
 //! Oracle ─ run ─┬─ kernel     Debian's kernel package, unpacked once into the user's cache folder

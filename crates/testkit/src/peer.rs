@@ -12,6 +12,7 @@
 mod process;
 
 use std::ffi::OsStr;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -150,7 +151,8 @@ pub fn skip(why: &str) {
         !in_ci(),
         "{test} cannot run: {why}; with CI=true that is a failure"
     );
-    eprintln!("SKIP {test}: {why}");
+    // Not `eprintln!`, which the test harness hides when the test passes.
+    let _closed = writeln!(std::io::stderr(), "SKIP {test}: {why}");
 }
 
 /// Whether `CI=true`, where nothing may be skipped.
@@ -224,5 +226,38 @@ mod tests {
     #[should_panic(expected = "is not in cryptline_testkit::peer::PEERS")]
     fn an_unlisted_peer_is_a_mistake_in_the_test() {
         let _ = require("made-up-peer");
+    }
+
+    #[test]
+    #[ignore = "the next test runs it in a process of its own"]
+    fn needs_what_is_not_there() {
+        skip("there is no such thing (apt-get install thing)");
+    }
+
+    #[test]
+    fn a_skip_is_named_on_a_desk_and_a_failure_in_ci() {
+        let this = std::env::current_exe().expect("a test knows its program");
+        let skipping = |ci: &str| {
+            let mut test = Command::new(&this);
+            test.args([
+                "--exact",
+                "--ignored",
+                "peer::tests::needs_what_is_not_there",
+            ]);
+            run(
+                test.env("CI", ci).env("NEXTEST_TEST_NAME", "some_test"),
+                TIMEOUT_DEFAULT,
+            )
+        };
+        let named = skipping("false").success().stderr_text();
+        assert_eq!(
+            named,
+            "SKIP some_test: there is no such thing (apt-get install thing)\n"
+        );
+        let failed = skipping("true").exited_with(101).to_string();
+        assert!(
+            failed.contains("with CI=true that is a failure"),
+            "{failed}"
+        );
     }
 }

@@ -112,6 +112,14 @@ fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
          ! dd if=/dev/zero of=$fixed bs=512 count=1
          echo said; echo complained >&2; exit 5"
         ));
+    let essiv = "aes-cbc-essiv:sha256";
+    let serpent = "serpent-xts-plain64";
+    for cipher in [essiv, serpent] {
+        oracle.case(cipher).disk("disk", &shared).script(&format!(
+            "dmsetup create v --table \"0 8 crypt {cipher} {} 0 $disk 0\"; dmsetup table v",
+            "00".repeat(32)
+        ));
+    }
     oracle
         .case("late")
         .timeout(Duration::from_secs(1))
@@ -138,6 +146,13 @@ fn kernel_oracle_reports_what_a_case_said_and_how_it_ended() {
     );
     assert_eq!(std::fs::read(&fixed).expect("still there"), [1; 4096]);
 
+    for cipher in [essiv, serpent] {
+        assert!(
+            outcomes
+                .passed(cipher)
+                .starts_with(&format!("0 8 crypt {cipher} "))
+        );
+    }
     let late = outcomes.of("late");
     assert_eq!(
         (late.status, late.stdout.trim_end()),

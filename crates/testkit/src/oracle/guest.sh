@@ -9,6 +9,8 @@
 
 export PATH=/sbin:/bin HOME=/ LC_ALL=C DM_DISABLE_UDEV=1
 /bin/busybox --install -s /bin
+# Where the kernel looks when it wants a cipher that is a module.
+ln -s /bin/busybox /sbin/modprobe
 mkdir -p /proc /sys /dev /tmp /run /disk /mnt
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys

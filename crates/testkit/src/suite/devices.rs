@@ -1,0 +1,177 @@
+//! Ready-made devices for the suite: each base, and the layers over any of them.
+
+use std::path::PathBuf;
+
+use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use cryptline_engine::base::{DirectMode, FileDevice, Image, RamDevice};
+use cryptline_engine::layer::{CryptDevice, CryptOptions, FaultDevice, FaultPlan};
+use cryptline_engine::{Gate, OpenError};
+use tempfile::TempDir;
+
+use super::{Fresh, noise};
+
+/// Size of each base in bytes: whole 4096-byte blocks, and no power of two.
+pub const SIZE: u64 = 3 * 1024 * 1024 + 7 * 4096;
+
+/// How a crypt layer lies over its lower device.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// The dm-crypt cipher word.
+    pub cipher: &'static str,
+    /// Bytes of key.
+    pub key_bytes: usize,
+    /// Bytes in a cipher sector.
+    pub sector_size: u32,
+    /// First byte of the data on the lower device.
+    pub start: u64,
+    /// Added to the IV, in 512-byte sectors.
+    pub iv_offset: u64,
+}
+
+/// AES-256-XTS in 512-byte sectors, from an offset, with an IV offset.
+pub const AES_512: Layout = Layout {
+    cipher: "aes-xts-plain64",
+    key_bytes: 64,
+    sector_size: 512,
+    start: 9 * 4096,
+    iv_offset: 77,
+};
+
+/// AES-128-XTS in 4096-byte sectors, from an offset, with an IV offset.
+pub const AES_4096: Layout = Layout {
+    cipher: "aes-xts-plain64",
+    key_bytes: 32,
+    sector_size: 4096,
+    start: 5 * 4096,
+    iv_offset: 8 * 1001,
+};
+
+/// The cipher that encrypts nothing.
+pub const NULL: Layout = Layout {
+    cipher: "cipher_null-ecb",
+    key_bytes: 0,
+    sector_size: 512,
+    start: 3 * 4096,
+    iv_offset: 0,
+};
+
+/// A disk in memory.
+#[must_use]
+pub fn ram() -> Option<Fresh> {
+    Some(Fresh::new(Gate::new(RamDevice::new(SIZE).expect("memory"))))
+}
+
+/// A sparse file through the page cache.
+#[must_use]
+pub fn file_buffered() -> Option<Fresh> {
+    Some(file(512, DirectMode::Off).expect("a file"))
+}
+
+/// A file by O_DIRECT, in the smallest units that it takes up to 512 bytes.
+#[must_use]
+pub fn file_direct() -> Option<Fresh> {
+    direct_or_skip(512)
+}
+
+/// A file by O_DIRECT, used in units of 4096 bytes.
+#[must_use]
+pub fn file_direct_4096() -> Option<Fresh> {
+    direct_or_skip(4096)
+}
+
+/// A lower device behind a fault layer that does nothing.
+#[must_use]
+pub fn faultless(lower: Fresh) -> Fresh {
+    Fresh {
+        gate: Gate::new(FaultDevice::new(lower.gate, FaultPlan::default())),
+        keep: lower.keep,
+    }
+}
+
+/// A lower device behind a fault layer with these rules.
+///
+/// # Panics
+/// On a rule that does not parse.
+#[must_use]
+pub fn faulty(lower: Fresh, rules: &[&str]) -> Fresh {
+    let rules = rules.iter().map(|rule| rule.parse().expect("a fault rule"));
+    let plan = FaultPlan(rules.collect());
+    Fresh {
+        gate: Gate::new(FaultDevice::new(lower.gate, plan)),
+        keep: lower.keep,
+    }
+}
+
+/// The clear disk over an encrypted one; discards pass.
+///
+/// # Panics
+/// Where the layout does not fit the lower device.
+#[must_use]
+pub fn crypt(lower: Fresh, layout: &Layout) -> Fresh {
+    let options = CryptOptions {
+        start: layout.start,
+        size: None,
+        allow_discards: true,
+    };
+    let device = CryptDevice::new(lower.gate, cipher(layout), options);
+    Fresh {
+        gate: Gate::new(device.expect("the layout fits")),
+        keep: lower.keep,
+    }
+}
+
+/// The cipher of a layout, with a fixed key.
+///
+/// # Panics
+/// Where there is no such cipher.
+#[must_use]
+pub fn cipher(layout: &Layout) -> SectorCipher {
+    let key: Vec<u8> = (0..layout.key_bytes as u64)
+        .map(|index| noise(index).to_le_bytes()[0])
+        .collect();
+    let options = SectorOptions {
+        sector_size: layout.sector_size,
+        iv_offset: layout.iv_offset,
+        iv_large_sectors: false,
+    };
+    let spec = CipherSpec::parse(layout.cipher).expect("a cipher word");
+    SectorCipher::new(&spec, &key, options).expect("a cipher")
+}
+
+/// A sparse file of [`SIZE`] bytes in a folder of its own. Not in `/tmp`, which may be in memory
+/// and refuse direct I/O, but beside the test program.
+///
+/// # Panics
+/// Where it can not be made.
+#[must_use]
+pub fn image_file() -> (PathBuf, TempDir) {
+    let program = std::env::current_exe().expect("a test has a program");
+    let folder = program.parent().expect("a program is in a folder");
+    let folder = TempDir::new_in(folder).expect("a temporary folder");
+    let path = folder.path().join("image");
+    let file = std::fs::File::create(&path).expect("a new file");
+    file.set_len(SIZE).expect("a sparse file");
+    (path, folder)
+}
+
+fn file(granularity: u32, direct: DirectMode) -> Result<Fresh, OpenError> {
+    let (path, folder) = image_file();
+    let device: FileDevice = Image::open(&path, false)?.into_device(granularity, direct)?;
+    assert_eq!(device.is_direct(), direct == DirectMode::On);
+    Ok(Fresh {
+        gate: Gate::new(device),
+        keep: vec![Box::new(folder)],
+    })
+}
+
+fn direct_or_skip(granularity: u32) -> Option<Fresh> {
+    match file(granularity, DirectMode::On) {
+        Ok(fresh) => Some(fresh),
+        Err(OpenError::Geometry(why)) => {
+            let name = std::thread::current().name().unwrap_or("?").to_owned();
+            eprintln!("SKIP {name}: {why}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
