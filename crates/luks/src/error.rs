@@ -1,0 +1,138 @@
+//! What can go wrong with a header, and the exit code each failure maps to.
+//!
+//! Every message is one line and free of control characters: what came from the disk is quoted
+//! by [`quote`].
+
+use std::io;
+
+/// A failure to read, unlock or make a header.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller asked for something impossible.
+    #[error("{0}")]
+    Parameters(String),
+    /// The header is sound but uses something this program can not do.
+    #[error("not supported yet: {0}")]
+    NotSupported(String),
+    /// No key slot opens with the passphrase. The text is the one cryptsetup prints.
+    #[error("No key available with this passphrase.")]
+    NoKey,
+    /// The volume key does not belong to this header.
+    #[error("Volume key does not match the volume.")]
+    WrongVolumeKey,
+    /// Key derivation needs more memory than there is.
+    #[error(
+        "out of memory: this key slot needs {needed_kib} KiB to derive its key; free memory or use another slot with --key-slot"
+    )]
+    OutOfMemory {
+        /// What the key slot asks for, in KiB.
+        needed_kib: u64,
+    },
+    /// Locked memory for a key could not be had.
+    #[error("out of memory: no room for a key: {0}")]
+    KeyMemory(#[source] io::Error),
+    /// There is no LUKS magic, neither at the start nor where a second copy could be.
+    #[error("not a LUKS device: no LUKS header found")]
+    NotLuks,
+    /// The device ends before something that the header says is there.
+    #[error("the device is truncated: {what} needs {needed} bytes, the device has {size}")]
+    Truncated {
+        /// What lies beyond the end.
+        what: String,
+        /// The bytes the device must have at least.
+        needed: u64,
+        /// The bytes it has.
+        size: u64,
+    },
+    /// Neither copy of a LUKS2 header is usable.
+    #[error("both LUKS2 header copies are damaged (primary: {primary}; secondary: {secondary})")]
+    BothCopiesDamaged {
+        /// What is wrong with the copy at the start.
+        primary: String,
+        /// What is wrong with the second copy.
+        secondary: String,
+    },
+    /// A field of the header breaks the format.
+    #[error("invalid LUKS header: {0}")]
+    Invalid(String),
+    /// Deriving keys would cost more than the caller allows.
+    #[error("refused: {what} exceeds the limit of {limit}; the header may be hostile")]
+    CostLimit {
+        /// The cost and its value.
+        what: String,
+        /// The limit and its unit.
+        limit: String,
+    },
+    /// The header says that the data or a key slot is not encrypted at all.
+    #[error(
+        "refused: {0} uses cipher_null, so it is not encrypted; give --allow-null-cipher if that is intended"
+    )]
+    NullCipher(String),
+    /// The data is part old key, part new key.
+    #[error(
+        "reencryption in progress ({0}); finish it with `cryptsetup reencrypt --resume-only` first"
+    )]
+    ReencryptionInProgress(String),
+    /// The header needs an ability that this program does not know.
+    #[error("the header requires {0}, which this program does not know; use a newer version")]
+    UnknownRequirement(String),
+    /// There is no room for the header or for any data.
+    #[error("device too small: {needed} bytes are needed, it has {size}")]
+    TooSmall {
+        /// The smallest size that would do, in bytes.
+        needed: u64,
+        /// The size there is, in bytes.
+        size: u64,
+    },
+    /// The device failed.
+    #[error("cannot {action} the header at offset {offset}: {source}")]
+    Io {
+        /// "read" or "write".
+        action: &'static str,
+        /// Where, in bytes.
+        offset: u64,
+        /// The device's error.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The process exit code, numbered as cryptsetup numbers them: 1 wrong parameters,
+    /// 2 wrong passphrase, 3 out of memory, 4 wrong device or header.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Parameters(_) | Self::NotSupported(_) => 1,
+            Self::NoKey | Self::WrongVolumeKey => 2,
+            Self::OutOfMemory { .. } | Self::KeyMemory(_) => 3,
+            _ => 4,
+        }
+    }
+
+    pub(crate) fn invalid(reason: impl Into<String>) -> Self {
+        Self::Invalid(reason.into())
+    }
+}
+
+/// `text` from a disk made fit for a one-line message: quoted, escaped and cut short.
+pub(crate) fn quote(text: &str) -> String {
+    const CHARS_MAX: usize = 48;
+    let mut shown: String = text.chars().take(CHARS_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push_str("...");
+    }
+    format!("'{}'", shown.escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_text_stays_on_one_short_line() {
+        assert_eq!(quote("aes"), "'aes'");
+        assert_eq!(quote("a\nb\u{1b}["), "'a\\nb\\u{1b}['");
+        assert!(quote(&"x".repeat(10_000)).len() < 60);
+    }
+}

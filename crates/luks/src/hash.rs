@@ -1,0 +1,191 @@
+//! Hash functions by the names that headers use, and PBKDF2 over them.
+
+use blake2::{Blake2b512, Blake2s256};
+use digest::Digest;
+use hmac::{Hmac, SimpleHmac};
+use zeroize::Zeroize;
+
+use crate::error::{Error, quote};
+
+/// The longest output of any [`Hash`], in bytes.
+pub const HASH_LEN_MAX: usize = 64;
+
+/// A hash function a header may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "each variant is the function it is called after"
+)]
+pub enum Hash {
+    Sha1,
+    Sha224,
+    Sha256,
+    Sha384,
+    Sha512,
+    Sha512_256,
+    Sha3_224,
+    Sha3_256,
+    Sha3_384,
+    Sha3_512,
+    Ripemd160,
+    Whirlpool,
+    Blake2b512,
+    Blake2s256,
+    Sm3,
+}
+
+/// Every hash with the name that cryptsetup and the kernel use for it.
+const NAMES: [(&str, Hash); 15] = [
+    ("sha1", Hash::Sha1),
+    ("sha224", Hash::Sha224),
+    ("sha256", Hash::Sha256),
+    ("sha384", Hash::Sha384),
+    ("sha512", Hash::Sha512),
+    ("sha512-256", Hash::Sha512_256),
+    ("sha3-224", Hash::Sha3_224),
+    ("sha3-256", Hash::Sha3_256),
+    ("sha3-384", Hash::Sha3_384),
+    ("sha3-512", Hash::Sha3_512),
+    ("ripemd160", Hash::Ripemd160),
+    ("whirlpool", Hash::Whirlpool),
+    ("blake2b-512", Hash::Blake2b512),
+    ("blake2s-256", Hash::Blake2s256),
+    ("sm3", Hash::Sm3),
+];
+
+/// Runs `$body` with `$digest` bound to the hash's type and `$prf` to its HMAC.
+/// SHA-3 and BLAKE2 have no block-level core, so they take the simple HMAC.
+macro_rules! with_hash {
+    ($hash:expr, $digest:ident, $prf:ident, $body:expr) => {
+        with_hash!(@arms $hash, $digest, $prf, $body;
+            Sha1 => sha1::Sha1, Hmac;
+            Sha224 => sha2::Sha224, Hmac;
+            Sha256 => sha2::Sha256, Hmac;
+            Sha384 => sha2::Sha384, Hmac;
+            Sha512 => sha2::Sha512, Hmac;
+            Sha512_256 => sha2::Sha512_256, Hmac;
+            Sha3_224 => sha3::Sha3_224, SimpleHmac;
+            Sha3_256 => sha3::Sha3_256, SimpleHmac;
+            Sha3_384 => sha3::Sha3_384, SimpleHmac;
+            Sha3_512 => sha3::Sha3_512, SimpleHmac;
+            Ripemd160 => ripemd::Ripemd160, Hmac;
+            Whirlpool => whirlpool::Whirlpool, Hmac;
+            Blake2b512 => Blake2b512, SimpleHmac;
+            Blake2s256 => Blake2s256, SimpleHmac;
+            Sm3 => sm3::Sm3, Hmac;
+        )
+    };
+    (@arms $hash:expr, $digest:ident, $prf:ident, $body:expr;
+        $($variant:ident => $function:ty, $mac:ident;)*) => {
+        match $hash {
+            $(Hash::$variant => {
+                #[allow(dead_code, reason = "a body uses the digest or its HMAC")]
+                type $digest = $function;
+                #[allow(dead_code, reason = "a body uses the digest or its HMAC")]
+                type $prf = $mac<$function>;
+                $body
+            })*
+        }
+    };
+}
+
+impl Hash {
+    /// The hash called `name` (case does not matter). Fails with [`Error::NotSupported`].
+    pub fn by_name(name: &str) -> Result<Self, Error> {
+        NAMES
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|&(_, hash)| hash)
+            .ok_or_else(|| Error::NotSupported(format!("hash {}", quote(name))))
+    }
+
+    /// The name headers use.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let entry = NAMES.iter().find(|&&(_, hash)| hash == self);
+        entry.map_or("", |&(name, _)| name)
+    }
+
+    /// The length of the output in bytes, at most [`HASH_LEN_MAX`].
+    #[must_use]
+    pub fn output_len(self) -> usize {
+        with_hash!(self, D, P, <D as Digest>::output_size())
+    }
+
+    /// Hashes the concatenation of `parts` into the first `out.len()` bytes of the output.
+    ///
+    /// # Panics
+    /// When `out` is longer than [`Hash::output_len`].
+    pub fn digest(self, parts: &[&[u8]], out: &mut [u8]) {
+        with_hash!(self, D, P, {
+            let mut hasher = D::new();
+            for part in parts {
+                Digest::update(&mut hasher, part);
+            }
+            let mut full = hasher.finalize();
+            out.copy_from_slice(&full[..out.len()]);
+            full.as_mut_slice().zeroize();
+        });
+    }
+
+    /// PBKDF2-HMAC (RFC 8018) with this hash.
+    pub fn pbkdf2(self, password: &[u8], salt: &[u8], iterations: u32, out: &mut [u8]) {
+        with_hash!(
+            self,
+            D,
+            P,
+            pbkdf2::pbkdf2::<P>(password, salt, iterations, out)
+        )
+        .expect("HMAC takes keys of any length");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::hex;
+
+    #[test]
+    fn names_find_their_hash_whatever_the_case() {
+        for (name, hash) in NAMES {
+            assert_eq!(Hash::by_name(name).unwrap(), hash);
+            assert_eq!(Hash::by_name(&name.to_uppercase()).unwrap(), hash);
+            assert_eq!(hash.name(), name);
+            assert!(hash.output_len() <= HASH_LEN_MAX);
+        }
+    }
+
+    #[test]
+    fn unknown_hash_is_refused_by_name() {
+        let error = Hash::by_name("md5").unwrap_err();
+        assert_eq!(error.to_string(), "not supported yet: hash 'md5'");
+    }
+
+    /// RFC 6070, case 3.
+    #[test]
+    fn pbkdf2_sha1_matches_rfc_6070() {
+        let mut out = [0; 20];
+        Hash::Sha1.pbkdf2(b"password", b"salt", 4096, &mut out);
+        assert_eq!(hex(&out), "4b007901b765489abead49d926f721d065a429c1");
+    }
+
+    /// FIPS 180 and ISO/IEC 10118-3 answers for "abc", cut short.
+    #[test]
+    fn digests_match_published_answers() {
+        for (hash, answer) in [
+            (Hash::Sha1, "a9993e364706816a"),
+            (Hash::Sha256, "ba7816bf8f01cfea"),
+            (Hash::Sha512, "ddaf35a193617aba"),
+            (Hash::Sha3_256, "3a985da74fe225b2"),
+            (Hash::Ripemd160, "8eb208f7e05d987a"),
+            (Hash::Whirlpool, "4e2448a4c6f486bb"),
+            (Hash::Blake2b512, "ba80a53f981c4d0d"),
+            (Hash::Blake2s256, "508c5e8c327c14e2"),
+            (Hash::Sm3, "66c7f0f462eeedd9"),
+        ] {
+            let mut out = [0; 8];
+            hash.digest(&[b"a", b"bc"], &mut out);
+            assert_eq!(hex(&out), answer, "{}", hash.name());
+        }
+    }
+}

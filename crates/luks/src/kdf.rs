@@ -1,0 +1,333 @@
+//! Passphrase to key: PBKDF2 and Argon2 with every cost bounded before it is paid.
+//!
+//! Two kinds of bounds. The format's own bounds ([`Kdf::check`]) are part of validating a header.
+//! The [`KdfLimits`] are the caller's: what all key slots tried in one unlock may cost together,
+//! so that a hostile header can not keep a machine busy for hours.
+
+use argon2::{Algorithm, Argon2, Block, Params, Version};
+use zeroize::Zeroize;
+
+use crate::error::{Error, quote};
+use crate::hash::Hash;
+use crate::memory;
+
+/// Argon2 memory bound of the LUKS2 format: 4 GiB, in KiB.
+pub const ARGON2_MEMORY_MAX_KIB: u32 = 4 * 1024 * 1024;
+/// Argon2 lanes bound of the LUKS2 format.
+pub const ARGON2_CPUS_MAX: u32 = 4;
+/// Fewest PBKDF2 iterations that LUKS2 allows.
+pub const PBKDF2_ITERATIONS_MIN: u32 = 1000;
+/// Every salt in LUKS1 and LUKS2 has this many bytes.
+pub const SALT_LEN: usize = 32;
+
+/// The two Argon2 variants that LUKS2 knows (RFC 9106).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "each variant is the function it is called after"
+)]
+pub enum Argon2Variant {
+    Argon2i,
+    Argon2id,
+}
+
+/// A key derivation function with its costs and salt, as a key slot states it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kdf {
+    /// PBKDF2-HMAC. The hash is a name: an unknown one must not stop `info`.
+    Pbkdf2 {
+        /// Name of the hash.
+        hash: String,
+        /// Iterations.
+        iterations: u32,
+        /// Salt.
+        salt: Vec<u8>,
+    },
+    /// Argon2, version 0x13.
+    Argon2 {
+        /// Which of the two.
+        variant: Argon2Variant,
+        /// Passes over the memory.
+        time: u32,
+        /// Memory in KiB.
+        memory_kib: u32,
+        /// Lanes.
+        cpus: u32,
+        /// Salt.
+        salt: Vec<u8>,
+    },
+    /// A function of this name that we do not know.
+    Other(String),
+}
+
+/// What all key slots tried in one unlock may cost together.
+#[derive(Clone, Copy, Debug)]
+pub struct KdfLimits {
+    /// PBKDF2 iterations times blocks of output.
+    pub pbkdf2_iterations: u64,
+    /// Argon2 memory in KiB times passes.
+    pub argon2_kib_passes: u64,
+}
+
+impl Default for KdfLimits {
+    /// Minutes on an ordinary machine: a hundred times what `luksFormat` chooses.
+    fn default() -> Self {
+        Self {
+            pbkdf2_iterations: 1_000_000_000,
+            argon2_kib_passes: 1 << 30,
+        }
+    }
+}
+
+impl KdfLimits {
+    /// Takes the cost of deriving `key_len` bytes off what is left.
+    pub(crate) fn spend(&mut self, kdf: &Kdf, key_len: usize) -> Result<(), Error> {
+        match kdf {
+            Kdf::Pbkdf2 {
+                hash, iterations, ..
+            } => {
+                let blocks = key_len.div_ceil(Hash::by_name(hash)?.output_len());
+                let cost = u64::from(*iterations) * u64::try_from(blocks).unwrap_or(u64::MAX);
+                take(&mut self.pbkdf2_iterations, cost, "PBKDF2 iterations")
+            }
+            Kdf::Argon2 {
+                time, memory_kib, ..
+            } => {
+                let cost = u64::from(*time) * u64::from(*memory_kib);
+                take(&mut self.argon2_kib_passes, cost, "Argon2 KiB times passes")
+            }
+            Kdf::Other(name) => Err(unknown(name)),
+        }
+    }
+}
+
+fn take(left: &mut u64, cost: u64, unit: &str) -> Result<(), Error> {
+    let before = *left;
+    *left = before.checked_sub(cost).ok_or_else(|| Error::CostLimit {
+        what: format!("a key derivation cost of {cost}"),
+        limit: format!("{before} {unit}"),
+    })?;
+    Ok(())
+}
+
+impl Kdf {
+    /// Checks the costs against the format's bounds. The error says which bound.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Pbkdf2 { iterations, .. } if *iterations < PBKDF2_ITERATIONS_MIN => Err(format!(
+                "{iterations} PBKDF2 iterations, at least {PBKDF2_ITERATIONS_MIN} are required"
+            )),
+            Self::Argon2 {
+                time,
+                memory_kib,
+                cpus,
+                ..
+            } => check_argon2(*time, *memory_kib, *cpus),
+            Self::Pbkdf2 { .. } | Self::Other(_) => Ok(()),
+        }
+    }
+
+    /// The name that headers use.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Pbkdf2 { .. } => "pbkdf2",
+            Self::Argon2 {
+                variant: Argon2Variant::Argon2i,
+                ..
+            } => "argon2i",
+            Self::Argon2 {
+                variant: Argon2Variant::Argon2id,
+                ..
+            } => "argon2id",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Fills `out` with the key that `passphrase` derives. The costs must have been checked.
+    pub(crate) fn derive(&self, passphrase: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        match self {
+            Self::Pbkdf2 {
+                hash,
+                iterations,
+                salt,
+            } => {
+                Hash::by_name(hash)?.pbkdf2(passphrase, salt, *iterations, out);
+                Ok(())
+            }
+            Self::Argon2 {
+                variant,
+                time,
+                memory_kib,
+                cpus,
+                salt,
+            } => {
+                let algorithm = match variant {
+                    Argon2Variant::Argon2i => Algorithm::Argon2i,
+                    Argon2Variant::Argon2id => Algorithm::Argon2id,
+                };
+                let params = Params::new(*memory_kib, *time, *cpus, Some(out.len()))
+                    .map_err(|error| Error::invalid(format!("Argon2 parameters: {error}")))?;
+                derive_argon2(algorithm, params, passphrase, salt, out)
+            }
+            Self::Other(name) => Err(unknown(name)),
+        }
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::NotSupported(format!("key derivation function {}", quote(name)))
+}
+
+fn check_argon2(time: u32, memory_kib: u32, cpus: u32) -> Result<(), String> {
+    if memory_kib > ARGON2_MEMORY_MAX_KIB {
+        return Err(format!(
+            "{memory_kib} KiB of Argon2 memory, at most {ARGON2_MEMORY_MAX_KIB} KiB (4 GiB) is allowed"
+        ));
+    }
+    if !(1..=ARGON2_CPUS_MAX).contains(&cpus) {
+        return Err(format!(
+            "{cpus} Argon2 lanes, 1 to {ARGON2_CPUS_MAX} are allowed"
+        ));
+    }
+    if memory_kib < 8 * cpus {
+        return Err(format!(
+            "{memory_kib} KiB of Argon2 memory is too little for {cpus} lanes"
+        ));
+    }
+    if time == 0 {
+        return Err("an Argon2 time cost of 0".into());
+    }
+    Ok(())
+}
+
+/// Argon2 over memory that is allocated fallibly and wiped afterwards.
+fn derive_argon2(
+    algorithm: Algorithm,
+    params: Params,
+    passphrase: &[u8],
+    salt: &[u8],
+    out: &mut [u8],
+) -> Result<(), Error> {
+    let needed_kib = u64::from(params.m_cost());
+    let out_of_memory = || Error::OutOfMemory { needed_kib };
+    // An overcommitting kernel grants any reservation and kills us when the pages are touched.
+    if memory::available_kib().is_some_and(|available| available < needed_kib) {
+        return Err(out_of_memory());
+    }
+    let mut scratch = Scratch(Vec::new());
+    let count = params.block_count();
+    scratch
+        .0
+        .try_reserve_exact(count)
+        .map_err(|_| out_of_memory())?;
+    scratch.0.resize(count, Block::new());
+    Argon2::new(algorithm, Version::V0x13, params)
+        .hash_password_into_with_memory(passphrase, salt, out, &mut scratch.0)
+        .map_err(|error| Error::invalid(format!("Argon2 parameters: {error}")))
+}
+
+/// Argon2's working memory: from it the key could be computed, so it is wiped.
+struct Scratch(Vec<Block>);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.0.iter_mut().for_each(Zeroize::zeroize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::hex;
+
+    fn argon2(time: u32, memory_kib: u32, cpus: u32) -> Kdf {
+        let variant = Argon2Variant::Argon2id;
+        let salt = vec![2; SALT_LEN];
+        Kdf::Argon2 {
+            variant,
+            time,
+            memory_kib,
+            cpus,
+            salt,
+        }
+    }
+
+    fn pbkdf2(iterations: u32) -> Kdf {
+        let (hash, salt) = ("sha256".to_owned(), vec![2; SALT_LEN]);
+        Kdf::Pbkdf2 {
+            hash,
+            iterations,
+            salt,
+        }
+    }
+
+    /// From the reference implementation's own test list (`phc-winner-argon2`, `src/test.c`).
+    #[test]
+    fn argon2id_matches_the_reference_implementation() {
+        let salt = b"somesalt".to_vec();
+        let variant = Argon2Variant::Argon2id;
+        let kdf = Kdf::Argon2 {
+            variant,
+            time: 2,
+            memory_kib: 256,
+            cpus: 1,
+            salt,
+        };
+        let mut out = [0; 32];
+        kdf.derive(b"password", &mut out).unwrap();
+        assert_eq!(
+            hex(&out),
+            "9dfeb910e80bad0311fee20f9c0e2b12c17987b4cac90c2ef54d5b3021c68bfe"
+        );
+    }
+
+    #[test]
+    fn argon2_cost_of_terabytes_is_refused_before_it_is_allocated() {
+        let reason = argon2(4, u32::MAX, 4).check().unwrap_err();
+        assert!(reason.contains("at most 4194304 KiB (4 GiB)"), "{reason}");
+    }
+
+    #[test]
+    fn argon2_lanes_time_and_least_memory_are_bounded() {
+        assert!(argon2(4, 64, 4).check().is_ok());
+        assert!(argon2(4, 64, 5).check().is_err());
+        assert!(argon2(4, 64, 0).check().is_err());
+        assert!(argon2(0, 64, 1).check().is_err());
+        assert!(argon2(4, 31, 4).check().is_err());
+    }
+
+    #[test]
+    fn too_few_pbkdf2_iterations_are_refused() {
+        assert!(pbkdf2(999).check().is_err());
+        assert!(pbkdf2(1000).check().is_ok());
+    }
+
+    #[test]
+    fn hours_of_work_are_refused_and_the_limit_is_named() {
+        let mut limits = KdfLimits::default();
+        limits.spend(&pbkdf2(5_000_000), 64).unwrap();
+        let error = limits.spend(&pbkdf2(u32::MAX), 64).unwrap_err();
+        assert!(
+            error.to_string().contains("990000000 PBKDF2 iterations"),
+            "{error}"
+        );
+        let error = limits.spend(&argon2(u32::MAX, 1 << 22, 4), 64).unwrap_err();
+        assert!(
+            error.to_string().contains("Argon2 KiB times passes"),
+            "{error}"
+        );
+        assert_eq!(error.exit_code(), 4);
+    }
+
+    #[test]
+    fn unknown_kdf_is_refused_by_name() {
+        let error = Kdf::Other("scrypt".into())
+            .derive(b"", &mut [0; 32])
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "not supported yet: key derivation function 'scrypt'"
+        );
+    }
+}
