@@ -1,0 +1,179 @@
+//! The key material of one slot: volume key ↔ anti-forensic stripes ↔ encrypted bytes on disk.
+//! LUKS1 and LUKS2 differ only in where the parameters come from.
+
+use std::io::{Read, Seek, Write};
+
+use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, SpecError};
+use cryptline_sys::SecretBuf;
+
+use crate::af::{self, STRIPES};
+use crate::device::{read_at, to_u64, write_at};
+use crate::error::Error;
+use crate::hash::Hash;
+use crate::kdf::Kdf;
+
+/// Longest volume key, in bytes (cryptsetup's bound as well).
+pub const KEY_LEN_MAX: u32 = 512;
+
+/// How one key slot keeps the volume key.
+pub(crate) struct KeyArea<'a> {
+    /// Start on the header device, in bytes.
+    pub offset: u64,
+    /// Cipher of the stripes, for example `aes-xts-plain64`.
+    pub encryption: &'a str,
+    /// Length of that cipher's key, in bytes.
+    pub encryption_key_len: usize,
+    /// Hash of the anti-forensic splitter.
+    pub af_hash: Hash,
+    /// Passphrase to key of the area.
+    pub kdf: &'a Kdf,
+    /// Length of the key kept in the slot, in bytes.
+    pub key_len: usize,
+}
+
+/// Bytes on disk that the stripes of a key of `key_len` bytes take: whole sectors.
+pub(crate) fn stripes_len(key_len: u32) -> u64 {
+    (u64::from(key_len) * u64::from(STRIPES)).next_multiple_of(512)
+}
+
+/// Whether `encryption` leaves data as it is.
+pub(crate) fn is_null_cipher(encryption: &str) -> bool {
+    encryption.contains("cipher_null") || encryption == "null" || encryption.starts_with("null-")
+}
+
+/// A cipher word from a header, with the error a header deserves.
+pub(crate) fn parse_cipher(encryption: &str) -> Result<CipherSpec, Error> {
+    let spec = CipherSpec::parse(encryption).map_err(spec_error)?;
+    spec.check_supported().map_err(spec_error)?;
+    Ok(spec)
+}
+
+impl KeyArea<'_> {
+    /// What the area holds if the passphrase is right, and noise if it is wrong.
+    pub fn open(
+        &self,
+        device: &mut (impl Read + Seek),
+        passphrase: &[u8],
+    ) -> Result<SecretBuf, Error> {
+        let mut stripes = self.stripes_buffer()?;
+        read_at(device, self.offset, &mut stripes, "a key slot")?;
+        self.cipher(passphrase)?.decrypt_in_place(0, &mut stripes);
+        let mut key = SecretBuf::zeroed(self.key_len).map_err(Error::KeyMemory)?;
+        af::merge(self.af_hash, &stripes, &mut key);
+        Ok(key)
+    }
+
+    /// Writes `key` so that `passphrase` opens it.
+    pub fn store(
+        &self,
+        device: &mut (impl Write + Seek),
+        passphrase: &[u8],
+        key: &[u8],
+    ) -> Result<(), Error> {
+        let len = self.stripes_buffer()?.len();
+        let mut stripes = SecretBuf::random(len).map_err(Error::KeyMemory)?;
+        af::split(self.af_hash, key, &mut stripes)?;
+        self.cipher(passphrase)?.encrypt_in_place(0, &mut stripes);
+        write_at(device, self.offset, &stripes)
+    }
+
+    fn stripes_buffer(&self) -> Result<SecretBuf, Error> {
+        let len = (self.key_len * STRIPES as usize).next_multiple_of(512);
+        SecretBuf::zeroed(len).map_err(Error::KeyMemory)
+    }
+
+    /// The area's cipher under the key that the passphrase derives. Sectors count from the
+    /// start of the area.
+    fn cipher(&self, passphrase: &[u8]) -> Result<SectorCipher, Error> {
+        let spec = parse_cipher(self.encryption)?;
+        let mut key = SecretBuf::zeroed(self.encryption_key_len).map_err(Error::KeyMemory)?;
+        self.kdf.derive(passphrase, &mut key)?;
+        let options = SectorOptions {
+            sector_size: 512,
+            iv_offset: 0,
+            iv_large_sectors: false,
+        };
+        SectorCipher::new(&spec, &key, options).map_err(cipher_error)
+    }
+}
+
+pub(crate) fn cipher_error(error: CipherError) -> Error {
+    match error {
+        CipherError::Spec(error) => spec_error(error),
+        other => Error::invalid(other.to_string()),
+    }
+}
+
+fn spec_error(error: SpecError) -> Error {
+    match error {
+        SpecError::NotSupportedYet(what) => Error::NotSupported(what),
+        other => Error::invalid(other.to_string()),
+    }
+}
+
+/// Where bytes lie: for checks that areas stay inside bounds and apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub size: u64,
+}
+
+impl Extent {
+    /// One past the last byte; `None` beyond 2^64.
+    #[must_use]
+    pub fn end(self) -> Option<u64> {
+        self.offset.checked_add(self.size)
+    }
+
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        let ends_before = |a: Self, b: Self| a.end().is_some_and(|end| end <= b.offset);
+        !ends_before(self, other) && !ends_before(other, self)
+    }
+
+    pub(crate) fn of_stripes(offset: u64, key_len: u32) -> Self {
+        let size = stripes_len(key_len);
+        Self { offset, size }
+    }
+}
+
+/// Fills `size` bytes from `offset` with random bytes, a piece at a time.
+pub(crate) fn fill_random(device: &mut (impl Write + Seek), extent: Extent) -> Result<(), Error> {
+    const PIECE: u64 = 1 << 20;
+    let mut done = 0;
+    while done < extent.size {
+        let len = PIECE.min(extent.size - done);
+        let noise = crate::random::bytes(usize::try_from(len).unwrap_or(0))?;
+        write_at(device, extent.offset + done, &noise)?;
+        done += to_u64(noise.len());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_that_touch_do_not_overlap() {
+        let extent = |offset, size| Extent { offset, size };
+        assert!(!extent(0, 10).overlaps(extent(10, 5)));
+        assert!(extent(0, 11).overlaps(extent(10, 5)));
+        assert!(extent(10, 5).overlaps(extent(0, 11)));
+        assert!(extent(u64::MAX, 2).overlaps(extent(u64::MAX, 1)));
+    }
+
+    #[test]
+    fn null_ciphers_are_known_in_every_spelling() {
+        for name in [
+            "cipher_null-ecb",
+            "null",
+            "null-ecb",
+            "capi:ecb(cipher_null)-plain",
+        ] {
+            assert!(is_null_cipher(name), "{name}");
+        }
+        assert!(!is_null_cipher("aes-xts-plain64"));
+    }
+}

@@ -1,0 +1,177 @@
+//! Headers of encrypted disks: LUKS2, LUKS1 and `cryptsetup plain` (which has none).
+//!
+//! ```text
+//!              read                    unlock                     segment
+//!   device  ---------->  Header  --------------------->  key  +  Segment  ---->  crypt layer
+//!                          |     passphrase, KDF,         ^      cipher, offset,
+//!                          |     key slot area, digest    |      size, sector size
+//!                          +--> info                      +--- or a volume key that
+//!                                                              verify_volume_key accepts
+//! ```
+//!
+//! Everything is pure over a `Read`/`Write`/`Seek` that the caller brings, with its size in
+//! bytes: no file is opened, nobody is asked. Reading never writes.
+//!
+//! A header is hostile until it is checked: sizes, counts and costs are bounded before they are
+//! used. What damages a header makes [`read`] fail; what is sound but can not or must not be
+//! opened (reencryption, integrity, `cipher_null`) makes [`Header::segment`] and
+//! [`Header::unlock`] fail, so that [`Header::info`] can still show it.
+//!
+//! A LUKS header is not authenticated. Whoever can write to the disk can swap it for one of
+//! their own, whose key they know, and wait for new data. Only the owner knows what cipher and
+//! key the volume should have.
+
+#![forbid(unsafe_code)]
+
+mod af;
+mod area;
+mod device;
+mod error;
+mod flags;
+pub mod format;
+mod hash;
+pub mod info;
+mod kdf;
+pub mod luks1;
+pub mod luks2;
+mod memory;
+pub mod plain;
+mod random;
+mod segment;
+mod unlock;
+
+#[cfg(test)]
+mod testing;
+
+use std::io::{Read, Seek};
+
+pub use area::{Extent, KEY_LEN_MAX};
+pub use error::Error;
+pub use flags::Flags;
+pub use hash::Hash;
+pub use info::Info;
+pub use kdf::{Argon2Variant, Kdf, KdfLimits};
+pub use segment::{Segment, SegmentPolicy};
+pub use unlock::{PASSPHRASE_LEN_MAX, UnlockOptions, Unlocked};
+
+use device::{read_at, to_u64};
+
+/// First bytes of a LUKS1 header and of the primary copy of a LUKS2 header.
+pub const MAGIC: [u8; 6] = *b"LUKS\xba\xbe";
+/// First bytes of a header of Ceph's layered images, which is LUKS in all else.
+const MAGIC_CEPH: [u8; 6] = *b"RBDL\xba\xbe";
+
+/// A header that has been checked.
+#[derive(Clone, Debug)]
+pub enum Header {
+    /// LUKS1.
+    V1(luks1::Header),
+    /// LUKS2.
+    V2(luks2::Header),
+}
+
+/// Reads the header of `device`, which has `device_size` bytes: detects its version, checks it,
+/// and of a LUKS2 header picks the good copy.
+///
+/// # Errors
+/// [`Error::NotLuks`], [`Error::Truncated`], [`Error::BothCopiesDamaged`], [`Error::Invalid`],
+/// [`Error::NotSupported`] or [`Error::Io`].
+pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
+    let mut start = [0; 8];
+    if device_size < to_u64(start.len()) {
+        return Err(Error::NotLuks);
+    }
+    read_at(device, 0, &mut start, "the LUKS header")?;
+    let version = u16::from_be_bytes([start[6], start[7]]);
+    if start[..6] == MAGIC_CEPH {
+        return Err(Error::NotSupported(
+            "Ceph layered encryption (RBDL header)".into(),
+        ));
+    }
+    if start[..6] == MAGIC && version == 1 {
+        return luks1::read(device, device_size).map(Header::V1);
+    }
+    luks2::read(device, device_size).map(Header::V2)
+}
+
+impl Header {
+    /// Where the data is and how it is encrypted.
+    ///
+    /// # Errors
+    /// As [`luks1::Header::segment`] and [`luks2::Header::segment`].
+    pub fn segment(&self, policy: SegmentPolicy) -> Result<Segment, Error> {
+        match self {
+            Self::V1(header) => header.segment(policy),
+            Self::V2(header) => header.segment(policy),
+        }
+    }
+
+    /// Length of the volume key in bytes; `None` when no key slot tells.
+    #[must_use]
+    pub fn key_len(&self) -> Option<usize> {
+        match self {
+            Self::V1(header) => Some(header.key_len as usize),
+            Self::V2(header) => header.key_len(),
+        }
+    }
+
+    /// The volume key that `passphrase` opens, from the device that the header was read from.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`] for a wrong passphrase; as [`luks1::Header::unlock`] and
+    /// [`luks2::Header::unlock`].
+    pub fn unlock(
+        &self,
+        device: &mut (impl Read + Seek),
+        passphrase: &[u8],
+        options: &UnlockOptions,
+    ) -> Result<Unlocked, Error> {
+        match self {
+            Self::V1(header) => header.unlock(device, passphrase, options),
+            Self::V2(header) => header.unlock(device, passphrase, options),
+        }
+    }
+
+    /// Checks that `key` is this volume's key.
+    ///
+    /// # Errors
+    /// [`Error::WrongVolumeKey`], or why it can not be checked.
+    pub fn verify_volume_key(&self, key: &[u8]) -> Result<(), Error> {
+        let right = match self {
+            Self::V1(header) => header.verify_volume_key(key)?,
+            Self::V2(header) => header.verify_volume_key(key)?,
+        };
+        if right {
+            Ok(())
+        } else {
+            Err(Error::WrongVolumeKey)
+        }
+    }
+
+    /// How the volume asks to be opened.
+    #[must_use]
+    pub fn flags(&self) -> Flags {
+        match self {
+            Self::V1(_) => Flags::default(),
+            Self::V2(header) => Flags::of(&header.metadata.config.flags),
+        }
+    }
+
+    /// What the user should know, one line each: for example that a copy is damaged.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        match self {
+            Self::V1(_) => &[],
+            Self::V2(header) => &header.warnings,
+        }
+    }
+
+    /// UUID of the volume, as text.
+    #[must_use]
+    pub fn uuid(&self) -> &str {
+        match self {
+            Self::V1(header) => &header.uuid,
+            Self::V2(header) => &header.binary.uuid,
+        }
+    }
+}

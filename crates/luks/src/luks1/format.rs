@@ -1,0 +1,220 @@
+//! Making a LUKS1 header.
+
+use std::io::{Read, Seek, Write};
+
+use super::{DIGEST_LEN, HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN};
+use super::{SLOTS, SLOTS_OFFSET, Slot};
+use crate::af::STRIPES;
+use crate::area::{Extent, KeyArea, fill_random, stripes_len};
+use crate::device::{flush, write_at};
+use crate::error::Error;
+use crate::format::{FormatOptions, KdfKind, new_kdf, parameters, pbkdf2_iterations};
+use crate::hash::Hash;
+use crate::kdf::{Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
+use crate::luks2;
+use crate::random;
+
+/// First sector of the first slot's stripes, and what slots are aligned to.
+const SLOT_ALIGNMENT_SECTORS: u32 = 8;
+/// Data starts at a multiple of 1 MiB.
+const DATA_ALIGNMENT_SECTORS: u32 = 2048;
+/// The digest is measured to take this much of the target (cryptsetup: 1/8).
+const DIGEST_TARGET_DIVISOR: u32 = 8;
+
+/// Writes a LUKS1 header with `key` in slot 0. Options have been checked by
+/// [`crate::format::format_with_key`], which is what to call.
+pub(crate) fn format(
+    device: &mut (impl Read + Write + Seek),
+    device_size: u64,
+    passphrase: &[u8],
+    key: &[u8],
+    options: &FormatOptions,
+) -> Result<(), Error> {
+    check_options(options)?;
+    let layout = Layout::new(options)?;
+    if !options.detached {
+        let data_offset = u64::from(layout.payload_sector) * 512;
+        let needed = data_offset + 512;
+        if device_size < needed {
+            return Err(Error::TooSmall {
+                needed,
+                size: device_size,
+            });
+        }
+    }
+    let hash = Hash::by_name(&options.hash)?;
+    let kdf = new_kdf(KdfKind::Pbkdf2, &options.hash, &options.cost, key.len())?;
+    let header = new_header(options, &layout, hash, key, &kdf)?;
+
+    luks2::wipe_magics(device, device_size)?;
+    write_at(device, 0, &[0; 4096])?;
+    flush(device)?;
+    for sector in layout.slot_sectors {
+        let extent = Extent::of_stripes(u64::from(sector) * 512, options.key_len);
+        fill_random(device, extent)?;
+    }
+    let area = KeyArea {
+        offset: u64::from(layout.slot_sectors[0]) * 512,
+        encryption: &options.cipher,
+        encryption_key_len: key.len(),
+        af_hash: hash,
+        kdf: &kdf,
+        key_len: key.len(),
+    };
+    area.store(device, passphrase, key)?;
+    flush(device)?;
+    write_at(device, 0, &encode(&header, &layout))?;
+    flush(device)
+}
+
+/// Where the slots and the data are.
+struct Layout {
+    slot_sectors: [u32; SLOTS],
+    payload_sector: u32,
+}
+
+impl Layout {
+    fn new(options: &FormatOptions) -> Result<Self, Error> {
+        let stripes_sectors = stripes_len(options.key_len) / 512;
+        let stripes_sectors = u32::try_from(stripes_sectors)
+            .map_err(|_| parameters("the volume key is too long"))?
+            .next_multiple_of(SLOT_ALIGNMENT_SECTORS);
+        let mut slot_sectors = [SLOT_ALIGNMENT_SECTORS; SLOTS];
+        for number in 1..SLOTS {
+            slot_sectors[number] = slot_sectors[number - 1] + stripes_sectors;
+        }
+        let end = slot_sectors[SLOTS - 1] + stripes_sectors;
+        let payload_sector = match options.data_offset {
+            Some(offset) => u32::try_from(offset / 512)
+                .map_err(|_| parameters("the data offset is too large for LUKS1"))?,
+            None if options.detached => 0,
+            None => end.next_multiple_of(DATA_ALIGNMENT_SECTORS),
+        };
+        if payload_sector < end && !(options.detached && payload_sector == 0) {
+            let least = u64::from(end) * 512;
+            return Err(parameters(format!(
+                "the data offset must be at least {least} bytes, to leave room for the key slots"
+            )));
+        }
+        Ok(Self {
+            slot_sectors,
+            payload_sector,
+        })
+    }
+}
+
+fn check_options(options: &FormatOptions) -> Result<(), Error> {
+    if options.sector_size.is_some_and(|size| size != 512) {
+        return Err(parameters(
+            "LUKS1 has 512-byte sectors only; use LUKS2 for larger ones",
+        ));
+    }
+    if options.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2) {
+        return Err(parameters("LUKS1 has PBKDF2 only; use LUKS2 for Argon2"));
+    }
+    if !options.label.is_empty() || !options.subsystem.is_empty() {
+        return Err(parameters(
+            "LUKS1 has no label and no subsystem; use LUKS2 for them",
+        ));
+    }
+    let (name, mode) = split_cipher(&options.cipher);
+    if options.hash.len() > 31 || name.len() > 31 || mode.len() > 31 {
+        return Err(parameters(
+            "the name of cipher or hash is too long for LUKS1",
+        ));
+    }
+    if options.cipher.starts_with("capi:") {
+        return Err(parameters(
+            "LUKS1 can not store capi: ciphers; use LUKS2 for them",
+        ));
+    }
+    Ok(())
+}
+
+fn split_cipher(cipher: &str) -> (&str, &str) {
+    cipher.split_once('-').unwrap_or((cipher, "ecb"))
+}
+
+fn new_header(
+    options: &FormatOptions,
+    layout: &Layout,
+    hash: Hash,
+    key: &[u8],
+    kdf: &Kdf,
+) -> Result<Header, Error> {
+    let Kdf::Pbkdf2 {
+        iterations, salt, ..
+    } = kdf
+    else {
+        return Err(parameters("LUKS1 has PBKDF2 only"));
+    };
+    let digest_iterations = match options.cost.iterations {
+        Some(_) => PBKDF2_ITERATIONS_MIN,
+        None => {
+            let target = options.cost.target / DIGEST_TARGET_DIVISOR;
+            pbkdf2_iterations(hash, target, DIGEST_LEN)
+        }
+    };
+    let digest_salt = salt_array(&random::bytes(SALT_LEN)?);
+    let mut digest = [0; DIGEST_LEN];
+    hash.pbkdf2(key, &digest_salt, digest_iterations, &mut digest);
+    let mut slots = [const { None }; SLOTS];
+    slots[0] = Some(Slot {
+        iterations: *iterations,
+        salt: salt_array(salt),
+        sector: layout.slot_sectors[0],
+    });
+    let (cipher_name, cipher_mode) = split_cipher(&options.cipher);
+    Ok(Header {
+        cipher_name: cipher_name.to_owned(),
+        cipher_mode: cipher_mode.to_owned(),
+        hash: options.hash.clone(),
+        payload_sector: layout.payload_sector,
+        key_len: options.key_len,
+        digest,
+        digest_salt,
+        digest_iterations,
+        uuid: options.uuid_or_random()?,
+        slots,
+    })
+}
+
+fn salt_array(salt: &[u8]) -> [u8; SALT_LEN] {
+    let mut out = [0; SALT_LEN];
+    out.copy_from_slice(salt);
+    out
+}
+
+fn encode(header: &Header, layout: &Layout) -> [u8; HEADER_LEN] {
+    let mut bytes = [0; HEADER_LEN];
+    let mut put = |offset: usize, value: &[u8]| {
+        bytes[offset..offset + value.len()].copy_from_slice(value);
+    };
+    put(0, &crate::MAGIC);
+    put(6, &1_u16.to_be_bytes());
+    put(8, header.cipher_name.as_bytes());
+    put(40, header.cipher_mode.as_bytes());
+    put(72, header.hash.as_bytes());
+    put(104, &header.payload_sector.to_be_bytes());
+    put(108, &header.key_len.to_be_bytes());
+    put(112, &header.digest);
+    put(132, &header.digest_salt);
+    put(164, &header.digest_iterations.to_be_bytes());
+    put(168, header.uuid.as_bytes());
+    for (number, slot) in header.slots.iter().enumerate() {
+        let start = SLOTS_OFFSET + number * SLOT_LEN;
+        let state = if slot.is_some() {
+            SLOT_ACTIVE
+        } else {
+            SLOT_INACTIVE
+        };
+        put(start, &state.to_be_bytes());
+        if let Some(slot) = slot {
+            put(start + 4, &slot.iterations.to_be_bytes());
+            put(start + 8, &slot.salt);
+        }
+        put(start + 40, &layout.slot_sectors[number].to_be_bytes());
+        put(start + 44, &STRIPES.to_be_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,232 @@
+//! LUKS1: one binary header of 592 bytes, big-endian, with eight key slots ("LUKS1 On-Disk
+//! Format Specification", version 1.2.3).
+//!
+//! ```text
+//!   0    6       8            40           72         104          108        112
+//!  +----+-------+------------+------------+----------+------------+----------+------
+//!  |LUKS|version|cipher name |cipher mode |hash      |data, sector|key bytes |digest
+//!  +----+-------+------------+------------+----------+------------+----------+------
+//!   112      132          164          168     208              592
+//!  --------+------------+------------+-------+----------------+
+//!   digest | its salt   | iterations | UUID  | 8 x key slot   |
+//!  --------+------------+------------+-------+----------------+
+//!  key slot: state 4, iterations 4, salt 32, first sector of its stripes 4, stripes 4
+//! ```
+
+mod format;
+mod unlock;
+
+use std::io::{Read, Seek};
+
+pub(crate) use self::format::format;
+
+use crate::af::STRIPES;
+use crate::area::{Extent, KEY_LEN_MAX};
+use crate::device::{check_end, read_at};
+use crate::error::{Error, quote};
+use crate::kdf::SALT_LEN;
+use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
+
+/// Bytes in the header.
+pub const HEADER_LEN: usize = 592;
+/// Key slots in the header.
+pub const SLOTS: usize = 8;
+/// Bytes in the volume key's digest.
+pub const DIGEST_LEN: usize = 20;
+
+pub(crate) const SLOT_ACTIVE: u32 = 0x00ac_71f3;
+pub(crate) const SLOT_INACTIVE: u32 = 0x0000_dead;
+const SLOTS_OFFSET: usize = 208;
+const SLOT_LEN: usize = 48;
+
+/// A LUKS1 header that has been checked.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// For example `aes`.
+    pub cipher_name: String,
+    /// For example `xts-plain64`.
+    pub cipher_mode: String,
+    /// Hash of key derivation, splitter and digest.
+    pub hash: String,
+    /// Start of the data in 512-byte sectors; 0 in a detached header.
+    pub payload_sector: u32,
+    /// Length of the volume key in bytes.
+    pub key_len: u32,
+    /// PBKDF2 of the volume key.
+    pub digest: [u8; DIGEST_LEN],
+    /// Salt of the digest.
+    pub digest_salt: [u8; SALT_LEN],
+    /// Iterations of the digest.
+    pub digest_iterations: u32,
+    /// UUID of the volume, as text.
+    pub uuid: String,
+    /// Active key slots; `None` where a slot is free.
+    pub slots: [Option<Slot>; SLOTS],
+}
+
+/// An active key slot.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// PBKDF2 iterations.
+    pub iterations: u32,
+    /// PBKDF2 salt.
+    pub salt: [u8; SALT_LEN],
+    /// First 512-byte sector of the stripes.
+    pub sector: u32,
+}
+
+/// Reads and checks the header at the start of `device`, which has `device_size` bytes.
+///
+/// # Errors
+/// [`Error::Truncated`], [`Error::Invalid`] or [`Error::Io`].
+pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
+    let mut bytes = [0; HEADER_LEN];
+    read_at(device, 0, &mut bytes, "the LUKS1 header")?;
+    let header = parse(&bytes)?;
+    header.check_areas(device_size)?;
+    Ok(header)
+}
+
+impl Header {
+    /// The cipher word, for example `aes-xts-plain64`.
+    #[must_use]
+    pub fn encryption(&self) -> String {
+        format!("{}-{}", self.cipher_name, self.cipher_mode)
+    }
+
+    /// Where the data is and how it is encrypted.
+    ///
+    /// # Errors
+    /// [`Error::NullCipher`] and [`Error::Parameters`] as `policy` says,
+    /// [`Error::NotSupported`] for other ciphers.
+    pub fn segment(&self, policy: SegmentPolicy) -> Result<Segment, Error> {
+        let cipher = checked_cipher(&self.encryption(), policy)?;
+        let offset = u64::from(self.payload_sector) * 512;
+        check_offset(offset, policy)?;
+        Ok(Segment {
+            cipher,
+            key_len: Some(self.key_len as usize),
+            sector_size: 512,
+            offset,
+            size: None,
+            iv_tweak: 0,
+        })
+    }
+
+    /// Active slots must lie behind the header, before the data, on the device, and apart.
+    fn check_areas(&self, device_size: u64) -> Result<(), Error> {
+        let payload = u64::from(self.payload_sector) * 512;
+        let header = Extent {
+            offset: 0,
+            size: 1024,
+        };
+        if payload != 0 {
+            check_end(|| "the data".into(), payload, device_size)?;
+        }
+        let mut taken = vec![("the header".to_owned(), header)];
+        for (number, slot) in self.active_slots() {
+            let name = format!("key slot {number}");
+            let extent = slot.extent(self.key_len);
+            let end = extent.end().unwrap_or(u64::MAX);
+            if payload != 0 && end > payload {
+                return Err(Error::invalid(format!("{name} reaches into the data")));
+            }
+            check_end(|| name.clone(), end, device_size)?;
+            if let Some((other, _)) = taken.iter().find(|(_, other)| extent.overlaps(*other)) {
+                return Err(Error::invalid(format!("{name} overlaps {other}")));
+            }
+            taken.push((name, extent));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn active_slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        let numbered = (0_u32..).zip(&self.slots);
+        numbered.filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
+    }
+}
+
+impl Slot {
+    pub(crate) fn extent(&self, key_len: u32) -> Extent {
+        Extent::of_stripes(u64::from(self.sector) * 512, key_len)
+    }
+}
+
+fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
+    let key_len = be32(bytes, 108);
+    if !(1..=KEY_LEN_MAX).contains(&key_len) {
+        return Err(Error::invalid(format!(
+            "a volume key of {key_len} bytes, 1 to {KEY_LEN_MAX} are possible"
+        )));
+    }
+    let digest_iterations = be32(bytes, 164);
+    if digest_iterations == 0 {
+        return Err(Error::invalid("the digest has 0 PBKDF2 iterations"));
+    }
+    let mut slots = [const { None }; SLOTS];
+    for (number, slot) in slots.iter_mut().enumerate() {
+        *slot = parse_slot(bytes, number)?;
+    }
+    Ok(Header {
+        cipher_name: word(&bytes[8..40], "cipher name")?,
+        cipher_mode: word(&bytes[40..72], "cipher mode")?,
+        hash: word(&bytes[72..104], "hash")?,
+        payload_sector: be32(bytes, 104),
+        key_len,
+        digest: array(bytes, 112),
+        digest_salt: array(bytes, 132),
+        digest_iterations,
+        uuid: word(&bytes[168..208], "UUID")?,
+        slots,
+    })
+}
+
+fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, Error> {
+    let start = SLOTS_OFFSET + number * SLOT_LEN;
+    match be32(bytes, start) {
+        SLOT_INACTIVE => return Ok(None),
+        SLOT_ACTIVE => {}
+        state => {
+            let reason = format!("key slot {number} is neither active nor free ({state:#x})");
+            return Err(Error::Invalid(reason));
+        }
+    }
+    let iterations = be32(bytes, start + 4);
+    let stripes = be32(bytes, start + 44);
+    if iterations == 0 {
+        return Err(Error::invalid(format!(
+            "key slot {number} has 0 PBKDF2 iterations"
+        )));
+    }
+    if stripes != STRIPES {
+        return Err(Error::invalid(format!(
+            "key slot {number} has {stripes} stripes, only {STRIPES} are possible"
+        )));
+    }
+    Ok(Some(Slot {
+        iterations,
+        salt: array(bytes, start + 8),
+        sector: be32(bytes, start + 40),
+    }))
+}
+
+fn be32(bytes: &[u8; HEADER_LEN], offset: usize) -> u32 {
+    u32::from_be_bytes(array(bytes, offset))
+}
+
+fn array<const N: usize>(bytes: &[u8; HEADER_LEN], offset: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[offset..offset + N]);
+    out
+}
+
+/// Printable ASCII up to the first zero byte; there must be one, and something before it.
+fn word(field: &[u8], name: &str) -> Result<String, Error> {
+    let end = field.iter().position(|&byte| byte == 0);
+    let text = end.map_or(field, |end| &field[..end]);
+    let shown = String::from_utf8_lossy(text);
+    if end.is_none_or(|end| end == 0) || !text.iter().all(u8::is_ascii_graphic) {
+        return Err(Error::invalid(format!("the {name} is {}", quote(&shown))));
+    }
+    Ok(shown.into_owned())
+}

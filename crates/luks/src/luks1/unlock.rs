@@ -1,0 +1,95 @@
+//! From a passphrase to the volume key of a LUKS1 volume.
+
+use std::io::{Read, Seek};
+
+use cryptline_sys::SecretBuf;
+use subtle::ConstantTimeEq;
+
+use super::{DIGEST_LEN, Header, Slot};
+use crate::area::{KeyArea, is_null_cipher};
+use crate::error::Error;
+use crate::hash::Hash;
+use crate::kdf::{Kdf, KdfLimits};
+use crate::unlock::{Attempts, UnlockOptions, Unlocked, check_passphrase};
+
+impl Header {
+    /// Tries `passphrase` on the active slots, lowest first, or on the one that is named.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`] when no slot opens; otherwise why no slot could be tried.
+    pub fn unlock(
+        &self,
+        device: &mut (impl Read + Seek),
+        passphrase: &[u8],
+        options: &UnlockOptions,
+    ) -> Result<Unlocked, Error> {
+        check_passphrase(passphrase)?;
+        let wanted = |number: u32| options.slot.is_none_or(|slot| slot == number);
+        let mut limits = options.limits;
+        let mut attempts = Attempts::new(options.slot);
+        for (number, slot) in self.active_slots().filter(|&(number, _)| wanted(number)) {
+            let opened = self.open_slot(slot, device, passphrase, options, &mut limits);
+            if let Some(key) = attempts.add(opened)? {
+                return Ok(Unlocked { key, slot: number });
+            }
+        }
+        Err(attempts.failure())
+    }
+
+    /// Whether `key` is this volume's key.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] when the header's hash is unknown, [`Error::CostLimit`].
+    pub fn verify_volume_key(&self, key: &[u8]) -> Result<bool, Error> {
+        KdfLimits::default().spend(&self.digest_kdf(), DIGEST_LEN)?;
+        self.matches(key)
+    }
+
+    /// In constant time, as far as the digests go.
+    fn matches(&self, key: &[u8]) -> Result<bool, Error> {
+        let mut digest = [0; DIGEST_LEN];
+        self.digest_kdf().derive(key, &mut digest)?;
+        let len_fits = key.len() == self.key_len as usize;
+        Ok(len_fits && bool::from(digest.ct_eq(&self.digest)))
+    }
+
+    fn digest_kdf(&self) -> Kdf {
+        self.pbkdf2(self.digest_iterations, &self.digest_salt)
+    }
+
+    /// The volume key, or `None` when the passphrase is not this slot's.
+    fn open_slot(
+        &self,
+        slot: &Slot,
+        device: &mut (impl Read + Seek),
+        passphrase: &[u8],
+        options: &UnlockOptions,
+        limits: &mut KdfLimits,
+    ) -> Result<Option<SecretBuf>, Error> {
+        let encryption = self.encryption();
+        if is_null_cipher(&encryption) && !options.allow_null_cipher {
+            return Err(Error::NullCipher("the key slot".into()));
+        }
+        let kdf = self.pbkdf2(slot.iterations, &slot.salt);
+        limits.spend(&kdf, self.key_len as usize)?;
+        limits.spend(&self.digest_kdf(), DIGEST_LEN)?;
+        let area = KeyArea {
+            offset: slot.extent(self.key_len).offset,
+            encryption: &encryption,
+            encryption_key_len: self.key_len as usize,
+            af_hash: Hash::by_name(&self.hash)?,
+            kdf: &kdf,
+            key_len: self.key_len as usize,
+        };
+        let key = area.open(device, passphrase)?;
+        Ok(self.matches(&key)?.then_some(key))
+    }
+
+    fn pbkdf2(&self, iterations: u32, salt: &[u8]) -> Kdf {
+        Kdf::Pbkdf2 {
+            hash: self.hash.clone(),
+            iterations,
+            salt: salt.to_vec(),
+        }
+    }
+}

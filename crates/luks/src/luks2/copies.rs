@@ -1,0 +1,190 @@
+//! Reading both copies of a LUKS2 header and choosing one.
+//!
+//! ```text
+//!   primary good?  secondary good?
+//!       yes            yes           the one with the higher epoch
+//!       yes            no            primary, with a warning
+//!       no             yes           secondary, with a warning; when the primary does not tell
+//!       no             no            where, it is looked for at every legal offset
+//! ```
+//!
+//! Reading never repairs: the user may want to look first.
+
+use std::io::{Read, Seek};
+
+use super::Header;
+use super::binary::{BINARY_LEN, Binary, COPY_SIZES, Copy, Damage};
+use super::metadata::Metadata;
+use super::node::parse_area;
+use super::validate::{header_end, validate};
+use crate::device::{check_end, read_at, to_u64};
+use crate::error::Error;
+
+/// A copy that is whole and valid.
+struct Good {
+    binary: Binary,
+    metadata: Metadata,
+}
+
+type Candidate = Result<Good, Damage>;
+
+/// Reads the header of `device`, which has `device_size` bytes.
+///
+/// # Errors
+/// [`Error::NotLuks`] when there is no trace of either copy, [`Error::BothCopiesDamaged`],
+/// [`Error::Truncated`], [`Error::Invalid`] or [`Error::Io`].
+pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
+    let primary = read_copy(device, device_size, Copy::Primary, 0)?;
+    let secondary = match &primary {
+        Ok(good) => {
+            let offset = good.binary.copy_size;
+            read_copy(device, device_size, Copy::Secondary, offset)?
+        }
+        Err(_) => search_secondary(device, device_size)?,
+    };
+    let header = choose(primary, secondary, device_size)?;
+    let end = header_end(&header.binary, &header.metadata);
+    for (number, slot) in &header.metadata.keyslots {
+        let area_end = slot.area.end().unwrap_or(end);
+        check_end(|| format!("key slot {number}"), area_end, device_size)?;
+    }
+    Ok(header)
+}
+
+/// The first good secondary copy, or what is wrong with the most promising one.
+fn search_secondary(device: &mut (impl Read + Seek), device_size: u64) -> Result<Candidate, Error> {
+    let mut best = Damage::Missing;
+    for offset in COPY_SIZES {
+        match read_copy(device, device_size, Copy::Secondary, offset)? {
+            Ok(good) => return Ok(Ok(good)),
+            Err(damage) if best == Damage::Missing => best = damage,
+            Err(_) => {}
+        }
+    }
+    Ok(Err(best))
+}
+
+fn read_copy(
+    device: &mut (impl Read + Seek),
+    device_size: u64,
+    copy: Copy,
+    offset: u64,
+) -> Result<Candidate, Error> {
+    let mut whole = vec![0; BINARY_LEN];
+    let binary_end = offset + to_u64(BINARY_LEN);
+    if binary_end > device_size {
+        return Ok(Err(short(device, device_size, copy, offset)?));
+    }
+    read_at(device, offset, &mut whole, "the LUKS2 header")?;
+    let binary = match Binary::decode(&whole, copy, offset) {
+        Ok(binary) => binary,
+        Err(damage) => return Ok(Err(damage)),
+    };
+    let end = offset + binary.copy_size;
+    if end > device_size {
+        return Ok(Err(Damage::Truncated { needed: end }));
+    }
+    // At most 4 MiB: the size is one of the legal ones.
+    whole.resize(usize::try_from(binary.copy_size).unwrap_or(BINARY_LEN), 0);
+    let json_offset = offset + to_u64(BINARY_LEN);
+    read_at(
+        device,
+        json_offset,
+        &mut whole[BINARY_LEN..],
+        "the LUKS2 header",
+    )?;
+    Ok(check_copy(binary, &whole))
+}
+
+/// Tells a copy that the device cuts off from one that is not there.
+fn short(
+    device: &mut (impl Read + Seek),
+    device_size: u64,
+    copy: Copy,
+    offset: u64,
+) -> Result<Damage, Error> {
+    let mut magic = [0; 6];
+    if copy == Copy::Secondary || offset + to_u64(magic.len()) > device_size {
+        return Ok(Damage::Missing);
+    }
+    read_at(device, offset, &mut magic, "the LUKS2 header")?;
+    let needed = offset + to_u64(BINARY_LEN);
+    Ok(if magic == crate::MAGIC {
+        Damage::Truncated { needed }
+    } else {
+        Damage::Missing
+    })
+}
+
+fn check_copy(binary: Binary, whole: &[u8]) -> Candidate {
+    binary.verify(whole)?;
+    let json = parse_area(&whole[BINARY_LEN..]).map_err(Damage::Invalid)?;
+    let metadata = Metadata::parse(json).map_err(Damage::Invalid)?;
+    validate(&binary, &metadata).map_err(Damage::Invalid)?;
+    Ok(Good { binary, metadata })
+}
+
+fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<Header, Error> {
+    let (good, copy, warning) = match (primary, secondary) {
+        (Ok(primary), Ok(secondary)) => newer(primary, secondary),
+        (Ok(primary), Err(damage)) => {
+            let warning =
+                format!("the secondary header copy is damaged ({damage}); using the primary");
+            (primary, Copy::Primary, Some(warning))
+        }
+        (Err(damage), Ok(secondary)) => {
+            let warning =
+                format!("the primary header copy is damaged ({damage}); using the secondary");
+            (secondary, Copy::Secondary, Some(warning))
+        }
+        (Err(primary), Err(secondary)) => {
+            return Err(both_bad(&primary, &secondary, device_size));
+        }
+    };
+    let advice = "; `cryptsetup repair` restores it";
+    let warnings = warning
+        .map(|warning| warning + advice)
+        .into_iter()
+        .collect();
+    let Good { binary, metadata } = good;
+    Ok(Header {
+        binary,
+        metadata,
+        copy,
+        warnings,
+    })
+}
+
+fn newer(primary: Good, secondary: Good) -> (Good, Copy, Option<String>) {
+    if primary.binary.uuid != secondary.binary.uuid {
+        let warning = "the secondary header copy is of another volume; using the primary";
+        return (primary, Copy::Primary, Some(warning.into()));
+    }
+    let (first, second) = (primary.binary.epoch, secondary.binary.epoch);
+    let warning =
+        |copy| format!("the header copies differ in age; using the {copy}, which is newer");
+    if second > first {
+        return (secondary, Copy::Secondary, Some(warning("secondary")));
+    }
+    let warning = (second < first).then(|| warning("primary"));
+    (primary, Copy::Primary, warning)
+}
+
+fn both_bad(primary: &Damage, secondary: &Damage, device_size: u64) -> Error {
+    match (primary, secondary) {
+        (Damage::Missing, Damage::Missing) => Error::NotLuks,
+        (Damage::Truncated { needed }, Damage::Missing) => Error::Truncated {
+            what: "the LUKS2 header".into(),
+            needed: *needed,
+            size: device_size,
+        },
+        // Both whole, both saying the same wrong thing: that is what the user must know.
+        (Damage::Invalid(reason), Damage::Invalid(other)) if reason == other => {
+            Error::Invalid(reason.clone())
+        }
+        _ => Error::BothCopiesDamaged {
+            primary: primary.to_string(),
+            secondary: secondary.to_string(),
+        },
+    }
+}

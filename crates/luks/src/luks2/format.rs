@@ -1,0 +1,302 @@
+//! Making a LUKS2 header.
+
+use std::io::{Read, Seek, Write};
+
+use base64ct::{Base64, Encoding};
+use serde_json::{Value, json};
+
+use super::binary::{BINARY_LEN, Binary, COPY_SIZES, Copy, MAGIC_SECONDARY};
+use super::validate::KEYSLOTS_SIZE_MAX;
+use crate::af::STRIPES;
+use crate::area::{Extent, KeyArea, fill_random, is_null_cipher, stripes_len};
+use crate::device::{flush, read_at, to_u64, write_at};
+use crate::error::Error;
+use crate::format::{FormatOptions, KdfKind, new_kdf, parameters, pbkdf2_iterations};
+use crate::hash::Hash;
+use crate::kdf::{Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
+use crate::random;
+
+/// Size of one copy: 16 KiB.
+const COPY_SIZE: u64 = COPY_SIZES[0];
+/// Where data starts unless told otherwise: 16 MiB.
+const DATA_OFFSET_DEFAULT: u64 = 16 << 20;
+/// Key slots start and end at multiples of this.
+const AREA_ALIGNMENT: u64 = 4096;
+/// Longest label and subsystem, with their terminating zero in a field of 48.
+const LABEL_LEN_MAX: usize = 47;
+/// Key slots are encrypted with this where the data's cipher can not do it.
+const AREA_CIPHER: &str = "aes-xts-plain64";
+const AREA_KEY_LEN: u32 = 64;
+/// The digest is measured to take this much of the target (cryptsetup: 1/16).
+const DIGEST_TARGET_DIVISOR: u32 = 16;
+
+/// Writes a LUKS2 header with `key` in slot 0. Options have been checked by
+/// [`crate::format::format_with_key`], which is what to call.
+pub(crate) fn format(
+    device: &mut (impl Read + Write + Seek),
+    device_size: u64,
+    passphrase: &[u8],
+    key: &[u8],
+    options: &FormatOptions,
+) -> Result<(), Error> {
+    let layout = Layout::new(device_size, options)?;
+    let binary = new_binary(options)?;
+    let slot = new_slot(options)?;
+    let json = metadata(options, &layout, &slot, new_digest(options, key)?);
+    let json = json.to_string();
+    if to_u64(json.len()) >= COPY_SIZE - to_u64(BINARY_LEN) {
+        return Err(parameters("the metadata does not fit the header"));
+    }
+
+    wipe_magics(device, device_size)?;
+    write_at(
+        device,
+        0,
+        &vec![0; usize::try_from(2 * COPY_SIZE).unwrap_or(0)],
+    )?;
+    flush(device)?;
+    let keyslots = Extent {
+        offset: 2 * COPY_SIZE,
+        size: layout.keyslots_size,
+    };
+    fill_random(device, keyslots)?;
+    let area = KeyArea {
+        offset: keyslots.offset,
+        encryption: slot.encryption,
+        encryption_key_len: slot.encryption_key_len as usize,
+        af_hash: Hash::by_name(&options.hash)?,
+        kdf: &slot.kdf,
+        key_len: key.len(),
+    };
+    area.store(device, passphrase, key)?;
+    flush(device)?;
+    for copy in [Copy::Secondary, Copy::Primary] {
+        // Each copy has its own salt, so that no two have the same checksum.
+        let binary = Binary {
+            salt: salt_64()?,
+            ..binary.clone()
+        };
+        write_at(
+            device,
+            binary.offset(copy),
+            &binary.encode(copy, json.as_bytes()),
+        )?;
+        flush(device)?;
+    }
+    Ok(())
+}
+
+/// Overwrites the magic of secondary copies that an earlier header may have left at other
+/// offsets: they would be found when the new header is damaged.
+pub(crate) fn wipe_magics(
+    device: &mut (impl Read + Write + Seek),
+    device_size: u64,
+) -> Result<(), Error> {
+    let mut found = [0; MAGIC_SECONDARY.len()];
+    for offset in COPY_SIZES {
+        if offset + to_u64(found.len()) > device_size {
+            break;
+        }
+        read_at(device, offset, &mut found, "the space for the header")?;
+        if found == MAGIC_SECONDARY {
+            write_at(device, offset, &[0; MAGIC_SECONDARY.len()])?;
+        }
+    }
+    flush(device)
+}
+
+/// Where key slots and data are.
+struct Layout {
+    keyslots_size: u64,
+    data_offset: u64,
+    sector_size: u32,
+    slot_size: u64,
+}
+
+impl Layout {
+    fn new(device_size: u64, options: &FormatOptions) -> Result<Self, Error> {
+        let slot_size = stripes_len(options.key_len).next_multiple_of(AREA_ALIGNMENT);
+        let data_offset = match options.data_offset {
+            Some(offset) => offset,
+            None if options.detached => 0,
+            None => DATA_OFFSET_DEFAULT,
+        };
+        let header_end = match data_offset {
+            0 if options.detached => DATA_OFFSET_DEFAULT,
+            offset => offset,
+        };
+        let least = 2 * COPY_SIZE + slot_size;
+        if header_end < least {
+            return Err(parameters(format!(
+                "the data offset must be at least {least} bytes, to leave room for a key slot"
+            )));
+        }
+        let keyslots_size = (header_end - 2 * COPY_SIZE).min(KEYSLOTS_SIZE_MAX);
+        let data_size = device_size.saturating_sub(data_offset);
+        let sector_size = check_sector_size(options, data_size)?;
+        let needed = data_offset.saturating_add(u64::from(sector_size));
+        if !options.detached && device_size < needed {
+            return Err(Error::TooSmall {
+                needed,
+                size: device_size,
+            });
+        }
+        Ok(Self {
+            keyslots_size,
+            data_offset,
+            sector_size,
+            slot_size,
+        })
+    }
+}
+
+fn check_sector_size(options: &FormatOptions, data_size: u64) -> Result<u32, Error> {
+    let fits = options.detached || data_size.is_multiple_of(4096);
+    let size = options.sector_size.unwrap_or(if fits { 4096 } else { 512 });
+    if !(512..=4096).contains(&size) || !size.is_power_of_two() {
+        return Err(parameters(format!(
+            "a sector size of {size} bytes is not possible, give 512, 1024, 2048 or 4096"
+        )));
+    }
+    Ok(size)
+}
+
+/// What the new key slot uses.
+struct NewSlot {
+    kdf: Kdf,
+    encryption: &'static str,
+    encryption_key_len: u32,
+}
+
+fn new_slot(options: &FormatOptions) -> Result<NewSlot, Error> {
+    // The area is as strong as the data, and never weaker than the default for odd ciphers.
+    let same = options.cipher == AREA_CIPHER && !is_null_cipher(&options.cipher);
+    let encryption_key_len = if same { options.key_len } else { AREA_KEY_LEN };
+    let kind = options.kdf.unwrap_or(KdfKind::Argon2id);
+    let kdf = new_kdf(
+        kind,
+        &options.hash,
+        &options.cost,
+        encryption_key_len as usize,
+    )?;
+    Ok(NewSlot {
+        kdf,
+        encryption: AREA_CIPHER,
+        encryption_key_len,
+    })
+}
+
+fn new_digest(options: &FormatOptions, key: &[u8]) -> Result<Value, Error> {
+    let hash = Hash::by_name(&options.hash)?;
+    let iterations = match options.cost.iterations {
+        Some(_) => PBKDF2_ITERATIONS_MIN,
+        None => {
+            let target = options.cost.target / DIGEST_TARGET_DIVISOR;
+            pbkdf2_iterations(hash, target, hash.output_len())
+        }
+    };
+    let salt = random::bytes(SALT_LEN)?;
+    let mut digest = vec![0; hash.output_len()];
+    hash.pbkdf2(key, &salt, iterations, &mut digest);
+    Ok(json!({
+        "type": "pbkdf2",
+        "keyslots": ["0"],
+        "segments": ["0"],
+        "hash": options.hash,
+        "iterations": iterations,
+        "salt": Base64::encode_string(&salt),
+        "digest": Base64::encode_string(&digest),
+    }))
+}
+
+fn metadata(options: &FormatOptions, layout: &Layout, slot: &NewSlot, digest: Value) -> Value {
+    let keyslot = json!({
+        "type": "luks2",
+        "key_size": options.key_len,
+        "af": { "type": "luks1", "stripes": STRIPES, "hash": options.hash },
+        "area": {
+            "type": "raw",
+            "offset": (2 * COPY_SIZE).to_string(),
+            "size": layout.slot_size.to_string(),
+            "encryption": slot.encryption,
+            "key_size": slot.encryption_key_len,
+        },
+        "kdf": kdf_json(&slot.kdf),
+    });
+    let segment = json!({
+        "type": "crypt",
+        "offset": layout.data_offset.to_string(),
+        "size": "dynamic",
+        "iv_tweak": "0",
+        "encryption": options.cipher,
+        "sector_size": layout.sector_size,
+    });
+    json!({
+        "keyslots": { "0": keyslot },
+        "tokens": {},
+        "segments": { "0": segment },
+        "digests": { "0": digest },
+        "config": {
+            "json_size": (COPY_SIZE - to_u64(BINARY_LEN)).to_string(),
+            "keyslots_size": layout.keyslots_size.to_string(),
+        },
+    })
+}
+
+fn kdf_json(kdf: &Kdf) -> Value {
+    match kdf {
+        Kdf::Pbkdf2 {
+            hash,
+            iterations,
+            salt,
+        } => json!({
+            "type": "pbkdf2",
+            "hash": hash,
+            "iterations": iterations,
+            "salt": Base64::encode_string(salt),
+        }),
+        Kdf::Argon2 {
+            variant,
+            time,
+            memory_kib,
+            cpus,
+            salt,
+        } => json!({
+            "type": match variant {
+                Argon2Variant::Argon2i => "argon2i",
+                Argon2Variant::Argon2id => "argon2id",
+            },
+            "time": time,
+            "memory": memory_kib,
+            "cpus": cpus,
+            "salt": Base64::encode_string(salt),
+        }),
+        Kdf::Other(name) => json!({ "type": name }),
+    }
+}
+
+fn new_binary(options: &FormatOptions) -> Result<Binary, Error> {
+    for (name, text) in [("label", &options.label), ("subsystem", &options.subsystem)] {
+        if text.len() > LABEL_LEN_MAX || text.contains('\0') {
+            return Err(parameters(format!(
+                "the {name} has {} bytes, at most {LABEL_LEN_MAX} are possible",
+                text.len()
+            )));
+        }
+    }
+    Ok(Binary {
+        copy_size: COPY_SIZE,
+        epoch: 1,
+        label: options.label.clone(),
+        checksum_hash: "sha256".into(),
+        salt: [0; 64],
+        uuid: options.uuid_or_random()?,
+        subsystem: options.subsystem.clone(),
+    })
+}
+
+fn salt_64() -> Result<[u8; 64], Error> {
+    let mut salt = [0; 64];
+    salt.copy_from_slice(&random::bytes(64)?);
+    Ok(salt)
+}

@@ -1,0 +1,104 @@
+//! From a passphrase to the volume key of a LUKS2 volume.
+
+use std::io::{Read, Seek};
+
+use cryptline_sys::SecretBuf;
+use subtle::ConstantTimeEq;
+
+use super::Header;
+use super::metadata::{Digest, Keyslot};
+use crate::area::{KeyArea, is_null_cipher};
+use crate::error::{Error, quote};
+use crate::hash::{HASH_LEN_MAX, Hash};
+use crate::kdf::{Kdf, KdfLimits};
+use crate::unlock::{Attempts, UnlockOptions, Unlocked, check_passphrase};
+
+impl Header {
+    /// Tries `passphrase` on the key slots of the data segment: preferred ones first, then the
+    /// others, lowest number first; those of priority `ignore` only when named.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`] when no slot opens; otherwise why no slot could be tried.
+    pub fn unlock(
+        &self,
+        device: &mut (impl Read + Seek),
+        passphrase: &[u8],
+        options: &UnlockOptions,
+    ) -> Result<Unlocked, Error> {
+        check_passphrase(passphrase)?;
+        self.check_usable()?;
+        let (_, digest) = self.data_digest()?;
+        let mut limits = options.limits;
+        let mut attempts = Attempts::new(options.slot);
+        for (number, slot) in self.slots_to_try(options.slot)? {
+            let opened = open_slot(slot, digest, device, passphrase, options, &mut limits);
+            if let Some(key) = attempts.add(opened)? {
+                return Ok(Unlocked { key, slot: number });
+            }
+        }
+        Err(attempts.failure())
+    }
+
+    /// Whether `key` is the data segment's key.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] or [`Error::NotSupported`] when the header has no digest to check with.
+    pub fn verify_volume_key(&self, key: &[u8]) -> Result<bool, Error> {
+        let (_, digest) = self.data_digest()?;
+        let (kdf, value) = pbkdf2_of(digest)?;
+        KdfLimits::default().spend(kdf, value.len())?;
+        matches(digest, key)
+    }
+}
+
+/// The volume key, or `None` when the passphrase is not this slot's.
+fn open_slot(
+    slot: &Keyslot,
+    digest: &Digest,
+    device: &mut (impl Read + Seek),
+    passphrase: &[u8],
+    options: &UnlockOptions,
+    limits: &mut KdfLimits,
+) -> Result<Option<SecretBuf>, Error> {
+    let Some(luks2) = &slot.luks2 else {
+        let kind = quote(&slot.kind);
+        return Err(Error::NotSupported(format!("key slot type {kind}")));
+    };
+    if is_null_cipher(&luks2.encryption) && !options.allow_null_cipher {
+        return Err(Error::NullCipher("the key slot".into()));
+    }
+    let (digest_kdf, value) = pbkdf2_of(digest)?;
+    limits.spend(&luks2.kdf, luks2.encryption_key_len as usize)?;
+    limits.spend(digest_kdf, value.len())?;
+    let area = KeyArea {
+        offset: slot.area.offset,
+        encryption: &luks2.encryption,
+        encryption_key_len: luks2.encryption_key_len as usize,
+        af_hash: Hash::by_name(&luks2.af_hash)?,
+        kdf: &luks2.kdf,
+        key_len: slot.key_len as usize,
+    };
+    let key = area.open(device, passphrase)?;
+    Ok(matches(digest, &key)?.then_some(key))
+}
+
+/// In constant time, as far as the values go.
+fn matches(digest: &Digest, key: &[u8]) -> Result<bool, Error> {
+    let (kdf, value) = pbkdf2_of(digest)?;
+    let mut computed = [0; HASH_LEN_MAX];
+    let Some(computed) = computed.get_mut(..value.len()) else {
+        return Ok(false);
+    };
+    kdf.derive(key, computed)?;
+    Ok(computed.ct_eq(value).into())
+}
+
+fn pbkdf2_of(digest: &Digest) -> Result<(&Kdf, &[u8]), Error> {
+    match &digest.pbkdf2 {
+        Some((kdf, value)) => Ok((kdf, value)),
+        None => Err(Error::NotSupported(format!(
+            "digest type {}",
+            quote(&digest.kind)
+        ))),
+    }
+}

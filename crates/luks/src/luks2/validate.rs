@@ -1,0 +1,123 @@
+//! Whether the parts of a LUKS2 header fit together. What fails here is damage or malice, so the
+//! other copy is tried. What is sound but can not be opened (reencryption, unknown requirements)
+//! is refused later, when the volume is opened: `info` must be able to show it.
+
+use super::binary::{BINARY_LEN, Binary};
+use super::metadata::Metadata;
+use super::node::Reason;
+use crate::area::Extent;
+use crate::device::to_u64;
+use crate::error::quote;
+
+/// Largest key slots area: 128 MiB (cryptsetup's bound as well).
+pub const KEYSLOTS_SIZE_MAX: u64 = 128 << 20;
+
+/// Checks `metadata` against itself and against the binary part it came with.
+pub(crate) fn validate(binary: &Binary, metadata: &Metadata) -> Result<(), Reason> {
+    check_config(binary, metadata)?;
+    check_areas(binary, metadata)?;
+    check_segments(metadata)?;
+    check_digests(metadata)
+}
+
+/// The two copies and the key slots area, from the start of the device.
+pub(crate) fn header_end(binary: &Binary, metadata: &Metadata) -> u64 {
+    2 * binary.copy_size + metadata.config.keyslots_size
+}
+
+fn check_config(binary: &Binary, metadata: &Metadata) -> Result<(), Reason> {
+    let config = &metadata.config;
+    let json_size = binary.copy_size - to_u64(BINARY_LEN);
+    if config.json_size != json_size {
+        let found = config.json_size;
+        return Err(format!(
+            "config.json_size: {found}, the JSON area has {json_size} bytes"
+        ));
+    }
+    let keyslots_size = config.keyslots_size;
+    if keyslots_size > KEYSLOTS_SIZE_MAX || !keyslots_size.is_multiple_of(4096) {
+        return Err(format!(
+            "config.keyslots_size: {keyslots_size} is not a multiple of 4096 up to {KEYSLOTS_SIZE_MAX}"
+        ));
+    }
+    // Offset 0 is that of a detached header: the data is on another device.
+    let offsets = metadata.segments.values().map(|segment| segment.offset);
+    let first_data = offsets.min().unwrap_or(0);
+    if first_data != 0 && first_data < header_end(binary, metadata) {
+        return Err(format!(
+            "config.keyslots_size: {keyslots_size} reaches into the data at {first_data}"
+        ));
+    }
+    Ok(())
+}
+
+fn check_areas(binary: &Binary, metadata: &Metadata) -> Result<(), Reason> {
+    let start = 2 * binary.copy_size;
+    let end = header_end(binary, metadata);
+    let mut taken: Vec<(u32, Extent)> = Vec::new();
+    for (&number, slot) in &metadata.keyslots {
+        let inside = slot.area.offset >= start && slot.area.end().is_some_and(|area| area <= end);
+        if !inside || slot.area.size == 0 {
+            return Err(format!(
+                "keyslots.{number}.area: not inside the key slots area"
+            ));
+        }
+        if let Some((other, _)) = taken.iter().find(|(_, other)| slot.area.overlaps(*other)) {
+            return Err(format!(
+                "keyslots.{number}.area: overlaps that of key slot {other}"
+            ));
+        }
+        taken.push((number, slot.area));
+    }
+    Ok(())
+}
+
+/// Reencryption keeps what the segments were and will be under these flags, beside the current
+/// ones: those lie over each other on purpose.
+fn check_segments(metadata: &Metadata) -> Result<(), Reason> {
+    if metadata.segments.is_empty() {
+        return Err("segments: there are none".into());
+    }
+    let mut last: Option<(u32, Extent)> = None;
+    let current = metadata
+        .segments
+        .iter()
+        .filter(|(_, segment)| !segment.is_backup());
+    let mut current: Vec<_> = current.collect();
+    current.sort_by_key(|(_, segment)| segment.offset);
+    for (&number, segment) in current {
+        let (offset, size) = (
+            segment.offset,
+            segment.size.unwrap_or(u64::MAX - segment.offset),
+        );
+        let extent = Extent { offset, size };
+        if let Some((other, before)) = last
+            && before.overlaps(extent)
+        {
+            return Err(format!("segments.{number}: overlaps segment {other}"));
+        }
+        last = Some((number, extent));
+    }
+    Ok(())
+}
+
+/// Every key slot that a passphrase opens keeps exactly one key.
+fn check_digests(metadata: &Metadata) -> Result<(), Reason> {
+    for (number, slot) in &metadata.keyslots {
+        let digests = metadata.digests.values();
+        let count = digests
+            .filter(|digest| digest.keyslots.contains(number))
+            .count();
+        let wrong = match slot.kind.as_str() {
+            "reencrypt" => count > 1,
+            _ => count != 1,
+        };
+        if wrong {
+            let kind = quote(&slot.kind);
+            return Err(format!(
+                "keyslots.{number}: {count} digests for a slot of type {kind}"
+            ));
+        }
+    }
+    Ok(())
+}
