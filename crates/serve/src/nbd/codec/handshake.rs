@@ -25,6 +25,7 @@
 use std::sync::Arc;
 
 use super::export::{ExportInfo, ServerOffer, TlsMode, TransmissionFlags};
+pub use super::negotiated::{Negotiated, Progress, ProtocolError, Step};
 use super::option::{ContextRequest, InfoRequest, Replies};
 use super::wire::{
     BASE_ALLOCATION, GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, Reader,
@@ -40,85 +41,6 @@ pub const BASE_ALLOCATION_ID: u32 = 1;
 /// Zero bytes after the reply to `EXPORT_NAME`, unless the client declined them.
 const EXPORT_NAME_ZEROES: usize = 124;
 
-/// What the caller does next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Send the output. Then feed the input that was not consumed or, without any, more input.
-    NeedMore,
-    /// Send the output, do the TLS handshake, and go on with this same state over TLS. Input that
-    /// was not consumed belongs to the TLS handshake.
-    StartTls,
-    /// Send the output and enter transmission. Input that was not consumed is its first request.
-    Transmission(Negotiated),
-    /// Send the output and close the connection: the client asked for it.
-    Close,
-}
-
-/// The outcome of one [`Handshake::feed`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes taken from the front of the input.
-    pub consumed: usize,
-    /// What to do next.
-    pub step: Step,
-}
-
-/// What client and server agreed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Negotiated {
-    /// Position of the export in [`ServerOffer::exports`].
-    pub export: usize,
-    /// The flags sent to this client.
-    pub flags: TransmissionFlags,
-    /// Reads and block status must be answered with structured replies.
-    pub structured_replies: bool,
-    /// 64-bit headers; never negotiated yet.
-    pub extended_headers: bool,
-    /// The id of `base:allocation`, if the client selected it for this export.
-    pub base_allocation: Option<u32>,
-    /// The client asked for the block sizes and so promised to keep to them.
-    pub block_size_agreed: bool,
-    /// The client declined the 124 zero bytes. They are part of the handshake's own output.
-    pub no_zeroes: bool,
-    /// TLS was started.
-    pub tls: bool,
-}
-
-/// Why a connection must be dropped without another byte: the protocol has no reply for it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProtocolError {
-    /// Client flags that the server did not offer.
-    #[error("client sent unknown handshake flags {0:#x}; use a client for fixed newstyle NBD")]
-    UnknownClientFlags(u32),
-    /// An option without its magic number.
-    #[error("client sent {0:#018x} in place of an NBD option; is it an NBD client?")]
-    BadOptionMagic(u64),
-    /// An option in plain newstyle, which has only `EXPORT_NAME`.
-    #[error("client sent option {0} without having agreed to fixed newstyle")]
-    NotFixedNewstyle(u32),
-    /// `EXPORT_NAME` before TLS where TLS is required.
-    #[error("client chose an export before starting TLS; it must use TLS (nbds://)")]
-    TlsRequired,
-    /// `EXPORT_NAME` with a name that is not offered.
-    #[error("client chose an export that does not exist; nbdinfo --list shows the names")]
-    UnknownExport,
-    /// `EXPORT_NAME` with a name longer than the protocol allows.
-    #[error("client sent an export name of {0} bytes; at most 4096 are allowed")]
-    NameTooLong(u32),
-    /// `EXPORT_NAME` for an export whose block sizes the client must ask for.
-    #[error("client chose an export without asking for its block sizes; it must use NBD_OPT_GO")]
-    BlockSizeRequired,
-    /// More than [`OPTIONS_MAX`] options.
-    #[error("client sent more than {OPTIONS_MAX} options")]
-    TooManyOptions,
-    /// `EXPORT_NAME` while the server shuts down.
-    #[error("client chose an export while the server is shutting down")]
-    ShuttingDown,
-    /// Input after the handshake ended; a fault of the caller.
-    #[error("the handshake is over")]
-    Finished,
-}
-
 /// Where the state machine stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -128,10 +50,10 @@ enum State {
         option: u32,
         length: u32,
     },
+    /// Data of the option that does not matter; then the answer.
     Skip {
-        option: u32,
         remaining: u32,
-        then: Answer,
+        then: (u32, Answer),
     },
     Finished,
 }
@@ -211,50 +133,36 @@ impl Handshake {
 
     fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<Progress, ProtocolError> {
         let mut rest = input;
-        loop {
-            let step = match self.state {
+        let step = loop {
+            match self.state {
                 State::ClientFlags => match self.fill(&mut rest, 4) {
                     Some(flags) => self.client_flags(&flags)?,
-                    None => break,
+                    None => break Step::NeedMore,
                 },
                 State::Header => match self.fill(&mut rest, OPTION_HEADER_LEN) {
                     Some(header) => self.option_header(&header)?,
-                    None => break,
+                    None => break Step::NeedMore,
                 },
                 State::Data { option, length } => match self.fill(&mut rest, to_usize(length)) {
-                    Some(data) => Some(self.option_data(option, &data, output)?),
-                    None => break,
+                    Some(data) => break self.option_data(option, &data, output)?,
+                    None => break Step::NeedMore,
                 },
                 State::Skip {
-                    option,
-                    remaining,
-                    then,
+                    ref mut remaining,
+                    then: (option, answer),
                 } => {
-                    let skipped = rest.len().min(to_usize(remaining));
-                    rest = &rest[skipped..];
-                    let remaining = remaining - u32::try_from(skipped).unwrap_or(remaining);
-                    if remaining > 0 {
-                        self.state = State::Skip {
-                            option,
-                            remaining,
-                            then,
-                        };
-                        break;
+                    skip(&mut rest, remaining);
+                    if *remaining > 0 {
+                        break Step::NeedMore;
                     }
-                    Some(self.answer(option, then, output))
+                    break self.answer(option, answer, output);
                 }
                 State::Finished => return Err(ProtocolError::Finished),
-            };
-            if let Some(step) = step {
-                return Ok(Progress {
-                    consumed: input.len() - rest.len(),
-                    step,
-                });
             }
-        }
+        };
         Ok(Progress {
             consumed: input.len() - rest.len(),
-            step: Step::NeedMore,
+            step,
         })
     }
 
@@ -267,7 +175,7 @@ impl Handshake {
         (self.pending.len() == len).then(|| std::mem::take(&mut self.pending))
     }
 
-    fn client_flags(&mut self, bytes: &[u8]) -> Result<Option<Step>, ProtocolError> {
+    fn client_flags(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
         let flags = Reader::new(bytes).u32().unwrap_or(0);
         let known = client_flag::FIXED_NEWSTYLE | client_flag::NO_ZEROES;
         if flags & !known != 0 {
@@ -276,11 +184,11 @@ impl Handshake {
         self.fixed_newstyle = flags & client_flag::FIXED_NEWSTYLE != 0;
         self.no_zeroes = flags & client_flag::NO_ZEROES != 0;
         self.state = State::Header;
-        Ok(None)
+        Ok(())
     }
 
     /// Decides from an option's header alone whether its data matters.
-    fn option_header(&mut self, bytes: &[u8]) -> Result<Option<Step>, ProtocolError> {
+    fn option_header(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
         let mut reader = Reader::new(bytes);
         let magic = reader.u64().unwrap_or(0);
         let (option, length) = (reader.u32().unwrap_or(0), reader.u32().unwrap_or(0));
@@ -297,14 +205,13 @@ impl Handshake {
             return Err(ProtocolError::NotFixedNewstyle(option));
         }
         self.state = match self.answer_without_data(option, length) {
-            Some(then) => State::Skip {
-                option,
+            Some(answer) => State::Skip {
                 remaining: length,
-                then,
+                then: (option, answer),
             },
             None => State::Data { option, length },
         };
-        Ok(None)
+        Ok(())
     }
 
     /// `EXPORT_NAME` has no error reply, so all that speaks against it drops the connection.
@@ -524,6 +431,13 @@ type OptionError = (u32, &'static str);
 
 const MALFORMED: OptionError = (rep::ERR_INVALID, "malformed option data");
 const UNKNOWN_EXPORT: OptionError = (rep::ERR_UNKNOWN, "no export has this name");
+
+/// Drops up to `remaining` bytes from `rest` and counts them off.
+fn skip(rest: &mut &[u8], remaining: &mut u32) {
+    let skipped = rest.len().min(to_usize(*remaining));
+    *rest = &rest[skipped..];
+    *remaining -= u32::try_from(skipped).unwrap_or(*remaining);
+}
 
 /// Lossless on every platform with at least 32-bit addresses, which are all that are supported.
 fn to_usize(length: u32) -> usize {

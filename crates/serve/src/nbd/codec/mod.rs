@@ -14,6 +14,7 @@
 //! | `export` | what a server offers: names, sizes, [`TransmissionFlags`], [`BlockSizes`] |
 //! | `option` | the data of one option, parsed; and the replies to it, encoded |
 //! | `handshake` | the server's fixed newstyle state machine |
+//! | `negotiated` | what a handshake leads to |
 //! | `request` | one transmission request, parsed and checked |
 //! | `reply` | transmission replies, encoded into fixed arrays |
 //! | `uri` | `nbd://`, `nbds://`, `nbd+unix://` and `nbds+unix://` |
@@ -24,6 +25,7 @@
 pub mod client;
 pub mod export;
 pub mod handshake;
+mod negotiated;
 pub(crate) mod option;
 pub mod reply;
 pub mod request;

@@ -1,0 +1,83 @@
+//! What a handshake leads to: the next step, what was agreed on, or why the connection is dropped.
+
+use super::export::TransmissionFlags;
+use super::handshake::OPTIONS_MAX;
+
+/// What the caller does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Send the output. Then feed the input that was not consumed or, without any, more input.
+    NeedMore,
+    /// Send the output, do the TLS handshake, and go on with this same state over TLS. Input that
+    /// was not consumed belongs to the TLS handshake.
+    StartTls,
+    /// Send the output and enter transmission. Input that was not consumed is its first request.
+    Transmission(Negotiated),
+    /// Send the output and close the connection: the client asked for it.
+    Close,
+}
+
+/// The outcome of one [`Handshake::feed`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes taken from the front of the input.
+    pub consumed: usize,
+    /// What to do next.
+    pub step: Step,
+}
+
+/// What client and server agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Position of the export in [`ServerOffer::exports`].
+    pub export: usize,
+    /// The flags sent to this client.
+    pub flags: TransmissionFlags,
+    /// Reads and block status must be answered with structured replies.
+    pub structured_replies: bool,
+    /// 64-bit headers; never negotiated yet.
+    pub extended_headers: bool,
+    /// The id of `base:allocation`, if the client selected it for this export.
+    pub base_allocation: Option<u32>,
+    /// The client asked for the block sizes and so promised to keep to them.
+    pub block_size_agreed: bool,
+    /// The client declined the 124 zero bytes. They are part of the handshake's own output.
+    pub no_zeroes: bool,
+    /// TLS was started.
+    pub tls: bool,
+}
+
+/// Why a connection must be dropped without another byte: the protocol has no reply for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// Client flags that the server did not offer.
+    #[error("client sent unknown handshake flags {0:#x}; use a client for fixed newstyle NBD")]
+    UnknownClientFlags(u32),
+    /// An option without its magic number.
+    #[error("client sent {0:#018x} in place of an NBD option; is it an NBD client?")]
+    BadOptionMagic(u64),
+    /// An option in plain newstyle, which has only `EXPORT_NAME`.
+    #[error("client sent option {0} without having agreed to fixed newstyle")]
+    NotFixedNewstyle(u32),
+    /// `EXPORT_NAME` before TLS where TLS is required.
+    #[error("client chose an export before starting TLS; it must use TLS (nbds://)")]
+    TlsRequired,
+    /// `EXPORT_NAME` with a name that is not offered.
+    #[error("client chose an export that does not exist; nbdinfo --list shows the names")]
+    UnknownExport,
+    /// `EXPORT_NAME` with a name longer than the protocol allows.
+    #[error("client sent an export name of {0} bytes; at most 4096 are allowed")]
+    NameTooLong(u32),
+    /// `EXPORT_NAME` for an export whose block sizes the client must ask for.
+    #[error("client chose an export without asking for its block sizes; it must use NBD_OPT_GO")]
+    BlockSizeRequired,
+    /// More than [`OPTIONS_MAX`] options.
+    #[error("client sent more than {OPTIONS_MAX} options")]
+    TooManyOptions,
+    /// `EXPORT_NAME` while the server shuts down.
+    #[error("client chose an export while the server is shutting down")]
+    ShuttingDown,
+    /// Input after the handshake ended; a fault of the caller.
+    #[error("the handshake is over")]
+    Finished,
+}
