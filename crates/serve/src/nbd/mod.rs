@@ -1,3 +1,27 @@
-//! The NBD front.
+//! The NBD front: volumes served over sockets.
+//!
+//! ```text
+//! server     accepts, one thread a connection, stops cleanly
+//! handshake  the codec's state machine over a blocking socket, TLS where asked
+//! session    the transmission phase: one ring, no locks
+//! transport    its bytes, plain or TLS
+//! job          its requests
+//! status       its block status replies
+//! export     what is served      stats  what it did
+//! codec      the protocol itself, without I/O
+//! ```
 
 pub mod codec;
+mod export;
+mod handshake;
+mod job;
+mod server;
+mod session;
+pub mod stats;
+mod status;
+mod tls;
+mod transport;
+
+pub use export::{Export, Exports};
+pub use server::{Listener, Server, ServerOptions, StopHandle};
+pub use tls::{TlsConfigError, server_config};

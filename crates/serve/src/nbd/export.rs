@@ -1,0 +1,86 @@
+//! Exports: volumes with the names and promises under which clients see them.
+
+use std::sync::Arc;
+
+use cryptline_engine::Gate;
+
+use super::codec::{
+    BlockSizes, Capabilities, ExportInfo, OfferError, ServerOffer, TlsMode, TransmissionFlags,
+};
+use super::stats::ExportStats;
+
+/// One volume to serve.
+pub struct Export {
+    /// The name clients ask for; the first export also answers to the empty name.
+    pub name: String,
+    /// A line for people.
+    pub description: String,
+    /// The volume.
+    pub gate: Gate,
+    /// Its counters.
+    pub stats: Arc<ExportStats>,
+}
+
+impl Export {
+    fn info(&self) -> ExportInfo {
+        let geometry = self.gate.geometry();
+        let fast_zero = geometry.write_zeroes;
+        let flags = TransmissionFlags::from(Capabilities {
+            read_only: geometry.read_only,
+            flush: true,
+            fua: true,
+            rotational: geometry.rotational,
+            trim: geometry.discard,
+            write_zeroes: true,
+            dont_fragment: true,
+            // All connections share one device, and its flush covers every completed write.
+            multi_conn: true,
+            cache: true,
+            // Where zeroing must write, a fast zero is refused with ENOTSUP: that is what
+            // advertising the flag promises.
+            fast_zero: fast_zero || !geometry.read_only,
+        });
+        ExportInfo {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            size: geometry.size,
+            flags,
+            block_sizes: BlockSizes {
+                minimum: geometry.logical_block,
+                preferred: geometry.preferred_block,
+                ..BlockSizes::default()
+            },
+            block_size_required: false,
+            base_allocation: true,
+        }
+    }
+}
+
+/// All that one server offers.
+pub struct Exports {
+    exports: Vec<Export>,
+    offer: Arc<ServerOffer>,
+}
+
+impl Exports {
+    /// Checks and fixes the list.
+    pub fn new(exports: Vec<Export>, tls: TlsMode) -> Result<Arc<Self>, OfferError> {
+        let infos = exports.iter().map(Export::info).collect();
+        Ok(Arc::new(Self {
+            offer: Arc::new(ServerOffer::new(infos, tls)?),
+            exports,
+        }))
+    }
+
+    /// The exports.
+    #[must_use]
+    pub fn list(&self) -> &[Export] {
+        &self.exports
+    }
+
+    /// What the handshake offers.
+    #[must_use]
+    pub fn offer(&self) -> &Arc<ServerOffer> {
+        &self.offer
+    }
+}

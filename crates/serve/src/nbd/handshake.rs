@@ -1,0 +1,229 @@
+//! The handshake of one connection, on a blocking socket with a deadline.
+//!
+//! It happens once a connection and is no part of the data path, so it is written plainly: read
+//! some bytes, feed the codec, send what it says, start TLS when it says so.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::{ServerConfig, ServerConnection};
+
+use super::codec::{Handshake, Negotiated, ProtocolError, ServerOffer, Step};
+
+/// A connected client.
+pub(super) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    fn set_deadline(&self, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.set_timeouts(Some(left))
+    }
+
+    fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream
+                .set_read_timeout(timeout)
+                .and_then(|()| stream.set_write_timeout(timeout)),
+            Self::Tcp(stream) => stream
+                .set_read_timeout(timeout)
+                .and_then(|()| stream.set_write_timeout(timeout)),
+        }
+    }
+
+    /// A second descriptor by which the connection can be shut down from elsewhere.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+        })
+    }
+
+    pub fn shutdown(&self, how: Shutdown) {
+        // Failing means that the connection is down already.
+        let _ = match self {
+            Self::Unix(stream) => stream.shutdown(how),
+            Self::Tcp(stream) => stream.shutdown(how),
+        };
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(target),
+            Self::Tcp(stream) => stream.read(target),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        match socket {
+            Socket::Unix(stream) => stream.into(),
+            Socket::Tcp(stream) => stream.into(),
+        }
+    }
+}
+
+/// Why a handshake did not lead to transmission.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandshakeError {
+    #[error("{0}")]
+    Protocol(#[from] ProtocolError),
+    #[error("client left or stalled during the handshake: {0}")]
+    Io(#[from] io::Error),
+    #[error("TLS handshake failed: {0}")]
+    Tls(io::Error),
+}
+
+/// A client ready to send requests.
+pub(super) struct Accepted {
+    pub negotiated: Negotiated,
+    pub socket: Socket,
+    pub tls: Option<ServerConnection>,
+    /// Plaintext that arrived behind the handshake.
+    pub leftover: Vec<u8>,
+}
+
+/// A socket with bytes that were read from it too early.
+struct Early {
+    socket: Socket,
+    bytes: Vec<u8>,
+}
+
+impl Read for Early {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        if self.bytes.is_empty() {
+            return self.socket.read(target);
+        }
+        let len = self.bytes.len().min(target.len());
+        target[..len].copy_from_slice(&self.bytes[..len]);
+        self.bytes.drain(..len);
+        Ok(len)
+    }
+}
+
+impl Write for Early {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs the handshake; `None` where the client ended it by its own wish.
+pub(super) fn negotiate(
+    socket: Socket,
+    offer: &Arc<ServerOffer>,
+    tls_config: Option<&Arc<ServerConfig>>,
+    timeout: Duration,
+) -> Result<Option<Accepted>, HandshakeError> {
+    let deadline = Instant::now() + timeout;
+    let mut state = Handshake::new(Arc::clone(offer));
+    let mut channel = Channel {
+        io: Early {
+            socket,
+            bytes: Vec::new(),
+        },
+        tls: None,
+    };
+    channel.io.socket.set_deadline(deadline)?;
+    channel.write(&state.greeting())?;
+    let (mut input, mut output) = (Vec::new(), Vec::new());
+    loop {
+        let progress = state.feed(&input, &mut output)?;
+        input.drain(..progress.consumed);
+        channel.write(&output)?;
+        output.clear();
+        match progress.step {
+            Step::NeedMore if progress.consumed > 0 && !input.is_empty() => {}
+            Step::NeedMore => {
+                channel.io.socket.set_deadline(deadline)?;
+                if channel.read_some(&mut input)? == 0 {
+                    return Ok(None);
+                }
+            }
+            Step::StartTls => {
+                channel.io.bytes = std::mem::take(&mut input);
+                channel.start_tls(tls_config)?;
+            }
+            Step::Close => return Ok(None),
+            Step::Transmission(negotiated) => {
+                channel.io.socket.set_timeouts(None)?;
+                return Ok(Some(channel.accepted(negotiated, input)));
+            }
+        }
+    }
+}
+
+struct Channel {
+    io: Early,
+    tls: Option<ServerConnection>,
+}
+
+impl Channel {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.tls {
+            Some(tls) => {
+                let mut stream = rustls::Stream::new(tls, &mut self.io);
+                stream.write_all(bytes)?;
+                stream.flush()
+            }
+            None => self.io.write_all(bytes),
+        }
+    }
+
+    fn read_some(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
+        let mut piece = [0; 4096];
+        let len = match &mut self.tls {
+            Some(tls) => rustls::Stream::new(tls, &mut self.io).read(&mut piece)?,
+            None => self.io.read(&mut piece)?,
+        };
+        input.extend_from_slice(&piece[..len]);
+        Ok(len)
+    }
+
+    fn start_tls(&mut self, config: Option<&Arc<ServerConfig>>) -> Result<(), HandshakeError> {
+        let config =
+            config.ok_or_else(|| HandshakeError::Tls(io::ErrorKind::Unsupported.into()))?;
+        let mut tls = ServerConnection::new(Arc::clone(config))
+            .map_err(|error| HandshakeError::Tls(io::Error::other(error)))?;
+        tls.complete_io(&mut self.io).map_err(HandshakeError::Tls)?;
+        self.tls = Some(tls);
+        Ok(())
+    }
+
+    fn accepted(self, negotiated: Negotiated, leftover: Vec<u8>) -> Accepted {
+        Accepted {
+            negotiated,
+            socket: self.io.socket,
+            tls: self.tls,
+            leftover,
+        }
+    }
+}

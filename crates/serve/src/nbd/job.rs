@@ -1,0 +1,95 @@
+//! A client's request while it is being served: what was asked, how far it is, how it goes.
+//!
+//! ```text
+//! parse ─► Job ─► chunk, chunk, chunk ─► (flush) ─► reply
+//! ```
+//!
+//! A large request is served in chunks of [`CHUNK`] bytes, so that the memory of a connection is
+//! bounded, a chunk is decrypted and sent while the next is being read, and the data stays in the
+//! second-level cache between the two.
+
+use std::time::Instant;
+
+use super::codec::NbdError;
+use super::stats::OperationKind;
+
+/// Bytes of one chunk.
+pub(super) const CHUNK: u32 = 256 * 1024;
+/// Chunks of one request in flight at a time.
+pub(super) const CHUNKS_IN_FLIGHT: u32 = 8;
+
+/// How a request is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Read in chunks and send each as it comes, in any order.
+    ReadChunks,
+    /// Read whole, then send with one header: for clients without structured replies.
+    ReadWhole,
+    /// Read and forget: warms the caches below.
+    Cache,
+    /// Write what the client sends.
+    Write { durable: bool },
+    /// Write zeros, encrypted as any other data.
+    WriteZeros { durable: bool },
+    /// The device zeroes by itself. Then a flush where `durable`. Where it turns out that it can
+    /// not, zeros are written, unless the client wants it `fast` or not at all.
+    Zero { durable: bool, fast: bool },
+    /// One request below: discard or flush. Then a flush where `durable`.
+    Single { durable: bool },
+}
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub cookie: u64,
+    pub work: Work,
+    pub kind: OperationKind,
+    pub offset: u64,
+    pub length: u32,
+    /// Bytes for which a chunk has been started (or, for a write, received).
+    pub begun: u32,
+    /// Chunks in flight.
+    pub in_flight: u32,
+    /// The first failure.
+    pub error: Option<NbdError>,
+    /// The final flush has been started.
+    pub flushed: bool,
+    /// The reply is complete.
+    pub answered: bool,
+    pub started: Option<Instant>,
+}
+
+impl Job {
+    /// Offset and length of the next chunk; `None` when all have begun, or no more is worth it.
+    pub fn next_chunk(&self) -> Option<(u64, u32)> {
+        let left = self.length - self.begun;
+        if left == 0 || self.error.is_some() {
+            return None;
+        }
+        Some((self.offset + u64::from(self.begun), left.min(CHUNK)))
+    }
+
+    /// Whether nothing is in flight and nothing is left to begin.
+    pub fn is_done(&self) -> bool {
+        let all_begun = match self.work {
+            // The client's payload must be received whatever happened to the first chunks.
+            Work::Write { .. } => self.begun == self.length,
+            Work::Single { .. } | Work::Zero { .. } => true,
+            _ => self.next_chunk().is_none(),
+        };
+        self.in_flight == 0 && all_begun
+    }
+
+    /// Whether a flush is owed before the reply.
+    pub fn owes_flush(&self) -> bool {
+        let durable = matches!(
+            self.work,
+            Work::Single { durable: true } | Work::Zero { durable: true, .. }
+        );
+        durable && self.error.is_none() && !self.flushed
+    }
+
+    /// Remembers the first failure.
+    pub fn fail(&mut self, error: NbdError) {
+        self.error.get_or_insert(error);
+    }
+}

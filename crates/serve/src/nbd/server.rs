@@ -1,0 +1,272 @@
+//! The server: accepts clients, gives each a thread, and stops without losing what it was told.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Shutdown, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Fault};
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustls::ServerConfig;
+
+use super::codec::ExportLimits;
+use super::export::Exports;
+use super::handshake::{Socket, negotiate};
+use super::session::{Session, Start};
+
+/// A socket to accept clients on.
+pub enum Listener {
+    /// A Unix socket.
+    Unix(UnixListener),
+    /// A TCP socket.
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Unix(listener) => Ok(Socket::Unix(listener.accept()?.0)),
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                // Replies are gathered by us; waiting for more only delays them.
+                stream.set_nodelay(true)?;
+                Ok(Socket::Tcp(stream))
+            }
+        }
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(listener) => listener.set_nonblocking(true),
+            Self::Tcp(listener) => listener.set_nonblocking(true),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// How to serve.
+pub struct ServerOptions {
+    /// How connections do their I/O.
+    pub backend: BackendChoice,
+    /// Certificates, where TLS is offered.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Connections at a time; more are closed as soon as they come.
+    pub max_connections: usize,
+    /// How long a client may take for its handshake.
+    pub handshake_timeout: Duration,
+    /// How long clients may take to read their last replies when the server stops.
+    pub grace: Duration,
+    /// Takes a line about each connection that ended badly.
+    pub log: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Stops a server from any thread.
+#[derive(Clone)]
+pub struct StopHandle(Arc<OwnedFd>);
+
+impl StopHandle {
+    /// A handle not yet pulled.
+    pub fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(Arc::new(rustix::event::eventfd(0, flags)?)))
+    }
+
+    /// Asks the server to stop. Stays asked.
+    pub fn stop(&self) {
+        // A full counter is as good as asked.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// Serves exports to any number of clients.
+pub struct Server {
+    exports: Arc<Exports>,
+    options: ServerOptions,
+    live: Mutex<HashMap<u64, Socket>>,
+    changed: Condvar,
+}
+
+impl Server {
+    /// A server; nothing happens before [`run`](Self::run).
+    #[must_use]
+    pub fn new(exports: Arc<Exports>, options: ServerOptions) -> Arc<Self> {
+        Arc::new(Self {
+            exports,
+            options,
+            live: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Accepts clients until `stop` is pulled; then lets the connections finish what they have
+    /// taken, and flushes every export. A fault is of that last flush: the export's name with it.
+    pub fn run(
+        self: &Arc<Self>,
+        listeners: &[Listener],
+        stop: &StopHandle,
+    ) -> io::Result<Result<(), (String, Fault)>> {
+        for listener in listeners {
+            listener.set_nonblocking()?;
+        }
+        let mut next_id = 0;
+        while self.wait_for_client(listeners, stop)? {
+            for listener in listeners {
+                while let Some(socket) = self.accept(listener) {
+                    next_id += 1;
+                    self.start(next_id, socket);
+                }
+            }
+        }
+        self.finish_connections();
+        Ok(self.flush_exports())
+    }
+
+    /// `false` when the server is to stop.
+    fn wait_for_client(&self, listeners: &[Listener], stop: &StopHandle) -> io::Result<bool> {
+        let mut polled: Vec<_> = listeners
+            .iter()
+            .map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
+            .chain([PollFd::from_borrowed_fd(stop.0.as_fd(), PollFlags::IN)])
+            .collect();
+        match rustix::event::poll(&mut polled, None) {
+            Ok(_) => Ok(polled.last().is_none_or(|stop| stop.revents().is_empty())),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn accept(&self, listener: &Listener) -> Option<Socket> {
+        match listener.accept() {
+            Ok(socket) => Some(socket),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) => {
+                (self.options.log)(&format!("cannot accept a client: {error}"));
+                // Out of descriptors, most likely: give the others time to leave.
+                std::thread::sleep(Duration::from_millis(50));
+                None
+            }
+        }
+    }
+
+    fn start(self: &Arc<Self>, id: u64, socket: Socket) {
+        let Ok(handle) = socket.try_clone() else {
+            return;
+        };
+        {
+            let mut live = self.live();
+            if live.len() >= self.options.max_connections {
+                (self.options.log)("too many clients: closed one (--max-connections)");
+                return;
+            }
+            live.insert(id, handle);
+        }
+        let server = Arc::clone(self);
+        let guard = LiveGuard {
+            server: Arc::clone(self),
+            id,
+        };
+        let spawned = std::thread::Builder::new()
+            .name(format!("nbd-{id}"))
+            .spawn(move || {
+                let _guard = guard;
+                if let Err(message) = server.serve(socket) {
+                    (server.options.log)(&format!("client {id}: {message}"));
+                }
+            });
+        if let Err(error) = spawned {
+            (self.options.log)(&format!("cannot start a thread for a client: {error}"));
+        }
+    }
+
+    /// One client, from its greeting to its end.
+    fn serve(&self, socket: Socket) -> Result<(), String> {
+        let offer = self.exports.offer();
+        let timeout = self.options.handshake_timeout;
+        let accepted = negotiate(socket, offer, self.options.tls.as_ref(), timeout)
+            .map_err(|error| error.to_string())?;
+        let Some(accepted) = accepted else {
+            return Ok(());
+        };
+        let index = accepted.negotiated.export;
+        let export = self.exports.list().get(index).ok_or("no such export")?;
+        let info = offer.exports().get(index).ok_or("no such export")?;
+        let fast = export.gate.geometry().write_zeroes;
+        let mut session = Session::new(Start {
+            socket: Arc::new(OwnedFd::from(accepted.socket)),
+            tls: accepted.tls,
+            leftover: &accepted.leftover,
+            export,
+            limits: ExportLimits::new(info, &accepted.negotiated, fast),
+            negotiated: accepted.negotiated,
+            backend: self.options.backend,
+        })
+        .map_err(|error| error.to_string())?;
+        let result = session.run().map_err(|error| error.to_string());
+        if let Some(meter) = session.meter() {
+            export.stats.disconnect(meter);
+        }
+        result
+    }
+
+    /// Ends all connections: no more requests at once, no more replies after the grace time.
+    fn finish_connections(&self) {
+        self.live()
+            .values()
+            .for_each(|socket| socket.shutdown(Shutdown::Read));
+        let deadline = Instant::now() + self.options.grace;
+        let mut live = self.live();
+        while !live.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                live.values()
+                    .for_each(|socket| socket.shutdown(Shutdown::Both));
+            }
+            let wait = left.max(Duration::from_millis(100));
+            let waited = self.changed.wait_timeout(live, wait);
+            live = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn flush_exports(&self) -> Result<(), (String, Fault)> {
+        for export in self.exports.list() {
+            if export.gate.geometry().read_only {
+                continue;
+            }
+            let fault = |_| Fault::Io(rustix::io::Errno::IO);
+            Blocking::new(&export.gate, self.options.backend)
+                .map_err(fault)
+                .and_then(|mut volume| volume.flush())
+                .map_err(|fault| (export.name.clone(), fault))?;
+        }
+        Ok(())
+    }
+
+    fn live(&self) -> MutexGuard<'_, HashMap<u64, Socket>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a connection off the list however its thread ends.
+struct LiveGuard {
+    server: Arc<Server>,
+    id: u64,
+}
+
+impl Drop for LiveGuard {
+    fn drop(&mut self) {
+        self.server.live().remove(&self.id);
+        self.server.changed.notify_all();
+    }
+}

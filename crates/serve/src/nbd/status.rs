@@ -1,0 +1,61 @@
+//! The answer to a block status request, from the holes of the device below.
+
+use std::sync::Arc;
+
+use cryptline_engine::{Extent, Gate};
+use cryptline_sys::{Arena, Buffer};
+
+use super::codec::reply::{self, BlockStatus};
+use super::codec::{RequestHeader, wire};
+
+/// Extents looked up for one request: each is a system call or two.
+const EXTENTS_MAX: usize = 256;
+
+/// The whole reply in a buffer, and its length. `None` where the device gives no answer.
+pub(super) fn block_status(
+    gate: &Gate,
+    header: &RequestHeader,
+    req_one: bool,
+    arena: &Arc<Arena>,
+    context: u32,
+) -> Option<(Buffer, usize)> {
+    let mut buffer = arena
+        .take()
+        .or_else(|| Buffer::alloc(arena.slot_size()).ok())?;
+    let mut status = BlockStatus::new(&mut buffer)?;
+    let end = header.offset + u64::from(header.length);
+    let mut position = header.offset;
+    let mut run: Option<reply::Extent> = None;
+    let mut looked_up = 0;
+    while position < end && looked_up < EXTENTS_MAX {
+        let extent = gate.extent(position, end - position).ok()?;
+        looked_up += 1;
+        let next = describe(extent);
+        match &mut run {
+            Some(run) if run.flags == next.flags => run.length += next.length,
+            Some(_) if req_one => break,
+            run => {
+                if let Some(finished) = run.replace(next)
+                    && !status.push(finished)
+                {
+                    break;
+                }
+            }
+        }
+        position += u64::from(next.length);
+    }
+    status.push(run?);
+    let len = status
+        .finish(header.cookie, context, reply::Last::Yes)?
+        .len();
+    Some((buffer, len))
+}
+
+fn describe(extent: Extent) -> reply::Extent {
+    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+    reply::Extent {
+        // The range of a request is a u32, and an extent never leaves it.
+        length: u32::try_from(extent.len).unwrap_or(u32::MAX),
+        flags: flag(extent.hole, wire::STATE_HOLE) | flag(extent.zero, wire::STATE_ZERO),
+    }
+}

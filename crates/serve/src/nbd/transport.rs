@@ -1,0 +1,374 @@
+//! The bytes of one connection, plain or through TLS, over the session's ring.
+//!
+//! ```text
+//! plain   socket ─► rx buffer ─► requests         replies ─► sendmsg, payloads not copied
+//!         socket ─► the payload's own buffer      (large writes, not copied)
+//! TLS     socket ─► raw ─► rustls ─► rx buffer     replies ─► rustls ─► raw ─► socket
+//! ```
+//!
+//! At most one receive and one send are in flight. While a send is, replies collect in the next
+//! batch, so a busy connection sends many with one system call.
+
+use std::io::{self, Read as _, Write as _};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use cryptline_sys::{Buffer, Done, FileId, Io, Ring, SendBatch, Source};
+use rustix::io::Errno;
+use rustls::ServerConnection;
+
+/// Bytes received at a time: many small requests, or a part of a large one.
+const RX_SIZE: usize = 256 * 1024;
+/// Ciphertext sent at a time under TLS.
+const TLS_OUT_SIZE: usize = 256 * 1024;
+/// Room for replies: see `Session` for why this is always enough.
+const BATCH_HEADER_BYTES: usize = 640 * 1024;
+const BATCH_PARTS: usize = 1000;
+
+const RECEIVE: u64 = 1;
+const RECEIVE_DIRECT: u64 = 2;
+const SEND: u64 = 3;
+
+/// What came of looking at the ring.
+#[derive(Debug, Default)]
+pub(super) struct Arrived {
+    /// A payload buffer that was received into directly, and how many bytes came.
+    pub direct: Option<(Buffer, usize)>,
+}
+
+pub(super) struct Transport {
+    socket: FileId,
+    source: Source,
+    /// Plaintext received and not yet taken: `rx[start..end]`. In the ring during a plain receive.
+    rx: Option<Buffer>,
+    start: usize,
+    end: usize,
+    /// Replies collecting for the next send.
+    pub filling: Box<SendBatch>,
+    /// The batch to collect in while the other is being sent.
+    spare: Option<Box<SendBatch>>,
+    receiving: bool,
+    sending: bool,
+    /// Nothing more will come from the peer.
+    pub ended: bool,
+    /// Nothing more can be sent.
+    pub broken: bool,
+    tls: Option<Box<Tls>>,
+}
+
+struct Tls {
+    connection: ServerConnection,
+    /// Ciphertext from the socket; in the ring during a receive.
+    raw: Option<Buffer>,
+    /// The part of `raw` that rustls has not seen yet.
+    pending: Range<usize>,
+    /// Ciphertext to the socket goes in batches of its own.
+    out: Option<Box<SendBatch>>,
+    out_buffer: Option<Buffer>,
+}
+
+impl Transport {
+    /// `leftover` are plaintext bytes that arrived behind the handshake.
+    pub fn new(
+        ring: &mut Ring,
+        socket: Arc<OwnedFd>,
+        tls: Option<ServerConnection>,
+        leftover: &[u8],
+    ) -> io::Result<Self> {
+        let mut rx = Buffer::alloc(RX_SIZE.max(leftover.len()))?;
+        rx[..leftover.len()].copy_from_slice(leftover);
+        let tls = match tls {
+            None => None,
+            Some(connection) => Some(Box::new(Tls {
+                connection,
+                raw: Some(Buffer::alloc(RX_SIZE)?),
+                pending: 0..0,
+                out: Some(SendBatch::new(0, 1)),
+                out_buffer: Some(Buffer::alloc(TLS_OUT_SIZE)?),
+            })),
+        };
+        let mut transport = Self {
+            socket: ring.add_file(socket),
+            source: ring.add_source(),
+            rx: Some(rx),
+            start: 0,
+            end: leftover.len(),
+            filling: SendBatch::new(BATCH_HEADER_BYTES, BATCH_PARTS),
+            spare: Some(SendBatch::new(BATCH_HEADER_BYTES, BATCH_PARTS)),
+            receiving: false,
+            sending: false,
+            ended: false,
+            broken: false,
+            tls,
+        };
+        transport.decrypt_more();
+        Ok(transport)
+    }
+
+    /// Received bytes not yet taken; none while a receive is in flight.
+    pub fn unread(&self) -> &[u8] {
+        self.rx.as_ref().map_or(&[], |rx| &rx[self.start..self.end])
+    }
+
+    /// Takes `len` bytes off the front of [`unread`](Self::unread).
+    pub fn consume(&mut self, len: usize) {
+        self.start += len;
+        debug_assert!(self.start <= self.end);
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            self.decrypt_more();
+        }
+    }
+
+    /// Whether a receive is in flight.
+    pub fn is_receiving(&self) -> bool {
+        self.receiving
+    }
+
+    /// Whether a payload can be received straight into its buffer.
+    pub fn can_receive_direct(&self) -> bool {
+        self.tls.is_none() && !self.receiving && !self.ended && self.unread().is_empty()
+    }
+
+    /// Whether replies wait or are being sent.
+    pub fn has_unsent(&self) -> bool {
+        !self.broken
+            && (self.sending
+                || self.filling.remaining() > 0
+                || self
+                    .spare
+                    .as_ref()
+                    .is_some_and(|batch| batch.remaining() > 0)
+                || self
+                    .tls
+                    .as_ref()
+                    .is_some_and(|tls| tls.connection.wants_write()))
+    }
+
+    /// Receives more behind what is unread, if nothing is being received.
+    pub fn receive(&mut self, ring: &mut Ring) {
+        if self.receiving || self.ended {
+            return;
+        }
+        let io = match &mut self.tls {
+            Some(tls) => {
+                debug_assert!(tls.pending.is_empty(), "received bytes not taken yet");
+                let Some(buffer) = tls.raw.take() else { return };
+                let len = buffer.len();
+                Io::Receive {
+                    file: self.socket,
+                    buffer,
+                    start: 0,
+                    len,
+                }
+            }
+            None => {
+                let Some(mut buffer) = self.rx.take() else {
+                    return;
+                };
+                buffer.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+                let (start, len) = (self.end, buffer.len() - self.end);
+                Io::Receive {
+                    file: self.socket,
+                    buffer,
+                    start,
+                    len,
+                }
+            }
+        };
+        self.start_receive(ring, RECEIVE, io);
+    }
+
+    /// Receives the rest of a payload straight into its buffer.
+    pub fn receive_direct(&mut self, ring: &mut Ring, buffer: Buffer, start: usize) {
+        debug_assert!(self.can_receive_direct());
+        let len = buffer.len() - start;
+        let io = Io::Receive {
+            file: self.socket,
+            buffer,
+            start,
+            len,
+        };
+        self.start_receive(ring, RECEIVE_DIRECT, io);
+    }
+
+    fn start_receive(&mut self, ring: &mut Ring, token: u64, io: Io) {
+        self.receiving = true;
+        if ring.submit(self.source, token, io).is_err() {
+            // The ring is made with room for the socket; without it the connection can not go on.
+            (self.receiving, self.ended) = (false, true);
+        }
+    }
+
+    /// Sends what has collected, unless a send is in flight.
+    pub fn send(&mut self, ring: &mut Ring) {
+        if self.sending || self.broken {
+            return;
+        }
+        let batch = match &mut self.tls {
+            Some(tls) => tls.encrypt(&mut self.filling),
+            None if self.filling.remaining() == 0 => None,
+            None => self
+                .spare
+                .take()
+                .map(|empty| std::mem::replace(&mut self.filling, empty)),
+        };
+        if let Some(batch) = batch {
+            self.start_send(ring, batch);
+        }
+    }
+
+    fn start_send(&mut self, ring: &mut Ring, batch: Box<SendBatch>) {
+        self.sending = true;
+        let io = Io::Send {
+            file: self.socket,
+            batch,
+        };
+        if ring.submit(self.source, SEND, io).is_err() {
+            (self.sending, self.broken) = (false, true);
+        }
+    }
+
+    /// Takes in what the ring has for this connection.
+    pub fn reap(&mut self, ring: &mut Ring) -> Arrived {
+        let mut arrived = Arrived::default();
+        while let Some(done) = ring.next_done(self.source) {
+            match done.token {
+                SEND => self.sent(ring, done),
+                token => self.received(token, done, &mut arrived),
+            }
+        }
+        arrived
+    }
+
+    fn received(&mut self, token: u64, done: Done, arrived: &mut Arrived) {
+        self.receiving = false;
+        let Io::Receive { buffer, .. } = done.io else {
+            return;
+        };
+        let len = match done.result {
+            Ok(len) => len,
+            Err(Errno::INTR | Errno::AGAIN) => usize::MAX, // nothing, but not the end
+            Err(_) => 0,
+        };
+        self.ended |= len == 0;
+        let len = if len == usize::MAX { 0 } else { len };
+        match (&mut self.tls, token) {
+            (Some(tls), _) => {
+                tls.raw = Some(buffer);
+                tls.pending = 0..len;
+                self.decrypt_more();
+            }
+            (None, RECEIVE_DIRECT) => arrived.direct = Some((buffer, len)),
+            (None, _) => {
+                self.rx = Some(buffer);
+                self.end += len;
+            }
+        }
+    }
+
+    fn sent(&mut self, ring: &mut Ring, done: Done) {
+        self.sending = false;
+        let Io::Send { mut batch, .. } = done.io else {
+            return;
+        };
+        match done.result {
+            Ok(len) => {
+                if !batch.advance(len) {
+                    return self.start_send(ring, batch);
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => return self.start_send(ring, batch),
+            Err(_) => {
+                self.broken = true;
+                batch.clear();
+            }
+        }
+        match &mut self.tls {
+            Some(tls) => tls.out = Some(batch),
+            None => self.spare = Some(batch),
+        }
+    }
+
+    /// Decrypts what fits into `rx`. Nothing to do on a plain connection.
+    fn decrypt_more(&mut self) {
+        let (Some(tls), Some(rx)) = (&mut self.tls, &mut self.rx) else {
+            return;
+        };
+        while self.end < rx.len() {
+            match tls.connection.reader().read(&mut rx[self.end..]) {
+                Ok(len) if len > 0 => self.end += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match tls.take_in() {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(_) => return self.ended = true,
+                },
+                // close_notify, or an end without one
+                Ok(_) | Err(_) => return self.ended = true,
+            }
+        }
+    }
+
+    /// Decrypts more behind the unread bytes; whether there are now more of them. `false` on a
+    /// plain connection: more has to be received.
+    pub fn refill(&mut self) -> bool {
+        if self.tls.is_none() {
+            return false;
+        }
+        let before = self.unread().len();
+        if let Some(rx) = &mut self.rx {
+            rx.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        self.decrypt_more();
+        self.unread().len() > before
+    }
+}
+
+impl Tls {
+    /// Feeds rustls some of the received ciphertext; `false` where there is none left.
+    fn take_in(&mut self) -> Result<bool, io::Error> {
+        let Some(raw) = self.raw.as_ref().filter(|_| !self.pending.is_empty()) else {
+            return Ok(false);
+        };
+        let mut bytes = &raw[self.pending.clone()];
+        let taken = self.connection.read_tls(&mut bytes)?;
+        self.pending.start += taken;
+        let state = self.connection.process_new_packets();
+        state.map_err(io::Error::other)?;
+        Ok(taken > 0)
+    }
+
+    /// Encrypts as much of `plain` as one send takes.
+    fn encrypt(&mut self, plain: &mut SendBatch) -> Option<Box<SendBatch>> {
+        let mut taken = 0;
+        for piece in plain.pieces() {
+            // Half of the buffer: each record of 16 KiB grows by its header and tag.
+            let room = (TLS_OUT_SIZE / 2).saturating_sub(taken);
+            let piece = &piece[..piece.len().min(room)];
+            if piece.is_empty() {
+                break;
+            }
+            self.connection.writer().write_all(piece).ok()?;
+            taken += piece.len();
+        }
+        plain.advance(taken);
+        if !self.connection.wants_write() {
+            return None;
+        }
+        let mut batch = self.out.take()?;
+        let mut buffer = match self.out_buffer.take() {
+            Some(buffer) => buffer,
+            None => Buffer::alloc(TLS_OUT_SIZE).ok()?,
+        };
+        let mut len = 0;
+        while self.connection.wants_write() && len < buffer.len() {
+            let mut room = &mut buffer[len..];
+            len += self.connection.write_tls(&mut room).ok()?;
+        }
+        batch.push_payload(buffer, 0, len);
+        Some(batch)
+    }
+}
