@@ -1,8 +1,8 @@
 //! XTS over whole requests (IEEE 1619-2007): many cipher sectors in one call.
 //!
 //! ```text
-//!   IVs of up to 64 sectors ──► AES (tweak key) ──► sector tweaks          one batch
-//!   sector tweak T ──► T, Tx, Tx^2 .. Tx^7 ──► x^8 ──► x^8 ..              eight lanes
+//!   IVs of up to 64 sectors ──► AES (tweak key) ──► their first tweaks     one batch
+//!   first tweak T of 512 bytes ──► T·x^0 .. T·x^31, then T·x^32            side by side
 //!   source ^ tweaks ──► AES (data key) ──► ^ tweaks ──► destination        one group
 //! ```
 //!
@@ -27,12 +27,15 @@ const BLOCK_BYTES: usize = 16;
 /// Sectors whose IVs are encrypted together: the largest parallel batch of any backend.
 const IV_BATCH: usize = 64;
 /// Blocks that are masked, enciphered and masked again together: small enough for the first-level
-/// cache and a multiple of the backends' batches (64 with AVX-512, 8 with AES-NI).
+/// cache, whole units, and a multiple of most backends' batches (64 with AVX-512, 8 with AES-NI).
 const GROUP: usize = 64;
-/// The same for the backend whose batch is 30 (VAES with 256-bit registers).
-const GROUP_VAES256: usize = 120;
-/// Tweaks made side by side, so that doubling is not one long chain of dependent steps.
-const LANES: usize = 8;
+/// The same for the backend whose batch is 30 (VAES with 256-bit registers), and nine batches.
+const GROUP_VAES256: usize = 256;
+const ROOM_VAES256: usize = 270;
+/// Blocks in 512 bytes, the unit in which tweaks are made: every cipher sector is some of them.
+const UNIT: usize = 32;
+/// A unit's first tweak is the one of the unit before times x to this.
+const UNIT_POWER: u64 = 32;
 
 /// One implementation of XTS with its expanded keys, the seam for faster ones.
 ///
@@ -75,13 +78,15 @@ where
         + Sync,
 {
     fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
-        let request = Request::new(&self.tweak_cipher, ivs, sector_bytes, data);
-        self.data_cipher.encrypt_with_backend(request);
+        self.for_each_batch(ivs, sector_bytes, data, |batch| {
+            self.data_cipher.encrypt_with_backend(batch);
+        });
     }
 
     fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
-        let request = Request::new(&self.tweak_cipher, ivs, sector_bytes, data);
-        self.data_cipher.decrypt_with_backend(request);
+        self.for_each_batch(ivs, sector_bytes, data, |batch| {
+            self.data_cipher.decrypt_with_backend(batch);
+        });
     }
 
     fn name(&self) -> &'static str {
@@ -89,252 +94,188 @@ where
     }
 }
 
-/// One call's work. Becomes code inside the backend's own function, so that the tweaks and the
-/// XORs are compiled for the same vector registers as its AES rounds.
-struct Request<'a, 'inp, 'out, C> {
-    tweaks: SectorTweaks<'a, C>,
-    data: InOutBuf<'inp, 'out, Block>,
-}
-
-impl<'a, 'inp, 'out, C> Request<'a, 'inp, 'out, C> {
-    fn new(
-        tweak_cipher: &'a C,
-        ivs: IvSequence,
+impl<C> BatchedXts<C>
+where
+    C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
+{
+    /// Encrypts the IVs of up to [`IV_BATCH`] sectors at once, then does `work` on those sectors.
+    #[inline(always)]
+    fn for_each_batch(
+        &self,
+        mut ivs: IvSequence,
         sector_bytes: usize,
-        data: InOutBuf<'inp, 'out, u8>,
-    ) -> Self {
-        let (data, rest) = data.into_chunks::<U16>();
-        assert!(rest.is_empty(), "whole blocks");
+        data: InOutBuf<'_, '_, u8>,
+        work: impl Fn(Batch<'_, '_, '_>),
+    ) {
+        let (mut rest, odd) = data.into_chunks::<U16>();
+        assert!(odd.is_empty(), "whole blocks");
         let sector_blocks = sector_bytes / BLOCK_BYTES;
-        let sectors_left = data.len() / sector_blocks;
-        Request {
-            tweaks: SectorTweaks::new(tweak_cipher, ivs, sector_blocks, sectors_left),
-            data,
+        // Not wiped, here and in `Batch::run`: the text is the caller's own, and a tweak helps
+        // only somebody who has text and ciphertext of that very sector. Wiping would cost as
+        // much as a copy of the request.
+        let mut sector_tweaks = [Block::default(); IV_BATCH];
+        while !rest.is_empty() {
+            let len = rest.len().min(IV_BATCH * sector_blocks);
+            let (data, after) = rest.split_at(len);
+            rest = after;
+            let sector_tweaks = &mut sector_tweaks[..len / sector_blocks];
+            ivs.fill(sector_tweaks);
+            self.tweak_cipher.encrypt_blocks(sector_tweaks);
+            work(Batch {
+                tweaks: Tweaks::new(sector_tweaks, sector_blocks),
+                data,
+            });
         }
     }
 }
 
-impl<C> BlockSizeUser for Request<'_, '_, '_, C> {
+/// Sectors with their encrypted IVs. As a closure it becomes code inside the backend's own
+/// function, so that tweaks and XORs are compiled for the same vector registers as its AES rounds.
+struct Batch<'a, 'inp, 'out> {
+    tweaks: Tweaks<'a>,
+    data: InOutBuf<'inp, 'out, Block>,
+}
+
+impl BlockSizeUser for Batch<'_, '_, '_> {
     type BlockSize = U16;
 }
 
-impl<C> Request<'_, '_, '_, C>
-where
-    C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
-{
-    /// Runs `cipher_in_place` on masked groups of `GROUP` blocks, the last one perhaps shorter.
+impl BlockCipherEncClosure for Batch<'_, '_, '_> {
     #[inline(always)]
-    fn run<const GROUP: usize>(mut self, cipher_in_place: impl Fn(&mut [Block])) {
-        const { assert!(GROUP.is_multiple_of(LANES)) };
-        // Neither array is wiped: the text is the caller's own, and a tweak helps only somebody
-        // who has text and ciphertext of that very sector anyway. Wiping both would cost as much
-        // as a copy of the request.
-        let mut tweaks = [Block::default(); GROUP];
-        let mut text = [Block::default(); GROUP];
+    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
+        self.run_grouped::<B>(|blocks| backend.encrypt_par_blocks(blocks.into()));
+    }
+}
+
+impl BlockCipherDecClosure for Batch<'_, '_, '_> {
+    #[inline(always)]
+    fn call<B: BlockCipherDecBackend<BlockSize = U16>>(self, backend: &B) {
+        self.run_grouped::<B>(|blocks| backend.decrypt_par_blocks(blocks.into()));
+    }
+}
+
+impl Batch<'_, '_, '_> {
+    /// Chooses the group by the backend's number of parallel blocks.
+    #[inline(always)]
+    fn run_grouped<B>(self, cipher: impl Fn(&mut ParBlocks<B>))
+    where
+        B: ParBlocksSizeUser<BlockSize = U16>,
+    {
+        match B::ParBlocksSize::USIZE {
+            30 => self.run::<B, GROUP_VAES256, ROOM_VAES256>(cipher),
+            _ => self.run::<B, GROUP, GROUP>(cipher),
+        }
+    }
+
+    /// Masks, enciphers and masks again groups of `GROUP` blocks, the last one perhaps shorter.
+    #[inline(always)]
+    fn run<B, const GROUP: usize, const ROOM: usize>(mut self, cipher: impl Fn(&mut ParBlocks<B>))
+    where
+        B: ParBlocksSizeUser<BlockSize = U16>,
+    {
+        // Folded when compiling, but `run_grouped` names both groups for every backend.
+        assert!(GROUP.is_multiple_of(UNIT) && padded::<B>(GROUP) <= ROOM);
+        let mut tweaks = [Tweak::default(); GROUP];
+        let mut text = [Block::default(); ROOM];
         let mut rest = self.data;
         while !rest.is_empty() {
             let len = rest.len().min(GROUP);
             let (mut group, after) = rest.split_at(len);
             rest = after;
-            let (tweaks, text) = (&mut tweaks[..len], &mut text[..len]);
-            self.tweaks.fill(tweaks);
-            xor(group.get_in(), tweaks, text);
-            cipher_in_place(text);
-            xor(text, tweaks, group.get_out());
+            self.tweaks.fill(&mut tweaks[..len]);
+            mask(group.get_in(), &tweaks[..len], &mut text[..len]);
+            // Full parallel calls only. The last one may work on old text too, which costs less
+            // than blocks one after another.
+            for blocks in ParBlocks::<B>::slice_as_chunks_mut(&mut text[..padded::<B>(len)]).0 {
+                cipher(blocks);
+            }
+            mask(&text[..len], &tweaks[..len], group.get_out());
         }
     }
 }
 
-impl<C> BlockCipherEncClosure for Request<'_, '_, '_, C>
-where
-    C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
-{
-    #[inline(always)]
-    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
-        let encrypt = |text: &mut [Block]| {
-            in_batches::<B>(text, |batch| backend.encrypt_par_blocks(batch.into()));
-        };
-        match GROUP_VAES256 % B::ParBlocksSize::USIZE {
-            0 => self.run::<GROUP_VAES256>(encrypt),
-            _ => self.run::<GROUP>(encrypt),
-        }
-    }
-}
-
-impl<C> BlockCipherDecClosure for Request<'_, '_, '_, C>
-where
-    C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
-{
-    #[inline(always)]
-    fn call<B: BlockCipherDecBackend<BlockSize = U16>>(self, backend: &B) {
-        let decrypt = |text: &mut [Block]| {
-            in_batches::<B>(text, |batch| backend.decrypt_par_blocks(batch.into()));
-        };
-        match GROUP_VAES256 % B::ParBlocksSize::USIZE {
-            0 => self.run::<GROUP_VAES256>(decrypt),
-            _ => self.run::<GROUP>(decrypt),
-        }
-    }
-}
-
-/// Hands `text` to `cipher_batch` in full batches; the last one is padded with blocks that
-/// nobody looks at, which costs less than its blocks one after another.
+/// `len` blocks as whole batches.
 #[inline(always)]
-fn in_batches<B: ParBlocksSizeUser<BlockSize = U16>>(
-    text: &mut [Block],
-    cipher_batch: impl Fn(&mut ParBlocks<B>),
-) {
-    let (batches, tail) = ParBlocks::<B>::slice_as_chunks_mut(text);
-    for batch in batches {
-        cipher_batch(batch);
-    }
-    if !tail.is_empty() {
-        let mut padded = ParBlocks::<B>::default();
-        padded[..tail.len()].copy_from_slice(tail);
-        cipher_batch(&mut padded);
-        tail.copy_from_slice(&padded[..tail.len()]);
-    }
+fn padded<B: ParBlocksSizeUser>(len: usize) -> usize {
+    len.next_multiple_of(B::ParBlocksSize::USIZE)
 }
 
-/// `destination = a ^ b`, byte by byte: the shape that compilers turn into their widest vectors.
+/// `destination = source ^ tweaks`, in the shape that compilers turn into their widest vectors.
 #[inline(always)]
-fn xor(a: &[Block], b: &[Block], destination: &mut [Block]) {
-    let a = Block::cast_slice_to_core(a).as_flattened();
-    let b = Block::cast_slice_to_core(b).as_flattened();
+fn mask(source: &[Block], tweaks: &[Tweak], destination: &mut [Block]) {
+    let (source, _) = Block::cast_slice_to_core(source)
+        .as_flattened()
+        .as_chunks::<8>();
     let destination = Block::cast_slice_to_core_mut(destination).as_flattened_mut();
-    for ((a, b), destination) in a.iter().zip(b).zip(destination) {
-        *destination = a ^ b;
+    let (destination, _) = destination.as_chunks_mut::<8>();
+    for ((source, tweak), destination) in source.iter().zip(tweaks.as_flattened()).zip(destination)
+    {
+        *destination = (u64::from_le_bytes(*source) ^ tweak).to_le_bytes();
     }
 }
 
-/// The tweak of every block of a request, in order.
-struct SectorTweaks<'a, C> {
-    cipher: &'a C,
-    ivs: IvSequence,
-    sector_blocks: usize,
-    sectors_left: usize,
-    /// Encrypted IVs of coming sectors: those from `used` up to `made`.
-    encrypted: [Block; IV_BATCH],
-    used: usize,
-    made: usize,
-    lanes: Lanes,
-    /// Blocks of the current sector that are still to come.
-    blocks_left: usize,
+/// A block as a polynomial over GF(2): bit n of the first half is x^n, of the second x^(64+n),
+/// modulo x^128 + x^7 + x^2 + x + 1 (IEEE 1619-2007, 5.2).
+type Tweak = [u64; 2];
+
+/// The tweak of every block of a batch, in order, a unit of 512 bytes at a time.
+struct Tweaks<'a> {
+    /// Encrypted IVs of the sectors that have not begun.
+    sectors: std::slice::Iter<'a, Block>,
+    sector_units: usize,
+    /// The tweak of the next unit's first block.
+    next: Tweak,
+    /// Units of the current sector that are still to come.
+    units_left: usize,
 }
 
-impl<'a, C> SectorTweaks<'a, C> {
-    fn new(cipher: &'a C, ivs: IvSequence, sector_blocks: usize, sectors_left: usize) -> Self {
-        SectorTweaks {
-            cipher,
-            ivs,
-            sector_blocks,
-            sectors_left,
-            encrypted: [Block::default(); IV_BATCH],
-            used: 0,
-            made: 0,
-            lanes: Lanes::default(),
-            blocks_left: 0,
+impl<'a> Tweaks<'a> {
+    fn new(sectors: &'a [Block], sector_blocks: usize) -> Self {
+        let sector_units = sector_blocks / UNIT;
+        Tweaks {
+            sectors: sectors.iter(),
+            sector_units,
+            next: [0; 2],
+            units_left: 0,
         }
     }
-}
 
-impl<C> SectorTweaks<'_, C>
-where
-    C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
-{
-    /// Writes the next tweaks; a multiple of [`LANES`] of them.
+    /// Writes the tweaks of the next units, which `tweaks` is as long as.
     #[inline(always)]
-    fn fill(&mut self, tweaks: &mut [Block]) {
-        let mut rest = tweaks;
-        while !rest.is_empty() {
-            if self.blocks_left == 0 {
-                self.lanes = Lanes::spread(self.next_sector());
-                self.blocks_left = self.sector_blocks;
+    fn fill(&mut self, tweaks: &mut [Tweak]) {
+        for unit in tweaks.as_chunks_mut::<UNIT>().0 {
+            if self.units_left == 0 {
+                let sector = self.sectors.next().expect("a tweak for every sector");
+                self.next = halves(*sector);
+                self.units_left = self.sector_units;
             }
-            let len = rest.len().min(self.blocks_left);
-            let (run, after) = rest.split_at_mut(len);
-            rest = after;
-            self.blocks_left -= len;
-            let mut lanes = self.lanes;
-            for tweaks in run.chunks_exact_mut(LANES) {
-                lanes.write(tweaks);
-                lanes.advance();
+            // Every tweak from the first one, not each from the one before: 32 steps that do not
+            // wait for each other.
+            for (tweak, power) in unit.iter_mut().zip(0..) {
+                *tweak = times_x(self.next, power);
             }
-            self.lanes = lanes;
-        }
-    }
-
-    #[inline(always)]
-    fn next_sector(&mut self) -> Block {
-        if self.used == self.made {
-            self.encrypt_ivs();
-        }
-        let tweak = self.encrypted[self.used];
-        self.used += 1;
-        tweak
-    }
-
-    fn encrypt_ivs(&mut self) {
-        self.made = self.sectors_left.min(IV_BATCH);
-        self.sectors_left -= self.made;
-        self.used = 0;
-        let ivs = &mut self.encrypted[..self.made];
-        self.ivs.fill(ivs);
-        self.cipher.encrypt_blocks(ivs);
-    }
-}
-
-/// Eight consecutive tweaks as polynomials over GF(2): bit n of `low` is x^n, of `high` x^(64+n),
-/// modulo x^128 + x^7 + x^2 + x + 1 (IEEE 1619-2007, 5.2). Plain shifts and XORs, side by side, so
-/// that they become vector instructions; no tables and no branches on the tweak.
-#[derive(Clone, Copy, Default)]
-struct Lanes {
-    low: [u64; LANES],
-    high: [u64; LANES],
-}
-
-impl Lanes {
-    /// `T·x^0 .. T·x^7`
-    #[inline(always)]
-    fn spread(tweak: Block) -> Lanes {
-        let [low, high] = halves(tweak);
-        let mut lanes = Lanes::default();
-        for (lane, power) in (0..8_u32).enumerate() {
-            // Two shifts: by 64 - power in one would be a shift by 64 for power 0.
-            let carry = (low >> 1) >> (63 - power);
-            let overflow = (high >> 1) >> (63 - power);
-            lanes.low[lane] = (low << power) ^ reduce(overflow);
-            lanes.high[lane] = (high << power) | carry;
-        }
-        lanes
-    }
-
-    /// Multiplies every lane by x^8.
-    #[inline(always)]
-    fn advance(&mut self) {
-        for (low, high) in self.low.iter_mut().zip(&mut self.high) {
-            let overflow = *high >> 56;
-            *high = (*high << 8) | (*low >> 56);
-            *low = (*low << 8) ^ reduce(overflow);
-        }
-    }
-
-    #[inline(always)]
-    fn write(&self, tweaks: &mut [Block]) {
-        for ((low, high), tweak) in self.low.iter().zip(&self.high).zip(tweaks) {
-            let value = u128::from(*low) | (u128::from(*high) << 64);
-            *tweak = value.to_le_bytes().into();
+            self.next = times_x(self.next, UNIT_POWER);
+            self.units_left -= 1;
         }
     }
 }
 
-fn halves(block: Block) -> [u64; 2] {
+/// Multiplies by x^`power`, at most 57. Shifts and XORs only: no tables, no branches.
+#[inline(always)]
+fn times_x([low, high]: Tweak, power: u64) -> Tweak {
+    // Two shifts: 64 - power in one would be a shift by 64 for power 0.
+    let carry = (low >> 1) >> (63 - power);
+    let overflow = (high >> 1) >> (63 - power);
+    // x^128 is x^7 + x^2 + x + 1.
+    let reduced = overflow ^ (overflow << 1) ^ (overflow << 2) ^ (overflow << 7);
+    [(low << power) ^ reduced, (high << power) | carry]
+}
+
+fn halves(block: Block) -> Tweak {
     let (halves, _) = block.as_chunks::<8>();
     [u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1])]
 }
 
-/// What up to 8 bits above x^127 add below: times x^7 + x^2 + x + 1.
-#[inline(always)]
-fn reduce(overflow: u64) -> u64 {
-    overflow ^ (overflow << 1) ^ (overflow << 2) ^ (overflow << 7)
-}
+#[cfg(test)]
+#[path = "xts_tests.rs"]
+mod tests;
