@@ -1,6 +1,122 @@
-//! Helpers for this crate's unit tests.
+//! Helpers for this crate's unit tests: small images in memory, and tools to break them.
+
+use std::io::Cursor;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
+use crate::{Error, Header, UnlockOptions, Unlocked, read};
+
+/// What opens every test image.
+pub(crate) const PASSPHRASE: &[u8] = b"pass phrase";
+
+const DATA_OFFSET: u64 = 1 << 20;
+const SIZE: u64 = DATA_OFFSET + 4096;
 
 /// Lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Options whose key derivation costs next to nothing.
+pub(crate) fn cheap_options(version: Version) -> FormatOptions {
+    let cost = KdfCost {
+        iterations: Some(if version == Version::Luks1 { 1000 } else { 4 }),
+        memory_kib: Some(32),
+        cpus: Some(1),
+        ..KdfCost::default()
+    };
+    FormatOptions {
+        version,
+        cost,
+        ..FormatOptions::default()
+    }
+}
+
+/// A whole device in memory.
+#[derive(Clone)]
+pub(crate) struct Image {
+    pub bytes: Vec<u8>,
+}
+
+impl Image {
+    /// A sound LUKS2 device: Argon2id, 64-byte key, 4096-byte sectors.
+    pub fn luks2() -> Self {
+        static MADE: OnceLock<Image> = OnceLock::new();
+        let mut options = cheap_options(Version::Luks2);
+        options.data_offset = Some(DATA_OFFSET);
+        options.label = "label".into();
+        MADE.get_or_init(|| Self::format(SIZE, &options)).clone()
+    }
+
+    /// A sound LUKS1 device: 32-byte key.
+    pub fn luks1() -> Self {
+        static MADE: OnceLock<Image> = OnceLock::new();
+        let mut options = cheap_options(Version::Luks1);
+        options.key_len = 32;
+        options.kdf = Some(KdfKind::Pbkdf2);
+        MADE.get_or_init(|| Self::format((2 << 20) + 4096, &options))
+            .clone()
+    }
+
+    pub fn format(size: u64, options: &FormatOptions) -> Self {
+        let mut device = Cursor::new(vec![0; usize::try_from(size).unwrap()]);
+        format(&mut device, size, PASSPHRASE, options).unwrap();
+        Self {
+            bytes: device.into_inner(),
+        }
+    }
+
+    pub fn read(&self) -> Result<Header, Error> {
+        let size = u64::try_from(self.bytes.len()).unwrap();
+        read(&mut Cursor::new(&self.bytes), size)
+    }
+
+    pub fn unlock(&self, options: &UnlockOptions) -> Result<Unlocked, Error> {
+        let header = self.read()?;
+        header.unlock(&mut Cursor::new(&self.bytes), PASSPHRASE, options)
+    }
+
+    /// The metadata of a LUKS2 image.
+    pub fn json(&self) -> Value {
+        let area = &self.bytes[BINARY_LEN..];
+        let end = area.iter().position(|&byte| byte == 0).unwrap();
+        serde_json::from_slice(&area[..end]).unwrap()
+    }
+
+    /// Changes the JSON of both copies and corrects their checksums.
+    pub fn edit(&mut self, change: impl FnOnce(&mut Value)) {
+        let mut json = self.json();
+        change(&mut json);
+        self.set_json(json.to_string().as_bytes());
+    }
+
+    /// Replaces the JSON area's start in both copies and corrects their checksums.
+    pub fn set_json(&mut self, json: &[u8]) {
+        for copy in [Copy::Primary, Copy::Secondary] {
+            self.rewrite(copy, json, |_| ());
+        }
+    }
+
+    /// Changes the binary part of one copy and corrects its checksum.
+    pub fn edit_binary(&mut self, copy: Copy, change: impl FnOnce(&mut Binary)) {
+        let json = self.json().to_string();
+        self.rewrite(copy, json.as_bytes(), change);
+    }
+
+    pub fn rewrite(&mut self, copy: Copy, json: &[u8], change: impl FnOnce(&mut Binary)) {
+        let offset = self.offset(copy);
+        let binary = Binary::decode(&self.bytes[offset..], copy, offset as u64);
+        let mut binary = binary.unwrap_or_else(|damage| panic!("{damage}"));
+        change(&mut binary);
+        let whole = binary.encode(copy, json);
+        self.bytes[offset..offset + whole.len()].copy_from_slice(&whole);
+    }
+
+    /// Where a copy of a LUKS2 image starts.
+    pub fn offset(&self, copy: Copy) -> usize {
+        if copy == Copy::Primary { 0 } else { 0x4000 }
+    }
 }

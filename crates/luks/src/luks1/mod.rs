@@ -230,3 +230,6 @@ fn word(field: &[u8], name: &str) -> Result<String, Error> {
     }
     Ok(shown.into_owned())
 }
+
+#[cfg(test)]
+mod defects_tests;

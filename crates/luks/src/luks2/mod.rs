@@ -168,3 +168,10 @@ impl JsonSegment {
         crypt.is_some_and(|crypt| is_null_cipher(&crypt.encryption))
     }
 }
+
+#[cfg(test)]
+mod copies_tests;
+#[cfg(test)]
+mod defects_tests;
+#[cfg(test)]
+mod refusals_tests;

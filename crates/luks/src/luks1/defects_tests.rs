@@ -1,0 +1,215 @@
+//! One test per defect of a LUKS1 header. LUKS1 has no checksum: any bytes can be there.
+
+use std::io::Cursor;
+
+use crate::testing::Image;
+use crate::{Error, SegmentPolicy, UnlockOptions};
+
+const SLOT_0: usize = 208;
+const SLOT_1: usize = SLOT_0 + 48;
+
+fn with(offset: usize, bytes: &[u8]) -> Image {
+    let mut image = Image::luks1();
+    image.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+    image
+}
+
+#[track_caller]
+fn refused(image: &Image, expected: &str) {
+    let error = image.read().expect_err("the header should be refused");
+    assert!(error.to_string().contains(expected), "{error}");
+    assert_eq!(error.exit_code(), 4);
+}
+
+#[test]
+fn sound_header_opens() {
+    let image = Image::luks1();
+    assert_eq!(
+        image.unlock(&UnlockOptions::default()).unwrap().key.len(),
+        32
+    );
+    let segment = image
+        .read()
+        .unwrap()
+        .segment(SegmentPolicy::default())
+        .unwrap();
+    assert_eq!((segment.offset, segment.sector_size), (2 << 20, 512));
+}
+
+#[test]
+fn cipher_name_without_terminating_zero() {
+    refused(&with(8, &[b'a'; 32]), "the cipher name is");
+}
+
+#[test]
+fn cipher_mode_empty() {
+    refused(&with(40, &[0; 32]), "the cipher mode is ''");
+}
+
+#[test]
+fn hash_with_control_characters() {
+    refused(&with(72, b"sha\n1\0"), "the hash is 'sha\\n1'");
+}
+
+#[test]
+fn uuid_not_ascii() {
+    refused(&with(168, b"\xff\xfe\0"), "the UUID is");
+}
+
+#[test]
+fn volume_key_of_zero_bytes() {
+    refused(&with(108, &0_u32.to_be_bytes()), "a volume key of 0 bytes");
+}
+
+#[test]
+fn volume_key_of_gigabytes() {
+    refused(
+        &with(108, &u32::MAX.to_be_bytes()),
+        "a volume key of 4294967295 bytes",
+    );
+}
+
+#[test]
+fn digest_without_iterations() {
+    refused(&with(164, &[0; 4]), "the digest has 0 PBKDF2 iterations");
+}
+
+#[test]
+fn slot_without_iterations() {
+    refused(
+        &with(SLOT_0 + 4, &[0; 4]),
+        "key slot 0 has 0 PBKDF2 iterations",
+    );
+}
+
+#[test]
+fn slot_neither_active_nor_free() {
+    refused(
+        &with(SLOT_1, &[1, 2, 3, 4]),
+        "key slot 1 is neither active nor free (0x1020304)",
+    );
+}
+
+#[test]
+fn slot_with_other_stripes() {
+    refused(
+        &with(SLOT_0 + 44, &4001_u32.to_be_bytes()),
+        "key slot 0 has 4001 stripes",
+    );
+}
+
+#[test]
+fn slot_in_the_header() {
+    refused(
+        &with(SLOT_0 + 40, &1_u32.to_be_bytes()),
+        "key slot 0 overlaps the header",
+    );
+}
+
+#[test]
+fn slot_in_the_data() {
+    refused(
+        &with(SLOT_0 + 40, &4000_u32.to_be_bytes()),
+        "key slot 0 reaches into the data",
+    );
+}
+
+#[test]
+fn slots_overlapping() {
+    let mut image = Image::luks1();
+    let slot: Vec<u8> = image.bytes[SLOT_0..SLOT_1].to_vec();
+    image.bytes[SLOT_1..SLOT_1 + 48].copy_from_slice(&slot);
+    refused(&image, "key slot 1 overlaps key slot 0");
+}
+
+#[test]
+fn data_beyond_the_device() {
+    refused(&with(104, &u32::MAX.to_be_bytes()), "truncated: the data");
+}
+
+#[test]
+fn file_shorter_than_the_header() {
+    let mut image = Image::luks1();
+    image.bytes.truncate(591);
+    refused(
+        &image,
+        "truncated: the LUKS1 header needs 592 bytes, the device has 591",
+    );
+}
+
+#[test]
+fn file_shorter_than_its_key_slot() {
+    let mut image = with(104, &[0; 4]);
+    image.bytes.truncate(4096 + 127_999);
+    refused(&image, "truncated: key slot 0");
+}
+
+#[test]
+fn iterations_beyond_the_limits_are_refused_without_being_paid() {
+    let image = with(SLOT_0 + 4, &u32::MAX.to_be_bytes());
+    let error = image.unlock(&UnlockOptions::default()).err().unwrap();
+    assert!(matches!(error, Error::CostLimit { .. }), "{error}");
+}
+
+#[test]
+fn null_cipher_is_refused_unless_allowed() {
+    let mut image = with(8, b"cipher_null\0");
+    image.bytes[40..44].copy_from_slice(b"ecb\0");
+    let header = image.read().unwrap();
+    let error = header.segment(SegmentPolicy::default()).unwrap_err();
+    assert!(matches!(error, Error::NullCipher(_)), "{error}");
+    let error = image.unlock(&UnlockOptions::default()).err().unwrap();
+    assert!(matches!(error, Error::NullCipher(_)), "{error}");
+    let policy = SegmentPolicy {
+        allow_null_cipher: true,
+        ..SegmentPolicy::default()
+    };
+    assert!(header.segment(policy).unwrap().cipher.is_null());
+}
+
+#[test]
+fn other_ciphers_and_hashes_are_refused_by_name_and_still_described() {
+    let image = with(8, b"serpent\0");
+    let header = image.read().unwrap();
+    assert_eq!(
+        header.info().segments[0].cipher.as_deref(),
+        Some("serpent-xts-plain64")
+    );
+    let error = header.segment(SegmentPolicy::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "not supported yet: cipher serpent-xts-plain64"
+    );
+    let error = with(72, b"md5\0")
+        .unlock(&UnlockOptions::default())
+        .err()
+        .unwrap();
+    assert_eq!(error.to_string(), "not supported yet: hash 'md5'");
+}
+
+#[test]
+fn detached_header_alone_is_refused_as_data() {
+    let header = with(104, &[0; 4]).read().unwrap();
+    assert_eq!(
+        header
+            .segment(SegmentPolicy::default())
+            .unwrap_err()
+            .exit_code(),
+        1
+    );
+    let policy = SegmentPolicy {
+        detached: true,
+        ..SegmentPolicy::default()
+    };
+    assert_eq!(header.segment(policy).unwrap().offset, 0);
+}
+
+#[test]
+fn device_that_shrank_after_the_header_was_read_gives_an_error() {
+    let image = Image::luks1();
+    let header = image.read().unwrap();
+    let mut device = Cursor::new(&image.bytes[..8192]);
+    let options = UnlockOptions::default();
+    let error = header.unlock(&mut device, b"", &options).err().unwrap();
+    assert!(matches!(error, Error::Truncated { .. }), "{error}");
+}

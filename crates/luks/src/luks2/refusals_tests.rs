@@ -1,0 +1,373 @@
+//! Headers that are sound but must not, or can not, be opened: `info` works, opening is refused.
+
+use serde_json::{Value, json};
+
+use crate::testing::Image;
+use crate::{Error, KdfLimits, SegmentPolicy, UnlockOptions};
+
+fn edited(change: impl FnOnce(&mut Value)) -> Image {
+    let mut image = Image::luks2();
+    image.edit(change);
+    image
+}
+
+/// Why the segment is refused; `info` must work.
+#[track_caller]
+fn segment_error(image: &Image) -> Error {
+    let header = image.read().unwrap();
+    serde_json::to_string(&header.info()).unwrap();
+    let policy = SegmentPolicy::default();
+    header
+        .segment(policy)
+        .expect_err("the segment should be refused")
+}
+
+#[track_caller]
+fn unlock_error(image: &Image, options: &UnlockOptions) -> Error {
+    image.unlock(options).err().expect("unlocking should fail")
+}
+
+#[test]
+fn unknown_requirement_is_refused_by_name() {
+    let image = edited(|json| {
+        json["config"]["requirements"] = json!({"mandatory": ["time-travel"]});
+    });
+    for error in [
+        segment_error(&image),
+        unlock_error(&image, &UnlockOptions::default()),
+    ] {
+        assert!(
+            error.to_string().contains("requires 'time-travel'"),
+            "{error}"
+        );
+        assert_eq!(error.exit_code(), 4);
+    }
+}
+
+#[test]
+fn reencryption_requirements_are_refused_by_name() {
+    for name in [
+        "online-reencrypt",
+        "online-reencrypt-v2",
+        "offline-reencrypt",
+    ] {
+        let image = edited(|json| {
+            json["config"]["requirements"] = json!({"mandatory": [name]});
+        });
+        let message = segment_error(&image).to_string();
+        assert!(message.starts_with("reencryption in progress"), "{message}");
+        assert!(message.contains(name), "{message}");
+    }
+}
+
+#[test]
+fn reencryption_key_slot_is_refused_by_name() {
+    let image = edited(|json| {
+        json["keyslots"]["1"] = json!({
+            "type": "reencrypt", "mode": "reencrypt", "direction": "forward", "key_size": 1,
+            "area": {"type": "none", "offset": "290816", "size": "4096"},
+        });
+    });
+    for error in [
+        segment_error(&image),
+        unlock_error(&image, &UnlockOptions::default()),
+    ] {
+        assert!(
+            error
+                .to_string()
+                .contains("key slot 1 is of type 'reencrypt'"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn backup_segments_and_several_segments_are_reencryption() {
+    let backup = edited(|json| {
+        let mut segment = json["segments"]["0"].clone();
+        segment["flags"] = json!(["backup-previous"]);
+        json["segments"]["1"] = segment;
+    });
+    let two = edited(|json| {
+        let mut segment = json["segments"]["0"].clone();
+        json["segments"]["0"]["size"] = json!("4096");
+        segment["offset"] = json!("1052672");
+        json["segments"]["1"] = segment;
+    });
+    for image in [backup, two] {
+        let error = segment_error(&image);
+        assert!(matches!(error, Error::ReencryptionInProgress(_)), "{error}");
+        assert_eq!(error.exit_code(), 4);
+    }
+}
+
+#[test]
+fn iv_tweak_other_than_zero_is_refused() {
+    let image = edited(|json| json["segments"]["0"]["iv_tweak"] = json!("8"));
+    let error = segment_error(&image);
+    assert!(
+        error.to_string().contains("segments.0.iv_tweak: 8"),
+        "{error}"
+    );
+    assert_eq!(error.exit_code(), 4);
+}
+
+#[test]
+fn other_segment_types_are_refused_by_name() {
+    let image = edited(|json| json["segments"]["0"]["type"] = json!("linear"));
+    let message = segment_error(&image).to_string();
+    assert_eq!(message, "not supported yet: segment type 'linear'");
+}
+
+#[test]
+fn integrity_is_refused_by_name() {
+    let image = edited(|json| {
+        json["segments"]["0"]["integrity"] = json!({"type": "hmac(sha256)", "journal_encryption": "none", "journal_integrity": "none"});
+    });
+    let message = segment_error(&image).to_string();
+    assert_eq!(message, "not supported yet: integrity ('hmac(sha256)')");
+}
+
+#[test]
+fn other_ciphers_are_refused_by_name() {
+    let image = edited(|json| json["segments"]["0"]["encryption"] = json!("serpent-xts-plain64"));
+    let error = segment_error(&image);
+    assert_eq!(
+        error.to_string(),
+        "not supported yet: cipher serpent-xts-plain64"
+    );
+    assert_eq!(error.exit_code(), 1);
+    assert_eq!(
+        image.read().unwrap().info().segments[0].cipher.as_deref(),
+        Some("serpent-xts-plain64")
+    );
+}
+
+#[test]
+fn null_cipher_for_the_data_is_refused_unless_allowed() {
+    let image = edited(|json| json["segments"]["0"]["encryption"] = json!("cipher_null-ecb"));
+    let error = segment_error(&image);
+    assert!(matches!(error, Error::NullCipher(_)), "{error}");
+    assert_eq!(error.exit_code(), 4);
+    let policy = SegmentPolicy {
+        allow_null_cipher: true,
+        ..SegmentPolicy::default()
+    };
+    assert!(
+        image
+            .read()
+            .unwrap()
+            .segment(policy)
+            .unwrap()
+            .cipher
+            .is_null()
+    );
+}
+
+#[test]
+fn null_cipher_for_a_key_slot_is_refused_unless_allowed() {
+    let image =
+        edited(|json| json["keyslots"]["0"]["area"]["encryption"] = json!("cipher_null-ecb"));
+    let error = unlock_error(&image, &UnlockOptions::default());
+    assert!(matches!(error, Error::NullCipher(_)), "{error}");
+    let allowed = UnlockOptions {
+        allow_null_cipher: true,
+        ..UnlockOptions::default()
+    };
+    // The area is noise without its cipher, so what it holds is no key.
+    assert!(!matches!(
+        unlock_error(&image, &allowed),
+        Error::NullCipher(_)
+    ));
+}
+
+#[test]
+fn detached_header_alone_is_refused_as_data() {
+    let image = edited(|json| json["segments"]["0"]["offset"] = json!("0"));
+    let error = segment_error(&image);
+    assert!(error.to_string().contains("--header"), "{error}");
+    let policy = SegmentPolicy {
+        detached: true,
+        ..SegmentPolicy::default()
+    };
+    assert_eq!(image.read().unwrap().segment(policy).unwrap().offset, 0);
+}
+
+#[test]
+fn wrong_passphrase_is_exit_code_2_and_damage_to_the_slot_is_no_other() {
+    let mut image = Image::luks2();
+    image.bytes[0x8000 + 1000] ^= 1;
+    let error = unlock_error(&image, &UnlockOptions::default());
+    assert_eq!(error.to_string(), "No key available with this passphrase.");
+    assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
+fn named_slot_that_is_not_in_use_is_exit_code_1() {
+    let options = UnlockOptions {
+        slot: Some(7),
+        ..UnlockOptions::default()
+    };
+    let error = unlock_error(&Image::luks2(), &options);
+    assert_eq!(
+        error.to_string(),
+        "key slot 7 is not in use for this volume"
+    );
+    assert_eq!(error.exit_code(), 1);
+}
+
+#[test]
+fn ignored_slot_opens_only_when_it_is_named() {
+    let image = edited(|json| json["keyslots"]["0"]["priority"] = json!(0));
+    assert!(image.unlock(&UnlockOptions::default()).is_err());
+    let named = UnlockOptions {
+        slot: Some(0),
+        ..UnlockOptions::default()
+    };
+    assert_eq!(image.unlock(&named).unwrap().slot, 0);
+}
+
+#[test]
+fn preferred_slots_come_first_then_the_lowest_number() {
+    let image = edited(|json| {
+        let slot = json["keyslots"]["0"].clone();
+        for (number, priority) in [("1", 2), ("2", 0), ("3", 2)] {
+            let mut slot = slot.clone();
+            let offset = 32768 + 258_048 * number.parse::<u64>().unwrap();
+            slot["area"]["offset"] = offset.to_string().into();
+            slot["area"]["size"] = json!("256000");
+            slot["priority"] = json!(priority);
+            json["keyslots"][number] = slot;
+        }
+        json["config"]["keyslots_size"] = json!("1032192");
+        json["segments"]["0"]["offset"] = json!("1073152");
+        json["digests"]["0"]["keyslots"] = json!(["0", "1", "2", "3"]);
+    });
+    // Make room for the fourth area: the device grows, its data moves.
+    let mut image = image;
+    image.bytes.resize(2 << 20, 0);
+    let crate::Header::V2(header) = image.read().unwrap() else {
+        panic!("LUKS2")
+    };
+    let order = |named| -> Vec<u32> {
+        let slots = header.slots_to_try(named).unwrap();
+        slots.into_iter().map(|(number, _)| number).collect()
+    };
+    assert_eq!(order(None), [1, 3, 0]);
+    assert_eq!(order(Some(2)), [2]);
+}
+
+#[test]
+fn unbound_slot_is_not_tried() {
+    let image = edited(|json| {
+        let mut digest = json["digests"]["0"].clone();
+        digest["segments"] = json!([]);
+        json["digests"]["0"]["keyslots"] = json!([]);
+        json["digests"]["1"] = digest;
+    });
+    let error = unlock_error(&image, &UnlockOptions::default());
+    assert!(
+        error.to_string().contains("no key slot is in use"),
+        "{error}"
+    );
+}
+
+#[test]
+fn slot_with_an_unknown_hash_or_kdf_is_refused_by_name_and_hides_no_other() {
+    let hash = edited(|json| json["keyslots"]["0"]["af"]["hash"] = json!("md5"));
+    let kdf = edited(|json| json["keyslots"]["0"]["kdf"]["type"] = json!("scrypt"));
+    let messages =
+        [hash, kdf].map(|image| unlock_error(&image, &UnlockOptions::default()).to_string());
+    assert_eq!(messages[0], "not supported yet: hash 'md5'");
+    assert_eq!(
+        messages[1],
+        "not supported yet: key derivation function 'scrypt'"
+    );
+
+    let two = edited(|json| {
+        let mut other = json["keyslots"]["0"].clone();
+        json["keyslots"]["0"]["kdf"]["type"] = json!("scrypt");
+        json["keyslots"]["0"]["area"]["offset"] = json!("290816");
+        other["priority"] = json!(1);
+        json["keyslots"]["1"] = other;
+        json["digests"]["0"]["keyslots"] = json!(["0", "1"]);
+    });
+    assert_eq!(two.unlock(&UnlockOptions::default()).unwrap().slot, 1);
+}
+
+#[test]
+fn cost_beyond_the_limits_is_refused_without_being_paid() {
+    let image = edited(|json| {
+        json["keyslots"]["0"]["kdf"]["memory"] = json!(4 << 20);
+        json["keyslots"]["0"]["kdf"]["time"] = json!(u32::MAX);
+    });
+    let started = std::time::Instant::now();
+    let error = unlock_error(&image, &UnlockOptions::default());
+    assert!(matches!(error, Error::CostLimit { .. }), "{error}");
+    assert!(started.elapsed().as_secs() < 5);
+}
+
+#[test]
+fn limits_are_for_all_slots_together() {
+    let limits = KdfLimits {
+        argon2_kib_passes: 4 * 32,
+        ..KdfLimits::default()
+    };
+    let options = UnlockOptions {
+        limits,
+        ..UnlockOptions::default()
+    };
+    Image::luks2().unlock(&options).unwrap();
+    let two = edited(|json| {
+        let mut other = json["keyslots"]["0"].clone();
+        other["area"]["offset"] = json!("290816");
+        other["priority"] = json!(2);
+        json["keyslots"]["1"] = other;
+        json["digests"]["0"]["keyslots"] = json!(["0", "1"]);
+    });
+    two.unlock(&UnlockOptions::default()).unwrap();
+    assert!(two.unlock(&options).is_err());
+}
+
+#[test]
+fn digest_cost_beyond_the_limits_is_refused_for_a_given_key_too() {
+    let image = edited(|json| json["digests"]["0"]["iterations"] = json!(u32::MAX));
+    let error = image
+        .read()
+        .unwrap()
+        .verify_volume_key(&[0; 64])
+        .unwrap_err();
+    assert!(matches!(error, Error::CostLimit { .. }), "{error}");
+}
+
+#[test]
+fn volume_key_is_checked() {
+    let image = Image::luks2();
+    let key = image.unlock(&UnlockOptions::default()).unwrap().key;
+    let header = image.read().unwrap();
+    header.verify_volume_key(&key).unwrap();
+    let error = header.verify_volume_key(&key[..63]).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
+fn passphrase_beyond_8_mib_is_refused() {
+    let header = Image::luks2().read().unwrap();
+    let mut device = std::io::Cursor::new(Vec::new());
+    let long = vec![b'x'; (8 << 20) + 1];
+    let error = header
+        .unlock(&mut device, &long, &UnlockOptions::default())
+        .err()
+        .unwrap();
+    assert_eq!(error.exit_code(), 1);
+}
+
+#[test]
+fn flags_of_the_header_are_told() {
+    let image = edited(|json| {
+        json["config"]["flags"] = json!(["allow-discards", "no-read-workqueue", "new-flag"]);
+    });
+    let flags = image.read().unwrap().flags();
+    assert!(flags.allow_discards && flags.no_read_workqueue && !flags.no_write_workqueue);
+    assert_eq!(flags.other, ["new-flag"]);
+}

@@ -1,0 +1,173 @@
+//! No bytes make the parsers panic, hang or allocate without bound. Valid headers are mutated
+//! byte by byte, LUKS2 with corrected checksums so that the mutation is really looked at.
+
+use std::io::Cursor;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::luks2::binary::Copy;
+use crate::testing::Image;
+use crate::{Header, KdfLimits, SegmentPolicy, UnlockOptions, read};
+
+/// Everything a caller may do with a device of these bytes.
+fn exercise(bytes: &[u8]) {
+    let size = u64::try_from(bytes.len()).unwrap();
+    let mut device = Cursor::new(bytes);
+    let Ok(header) = read(&mut device, size) else {
+        return;
+    };
+    serde_json::to_string(&header.info()).unwrap();
+    for (allow_null_cipher, detached) in [(false, false), (true, true)] {
+        let policy = SegmentPolicy {
+            allow_null_cipher,
+            detached,
+        };
+        if let Ok(segment) = header.segment(policy)
+            && let Ok(data) = segment.data_size(size)
+        {
+            assert!(segment.offset + data <= size);
+        }
+        // Small limits: the costs are part of what is mutated.
+        let limits = KdfLimits {
+            pbkdf2_iterations: 4000,
+            argon2_kib_passes: 1024,
+        };
+        let options = UnlockOptions {
+            slot: None,
+            allow_null_cipher,
+            limits,
+        };
+        if let Ok(unlocked) = header.unlock(&mut device, b"pass phrase", &options) {
+            header.verify_volume_key(&unlocked.key).unwrap();
+        }
+    }
+    let _ = (
+        header.flags(),
+        header.warnings(),
+        header.key_len(),
+        header.uuid(),
+    );
+}
+
+/// Every path to a value inside `json`.
+fn paths(json: &Value, path: &str, found: &mut Vec<String>) {
+    found.push(path.to_owned());
+    match json {
+        Value::Object(members) => {
+            for (key, value) in members {
+                paths(value, &format!("{path}/{key}"), found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, value) in items.iter().enumerate() {
+                paths(value, &format!("{path}/{index}"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn strange_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        (0_u32..70_000).prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(|number| json!(number)),
+        any::<u64>().prop_map(|number| number.to_string().into()),
+        "[ -~]{0,40}".prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+        Just(json!([])),
+        Just(json!({})),
+        Just(json!(["0", "1", "0"])),
+        Just(json!("dynamic")),
+        Just(json!("cipher_null-ecb")),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn luks1_with_any_bytes_changed(changes in vec((0_usize..592, any::<u8>()), 1..8)) {
+        let mut image = Image::luks1();
+        for (offset, byte) in changes {
+            image.bytes[offset] = byte;
+        }
+        exercise(&image.bytes);
+    }
+
+    #[test]
+    fn luks2_with_any_bytes_of_both_copies_changed(
+        changes in vec((0_usize..6000, any::<u8>()), 1..8),
+    ) {
+        let mut image = Image::luks2();
+        for (offset, byte) in changes {
+            image.bytes[offset] = byte;
+            image.bytes[0x4000 + offset] = byte;
+        }
+        exercise(&image.bytes);
+    }
+
+    #[test]
+    fn luks2_with_any_bytes_of_the_json_changed(
+        changes in vec((0_usize..1200, any::<u8>()), 1..6),
+    ) {
+        let mut image = Image::luks2();
+        let mut json = image.json().to_string().into_bytes();
+        for (offset, byte) in changes {
+            let len = json.len();
+            json[offset % len] = byte;
+        }
+        image.set_json(&json);
+        exercise(&image.bytes);
+    }
+
+    #[test]
+    fn luks2_with_any_values_of_the_json_replaced(
+        changes in vec((any::<prop::sample::Index>(), strange_value()), 1..4),
+    ) {
+        let mut image = Image::luks2();
+        image.edit(|json| {
+            for (index, value) in changes {
+                let mut all = Vec::new();
+                paths(json, "", &mut all);
+                *json.pointer_mut(&all[index.index(all.len())]).unwrap() = value;
+            }
+        });
+        exercise(&image.bytes);
+    }
+
+    #[test]
+    fn image_cut_anywhere(len in 0_usize..0x60000) {
+        for image in [Image::luks1(), Image::luks2()] {
+            exercise(&image.bytes[..len]);
+        }
+    }
+
+    #[test]
+    fn noise_after_a_magic(bytes in vec(any::<u8>(), 0..5000), version in 0_u8..4) {
+        let mut device = crate::MAGIC.to_vec();
+        device.extend([0, version]);
+        device.extend(bytes);
+        exercise(&device);
+    }
+}
+
+#[test]
+fn mutations_of_the_json_reach_the_validator() {
+    let mut image = Image::luks2();
+    image.rewrite(Copy::Secondary, b"{", |_| ());
+    image.rewrite(Copy::Primary, b"{}", |_| ());
+    assert!(
+        image
+            .read()
+            .unwrap_err()
+            .to_string()
+            .contains("no \"keyslots\"")
+    );
+    assert!(matches!(Image::luks2().read(), Ok(Header::V2(_))));
+}
