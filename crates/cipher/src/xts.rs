@@ -110,9 +110,9 @@ where
         let (mut rest, odd) = data.into_chunks::<U16>();
         assert!(odd.is_empty(), "whole blocks");
         let sector_blocks = sector_bytes / BLOCK_BYTES;
-        // Not wiped, here and in `Batch::run`: the text is the caller's own, and a tweak helps
-        // only somebody who has text and ciphertext of that very sector. Wiping would cost as
-        // much as a copy of the request.
+        // Not wiped, here and in `Batch::run`: the text is the caller's own, which lies in the
+        // caller's buffer too, and a tweak tells nothing about the keys. Wiping 3 KiB of stack
+        // would make a request of 4 KiB some 5 % slower.
         let mut sector_tweaks = [Block::default(); IV_BATCH];
         while !rest.is_empty() {
             let len = rest.len().min(IV_BATCH * sector_blocks);
