@@ -218,6 +218,9 @@ pub struct Ring {
     free_slots: Vec<u32>,
     inboxes: Vec<VecDeque<Done>>,
     registered: Option<Arc<Arena>>,
+    transfer_limit: usize,
+    /// Scratch space of `wait`.
+    finished: Vec<(u32, Result<usize, Errno>)>,
     /// A ring belongs to the thread that made it (`IORING_SETUP_SINGLE_ISSUER`).
     not_send: PhantomData<*const ()>,
 }
@@ -240,6 +243,8 @@ impl Ring {
             free_slots: (0..depth).rev().collect(),
             inboxes: Vec::new(),
             registered: None,
+            finished: Vec::with_capacity(depth as usize),
+            transfer_limit: usize::MAX,
             not_send: PhantomData,
         })
     }
@@ -274,6 +279,12 @@ impl Ring {
         id
     }
 
+    /// Makes file reads and writes longer than `bytes` come back short, as a signal, a limit or a
+    /// nearly full disk would. For tests of what is above; O_DIRECT wants whole blocks here too.
+    pub fn limit_transfer(&mut self, bytes: usize) {
+        self.transfer_limit = bytes.max(1);
+    }
+
     /// A new inbox for completions.
     pub fn add_source(&mut self) -> Source {
         let id = Source(u16::try_from(self.inboxes.len()).expect("fewer than 2^16 sources"));
@@ -284,8 +295,11 @@ impl Ring {
     /// Starts an operation. With io_uring it reaches the kernel at the next [`wait`](Self::wait).
     ///
     /// Gives the operation back where `depth` operations are in flight already.
-    pub fn submit(&mut self, source: Source, token: u64, io: Io) -> Result<(), Io> {
+    pub fn submit(&mut self, source: Source, token: u64, mut io: Io) -> Result<(), Io> {
         io.check();
+        if let Io::Read { len, .. } | Io::Write { len, .. } = &mut io {
+            *len = (*len).min(self.transfer_limit);
+        }
         let fd = &self.files[io.file().0 as usize];
         let Some(slot) = self.free_slots.pop() else {
             return Err(io);
@@ -308,7 +322,6 @@ impl Ring {
     /// taken, waits for one.
     pub fn wait(&mut self) -> io::Result<()> {
         let ready = self.inboxes.iter().any(|inbox| !inbox.is_empty());
-        let mut finished = Vec::new();
         match &mut self.engine {
             Engine::Uring(uring) => {
                 uring.enter(!ready)?;
@@ -323,7 +336,8 @@ impl Ring {
                 }
             }
             Engine::Syscalls(syscalls) => {
-                syscalls.poll(&self.files, &mut self.slots, !ready, &mut finished)?;
+                let finished = &mut self.finished;
+                syscalls.poll(&self.files, &mut self.slots, !ready, finished)?;
                 for (slot, result) in finished.drain(..) {
                     Self::deliver(
                         &mut self.slots,

@@ -161,6 +161,30 @@ fn sources_get_only_their_own_completions() {
 }
 
 #[test]
+fn untaken_completion_of_one_source_does_not_starve_another() {
+    both(|mut ring| {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let socket = ring.add_file(Arc::new(OwnedFd::from(ours)));
+        let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
+        let (idle, busy) = (ring.add_source(), ring.add_source());
+        ring.submit(idle, 1, Io::Sync { file }).unwrap();
+        let receive = Io::Receive {
+            file: socket,
+            buffer: filled(0, 16),
+            start: 0,
+            len: 16,
+        };
+        ring.submit(busy, 2, receive).unwrap();
+        // The sync of `idle` is finished and stays in its inbox from here.
+        while ring.in_flight() > 1 {
+            ring.wait().unwrap();
+        }
+        theirs.write_all(b"late").unwrap();
+        assert_eq!(finish(&mut ring, busy).result, Ok(4));
+    });
+}
+
+#[test]
 fn full_ring_gives_the_operation_back() {
     let mut ring = Ring::new(BackendChoice::Auto, 1).unwrap();
     let (ours, _theirs) = UnixStream::pair().unwrap();
@@ -199,4 +223,33 @@ fn dropping_a_ring_with_a_receive_in_flight_frees_its_buffer() {
     ring.wait().unwrap();
     drop(ring);
     assert_eq!(arena.available(), 1);
+}
+
+#[test]
+fn limited_transfer_comes_back_short_in_both_engines() {
+    both(|mut ring| {
+        let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
+        let source = ring.add_source();
+        ring.limit_transfer(1000);
+        let write = Io::Write {
+            file,
+            buffer: filled(7, 4096),
+            start: 0,
+            len: 4096,
+            offset: 0,
+            durable: false,
+        };
+        ring.submit(source, 1, write).unwrap();
+        assert_eq!(finish(&mut ring, source).result, Ok(1000));
+        ring.limit_transfer(300);
+        let read = Io::Read {
+            file,
+            buffer: filled(0, 4096),
+            start: 0,
+            len: 4096,
+            offset: 0,
+        };
+        ring.submit(source, 2, read).unwrap();
+        assert_eq!(finish(&mut ring, source).result, Ok(300));
+    });
 }

@@ -4,7 +4,6 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -13,14 +12,16 @@ use super::{Allocate, InFlight, Io};
 type Finished = (u32, Result<usize, Errno>);
 
 pub(super) struct Syscalls {
-    /// Slots whose socket was not ready. One receive and one send a connection, so it is short.
+    /// Slots whose socket was not ready, and what `poll` is asked about each, side by side.
     waiting: Vec<u32>,
+    polled: Vec<libc::pollfd>,
 }
 
 impl Syscalls {
     pub fn new(depth: u32) -> Self {
         Self {
             waiting: Vec::with_capacity(depth as usize),
+            polled: Vec::with_capacity(depth as usize),
         }
     }
 
@@ -29,6 +30,11 @@ impl Syscalls {
         match run(fd, io) {
             Err(Errno::AGAIN) if is_socket(io) => {
                 self.waiting.push(slot);
+                self.polled.push(libc::pollfd {
+                    fd: fd.as_raw_fd(),
+                    events: events(io),
+                    revents: 0,
+                });
                 None
             }
             result => Some(result),
@@ -46,34 +52,33 @@ impl Syscalls {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let in_flight = |slot: &u32| slots[*slot as usize].as_ref();
-        let mut polled: Vec<_> = self
-            .waiting
-            .iter()
-            .filter_map(in_flight)
-            .map(|entry| PollFd::new(&files[entry.io.file().0 as usize], events(&entry.io)))
-            .collect();
-        let no_wait = rustix::time::Timespec::default();
-        match rustix::event::poll(&mut polled, (!wait).then_some(&no_wait)) {
-            Ok(0) | Err(Errno::INTR) => return Ok(()),
-            Ok(_) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
-        let mut ready = ready.into_iter();
-        self.waiting.retain(|&slot| {
-            let (true, Some(entry)) = (ready.next().unwrap_or(false), &mut slots[slot as usize])
-            else {
-                return true;
+        let (count, timeout) = (self.polled.len() as libc::nfds_t, if wait { -1 } else { 0 });
+        // SAFETY: the pointer and count are those of a live vector of `pollfd`, which the call
+        // fills in; the descriptors are kept open by the ring.
+        let ready = unsafe { libc::poll(self.polled.as_mut_ptr(), count, timeout) };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(error),
             };
-            match run(&files[entry.io.file().0 as usize], &mut entry.io) {
-                Err(Errno::AGAIN) => true,
-                result => {
-                    finished.push((slot, result));
-                    false
-                }
+        }
+        let mut index = 0;
+        while index < self.waiting.len() {
+            let slot = self.waiting[index];
+            let entry = slots[slot as usize].as_mut();
+            let result = match entry.filter(|_| self.polled[index].revents != 0) {
+                Some(entry) => run(&files[entry.io.file().0 as usize], &mut entry.io),
+                None => Err(Errno::AGAIN),
+            };
+            if result == Err(Errno::AGAIN) {
+                index += 1;
+            } else {
+                self.waiting.swap_remove(index);
+                self.polled.swap_remove(index);
+                finished.push((slot, result));
             }
-        });
+        }
         Ok(())
     }
 }
@@ -82,10 +87,10 @@ fn is_socket(io: &Io) -> bool {
     matches!(io, Io::Receive { .. } | Io::Send { .. })
 }
 
-fn events(io: &Io) -> PollFlags {
+fn events(io: &Io) -> libc::c_short {
     match io {
-        Io::Send { .. } => PollFlags::OUT,
-        _ => PollFlags::IN,
+        Io::Send { .. } => libc::POLLOUT,
+        _ => libc::POLLIN,
     }
 }
 

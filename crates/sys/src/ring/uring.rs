@@ -80,7 +80,10 @@ impl Uring {
 
     /// Submits what is queued; waits for one completion where `wait` says so.
     pub fn enter(&mut self, wait: bool) -> io::Result<()> {
-        if !wait && !self.unsubmitted {
+        // Finished work that the kernel can post only while we are inside it. A caller that always
+        // has something else to take must not keep it out.
+        let held_back = self.ring.submission().taskrun();
+        if !wait && !self.unsubmitted && !held_back {
             return Ok(());
         }
         let ready = !self.ring.completion().is_empty();
@@ -144,8 +147,14 @@ fn build(entries: u32) -> io::Result<IoUring> {
     IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
+        .setup_taskrun_flag()
         .build(entries)
-        .or_else(|_| IoUring::builder().setup_coop_taskrun().build(entries))
+        .or_else(|_| {
+            IoUring::builder()
+                .setup_coop_taskrun()
+                .setup_taskrun_flag()
+                .build(entries)
+        })
         .or_else(|_| IoUring::builder().build(entries))
 }
 
