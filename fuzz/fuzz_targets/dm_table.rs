@@ -1,0 +1,29 @@
+//! Device-mapper tables and the cipher words in them.
+//!
+//! What parses must print to a line that parses again and prints the same. Only not where a word
+//! is escaped: the kernel takes backslashes away and does not put them back when it prints.
+#![no_main]
+
+use cryptline_cipher::CipherSpec;
+use cryptline_engine::table::Table;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let _ = CipherSpec::parse(text);
+    let _ = Table::parse(text);
+    let Ok(table) = Table::parse_grammar(text) else {
+        return;
+    };
+    if text.contains('\\') {
+        return;
+    }
+    for target in table.targets() {
+        let line = target.to_kernel_line(true, "7:0");
+        // A line on its own must start at 0.
+        if target.start == 0 {
+            let again = Table::parse_grammar(&line).unwrap_or_else(|e| panic!("{}: {e}", *line));
+            let reprinted = again.targets()[0].to_kernel_line(true, "7:0");
+            assert_eq!(*line, *reprinted);
+        }
+    }
+});
