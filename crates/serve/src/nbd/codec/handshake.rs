@@ -445,5 +445,5 @@ fn to_usize(length: u32) -> usize {
 }
 
 #[cfg(test)]
-#[path = "handshake_tests.rs"]
+#[path = "handshake_tests/mod.rs"]
 mod tests;
