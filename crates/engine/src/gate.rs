@@ -139,11 +139,11 @@ impl GatedQueue {
         match &request.operation {
             Operation::Flush if self.latch.is_set() => return Err(Fault::Latched),
             Operation::Flush => return Ok(()),
+            _ if request.is_write() && geometry.read_only => return Err(Fault::ReadOnly),
             Operation::Discard { .. } if !geometry.discard => return Err(Fault::NotSupported),
             Operation::WriteZeroes { .. } if !geometry.write_zeroes => {
                 return Err(Fault::NotSupported);
             }
-            _ if request.is_write() && geometry.read_only => return Err(Fault::ReadOnly),
             _ => {}
         }
         let len = request.len();

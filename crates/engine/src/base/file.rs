@@ -83,7 +83,12 @@ impl Image {
         let (size, block) = match is_block_device {
             true => cryptline_sys::block_device_size(&file)
                 .map_err(|error| OpenError::system("get the size of", path, error))?,
-            false => (metadata.len(), 512),
+            // Of the file that was opened and locked: it may have changed since `metadata`.
+            false => {
+                let metadata = file.metadata();
+                let size = metadata.map_err(|error| OpenError::system("stat", path, error))?;
+                (size.len(), 512)
+            }
         };
         Ok(Self {
             file,
@@ -259,7 +264,8 @@ impl Device for FileDevice {
         let end = offset + len;
         let found = |result: Result<u64, Errno>| match result {
             Ok(position) => Ok(Some(position.min(end))),
-            Err(Errno::NXIO) => Ok(None), // no data up to the end of the file
+            // No data up to the end of the file; which must not have come nearer.
+            Err(Errno::NXIO) => self.shared.check_size(&self.file).map(|()| None),
             Err(error) => Err(Fault::from(error)),
         };
         let data = found(rustix::fs::seek(&self.file, SeekFrom::Data(offset)))?.unwrap_or(end);

@@ -120,7 +120,10 @@ impl Driver {
         let completion = self.next_completion().expect("a completion");
         let back = &completion.request;
         assert_eq!((back.offset, back.len(), back.token), (offset, len, token));
-        assert!(self.next_completion().is_none(), "one request, two completions");
+        assert!(
+            self.next_completion().is_none(),
+            "one request, two completions"
+        );
         completion
     }
 

@@ -1,0 +1,305 @@
+//! The claim of the first page: between `submit` and the completion there is no heap allocation
+//! and no other thread.
+//!
+//! The program is its own test harness, so that its only thread is the one that makes the
+//! requests: nothing else in the process may allocate, use the processor, or exist.
+//!
+//! * **No allocation**: a counting global allocator sees no call at all in the steady state.
+//! * **No thread**: the process has one task before, during and after, and its processor time is
+//!   the thread's own. io_uring's workers (`iou-wrk`) are tasks of the process and count.
+//!
+//! One exception is left, and it is the kernel's: io_uring hands every `fsync` to a worker, since
+//! it may sleep for long. So flushes over io_uring are checked for allocations only.
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{
+    Arena, BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring, Submitted,
+};
+use cryptline_testkit::alloc::{self, CountingAllocator};
+use cryptline_testkit::suite::Fresh;
+use cryptline_testkit::suite::devices::{self, AES_512, AES_4096};
+use rustix::time::{ClockId, clock_gettime};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+/// Bytes in a request.
+const BLOCK: u64 = 4096;
+/// Requests measured in each case.
+const REQUESTS: u64 = 4000;
+
+fn main() {
+    let both = [BackendChoice::Auto, BackendChoice::Syscalls];
+    let tests: [(&str, &dyn Fn()); 8] = [
+        ("allocation_is_counted", &allocation_is_counted),
+        ("second_thread_is_noticed", &second_thread_is_noticed),
+        ("crypt_over_ram", &|| {
+            for backend in both {
+                check(backend, devices::ram(), Flushes::Alone);
+            }
+        }),
+        ("crypt_over_file_by_system_calls", &|| {
+            let backend = BackendChoice::Syscalls;
+            check(backend, devices::file_buffered(), Flushes::Alone);
+        }),
+        ("crypt_over_direct_file_by_system_calls", &|| {
+            let backend = BackendChoice::Syscalls;
+            check(backend, devices::file_direct_4096(), Flushes::Alone);
+        }),
+        ("crypt_over_file_by_io_uring", &|| {
+            let backend = BackendChoice::Auto;
+            check(backend, devices::file_buffered(), Flushes::WithWorker);
+        }),
+        ("crypt_over_direct_file_by_io_uring", &|| {
+            let backend = BackendChoice::Auto;
+            check(backend, devices::file_direct_4096(), Flushes::WithWorker);
+        }),
+        ("crypt_over_crypt_over_file", &|| {
+            let inner = devices::file_buffered().map(|file| devices::crypt(file, &AES_512));
+            check(BackendChoice::Syscalls, inner, Flushes::Alone);
+        }),
+    ];
+    run_as_harness(&tests);
+}
+
+/// Whether a flush needs another thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flushes {
+    Alone,
+    WithWorker,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Flush,
+}
+
+/// Reads, writes and flushes through crypt over `lower`, one and 32 at a time.
+fn check(backend: BackendChoice, lower: Option<Fresh>, flushes: Flushes) {
+    let Some(lower) = lower else { return };
+    let fresh = devices::crypt(lower, &AES_4096);
+    // Flushes last: a worker that one has called up stays for seconds.
+    for kind in [Kind::Read, Kind::Write, Kind::Flush] {
+        for depth in [1, 32] {
+            let mut load = Load::new(&fresh.gate, backend, kind, depth);
+            let used = load.measure();
+            let name = format!("{kind:?} at depth {depth} over {:?}", load.ring.backend());
+            println!("{name}: {used:?}");
+            assert_eq!(used.heap_calls, 0, "{name} uses the heap");
+            if kind != Kind::Flush || flushes == Flushes::Alone {
+                used.assert_alone(&name);
+            }
+        }
+    }
+}
+
+/// A closed loop: `depth` requests in flight, each resubmitted as it completes.
+struct Load {
+    ring: Ring,
+    queue: GatedQueue,
+    done: Vec<Completion>,
+    buffers: Vec<Buffer>,
+    kind: Kind,
+    depth: u64,
+    blocks: u64,
+    next: u64,
+}
+
+/// What a measured stretch of work has used.
+#[derive(Debug)]
+struct Used {
+    heap_calls: u64,
+    process: Duration,
+    thread: Duration,
+    tasks: BTreeSet<String>,
+}
+
+impl Load {
+    fn new(gate: &Gate, backend: BackendChoice, kind: Kind, depth: u64) -> Self {
+        prepare(gate);
+        let mut ring = Ring::new(backend, 64).unwrap();
+        let arena: Arc<Arena> = Arena::new(usize::try_from(BLOCK).unwrap(), 64).unwrap();
+        let _ = ring.register(&arena);
+        let mut load = Self {
+            queue: gate.open_queue(&mut ring).unwrap(),
+            ring,
+            done: Vec::with_capacity(64),
+            buffers: (0..depth).map(|_| arena.take().unwrap()).collect(),
+            kind,
+            depth,
+            blocks: gate.geometry().size / BLOCK,
+            next: 0,
+        };
+        load.run(200);
+        load
+    }
+
+    fn measure(&mut self) -> Used {
+        let requests = if self.kind == Kind::Flush {
+            200
+        } else {
+            REQUESTS
+        };
+        let before = (alloc::calls(), process_time(), thread_time());
+        self.run(requests);
+        let after = (alloc::calls(), process_time(), thread_time());
+        Used {
+            heap_calls: after.0 - before.0,
+            process: after.1 - before.1,
+            thread: after.2 - before.2,
+            tasks: tasks(),
+        }
+    }
+
+    fn run(&mut self, requests: u64) {
+        let (mut submitted, mut completed) = (0, 0);
+        while completed < requests {
+            while submitted < requests && submitted - completed < self.depth {
+                let request = self.request();
+                submitted += 1;
+                match self.queue.submit(&mut self.ring, request) {
+                    Submitted::Done(completion) => {
+                        completed += 1;
+                        self.take_back(completion);
+                    }
+                    Submitted::Pending => {}
+                }
+            }
+            if submitted > completed {
+                self.ring.wait().unwrap();
+                self.queue.poll(&mut self.ring, &mut self.done);
+                while let Some(completion) = self.done.pop() {
+                    completed += 1;
+                    self.take_back(completion);
+                }
+            }
+        }
+    }
+
+    fn request(&mut self) -> Request {
+        self.next += 1;
+        // A stride that visits every block before it repeats one.
+        let offset = self.next * 7 % self.blocks * BLOCK;
+        match self.kind {
+            Kind::Read => Request::read(offset, self.buffers.pop().unwrap(), self.next),
+            Kind::Write => Request::write(offset, self.buffers.pop().unwrap(), false, self.next),
+            Kind::Flush => Request::flush(self.next),
+        }
+    }
+
+    fn take_back(&mut self, completion: Completion) {
+        completion.result.unwrap();
+        if let Operation::Read(buffer) | Operation::Write { data: buffer, .. } =
+            completion.request.operation
+        {
+            self.buffers.push(buffer);
+        }
+    }
+}
+
+/// Writes every block, so that all are allocated on the medium and only overwritten from here.
+/// By system calls: a worker that io_uring has called up stays as long as the thread.
+fn prepare(gate: &Gate) {
+    let mut disk = Blocking::new(gate, BackendChoice::Syscalls).unwrap();
+    let size = usize::try_from(gate.geometry().size).unwrap();
+    disk.write_at(0, &vec![1; size], false).unwrap();
+    disk.flush().unwrap();
+}
+
+impl Used {
+    /// Another thread would have to use less than a hundredth of the work to pass.
+    fn assert_alone(&self, name: &str) {
+        assert_eq!(self.tasks.len(), 1, "{name} has helpers: {:?}", self.tasks);
+        let others = self.process.saturating_sub(self.thread);
+        let slack = self.thread / 100 + Duration::from_micros(500);
+        assert!(others < slack, "{name}: others used {others:?}");
+    }
+}
+
+/// The counter must be able to count.
+fn allocation_is_counted() {
+    let before = alloc::calls();
+    drop(black_box(Box::new(black_box(7))));
+    assert_eq!(alloc::calls() - before, 2, "one allocation, one free");
+}
+
+/// The clocks and the list of tasks must be able to show a helper.
+fn second_thread_is_noticed() {
+    let before = (process_time(), thread_time());
+    let (ready, wait) = std::sync::mpsc::channel();
+    let helper = std::thread::spawn(move || {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(20) {
+            black_box(0);
+        }
+        ready.send(()).unwrap();
+        std::thread::park();
+    });
+    wait.recv().unwrap();
+    let used = Used {
+        heap_calls: 0,
+        process: process_time() - before.0,
+        thread: thread_time() - before.1,
+        tasks: tasks(),
+    };
+    assert!(
+        used.process - used.thread > Duration::from_millis(5),
+        "{used:?}"
+    );
+    assert_eq!(used.tasks.len(), 2);
+    helper.thread().unpark();
+    helper.join().unwrap();
+}
+
+fn process_time() -> Duration {
+    time(ClockId::ProcessCPUTime)
+}
+
+fn thread_time() -> Duration {
+    time(ClockId::ThreadCPUTime)
+}
+
+fn time(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap()
+}
+
+/// The process's tasks, as `name(id)`.
+fn tasks() -> BTreeSet<String> {
+    let entries = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |entry: std::fs::DirEntry| {
+        let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+        Some(format!("{}({:?})", name.trim(), entry.file_name()))
+    };
+    entries.flatten().filter_map(name).collect()
+}
+
+/// As much of libtest's command line as `cargo test` and `cargo nextest` use.
+fn run_as_harness(tests: &[(&str, &dyn Fn())]) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    if has("--ignored") {
+        return;
+    }
+    if has("--list") {
+        tests.iter().for_each(|(name, _)| println!("{name}: test"));
+        return;
+    }
+    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
+    for (name, test) in tests {
+        let selected = wanted.is_none_or(|wanted| match has("--exact") {
+            true => name == wanted,
+            false => name.contains(wanted.as_str()),
+        });
+        if selected {
+            test();
+            println!("test {name} ... ok");
+        }
+    }
+}

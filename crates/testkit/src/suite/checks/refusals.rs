@@ -1,0 +1,150 @@
+//! What the gate refuses, with which fault, and that a refusal has no effect.
+
+use cryptline_engine::{Fault, Operation};
+
+use crate::suite::{Driver, Fresh, Setup};
+
+/// One of each operation with a range, of `len` bytes, that the device offers.
+fn offered(driver: &Driver, len: u64) -> Vec<Operation> {
+    let geometry = *driver.queue.geometry();
+    let mut operations = vec![
+        Operation::Read(driver.buffer(len)),
+        Operation::Write {
+            data: driver.buffer(len),
+            durable: false,
+        },
+        Operation::Write {
+            data: driver.buffer(len),
+            durable: true,
+        },
+    ];
+    if geometry.discard {
+        operations.push(Operation::Discard { len });
+    }
+    if geometry.write_zeroes {
+        operations.extend([false, true].map(|may_unmap| Operation::WriteZeroes { len, may_unmap }));
+    }
+    operations
+}
+
+/// Every offered operation of this length at this offset ends with `fault`.
+fn all_refused(driver: &mut Driver, offset: u64, len: u64, fault: Fault) {
+    for operation in offered(driver, len) {
+        let text = format!("{operation:?} at {offset}");
+        assert_eq!(driver.result(operation, offset), Err(fault), "{text}");
+    }
+}
+
+/// A range that is wholly or partly past the end.
+pub fn range_past_the_end_is_refused(fresh: &Fresh, setup: Setup) {
+    let mut driver = Driver::new(&fresh.gate, setup);
+    let (block, size) = (driver.block(), driver.size());
+    for (offset, len) in [
+        (size, block),
+        (size - block, 2 * block),
+        (size + 100 * block, block),
+        (0, size + block),
+    ] {
+        all_refused(&mut driver, offset, len, Fault::OutOfRange);
+    }
+}
+
+/// An offset near 2^64 does not wrap round to the start.
+pub fn offset_that_overflows_is_refused(fresh: &Fresh, setup: Setup) {
+    let mut driver = Driver::new(&fresh.gate, setup);
+    let block = driver.block();
+    for offset in [
+        u64::MAX,
+        u64::MAX - block + 1,
+        u64::MAX - 2 * block + 1,
+        1 << 63,
+    ] {
+        all_refused(&mut driver, offset, block, Fault::OutOfRange);
+    }
+    let block = driver.block();
+    if driver.queue.geometry().discard {
+        for len in [u64::MAX, u64::MAX - block + 1] {
+            let result = driver.result(Operation::Discard { len }, block);
+            assert_eq!(result, Err(Fault::OutOfRange));
+        }
+    }
+}
+
+/// Offsets and lengths inside a logical block.
+pub fn misaligned_request_is_refused(fresh: &Fresh, setup: Setup) {
+    let mut driver = Driver::new(&fresh.gate, setup);
+    let block = driver.block();
+    for (offset, len) in [
+        (1, block),
+        (block / 2, block),
+        (block - 1, 2 * block),
+        (0, 1),
+        (0, block + 1),
+        (block, block / 2),
+        (1, block - 1),
+    ] {
+        all_refused(&mut driver, offset, len, Fault::Misaligned);
+    }
+}
+
+/// A range of nothing.
+pub fn empty_request_is_refused(fresh: &Fresh, setup: Setup) {
+    let mut driver = Driver::new(&fresh.gate, setup);
+    all_refused(&mut driver, 0, 0, Fault::Misaligned);
+    let size = driver.size();
+    all_refused(&mut driver, size, 0, Fault::Misaligned);
+}
+
+/// What the geometry does not offer is not tried.
+pub fn operation_that_is_not_offered_is_refused(fresh: &Fresh, setup: Setup) {
+    let mut driver = Driver::new(&fresh.gate, setup);
+    let (len, geometry) = (driver.block(), *driver.queue.geometry());
+    let refused = Err(Fault::NotSupported);
+    if !geometry.discard {
+        assert_eq!(driver.result(Operation::Discard { len }, 0), refused);
+    }
+    if !geometry.write_zeroes {
+        for may_unmap in [false, true] {
+            let operation = Operation::WriteZeroes { len, may_unmap };
+            assert_eq!(driver.result(operation, 0), refused);
+        }
+    }
+    let model = driver.fill_device(1);
+    driver.verify_all(&model);
+}
+
+/// After any number of refusals the disk is the same, and a flush succeeds.
+pub fn refused_request_changes_nothing_and_latches_nothing(fresh: &Fresh, setup: Setup) {
+    let mut driver = Driver::new(&fresh.gate, setup);
+    let (block, size) = (driver.block(), driver.size());
+    let model = driver.fill_device(1);
+    all_refused(&mut driver, size - block, 2 * block, Fault::OutOfRange);
+    all_refused(&mut driver, 1, block, Fault::Misaligned);
+    driver.verify_all(&model);
+    assert!(!fresh.gate.is_latched());
+    assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+}
+
+/// A read-only device reads and flushes, and refuses every change. Not part of the ordinary
+/// suite: it wants a device that was opened so.
+pub fn read_only_device_refuses_every_change(fresh: &Fresh, setup: Setup) {
+    let mut driver = Driver::new(&fresh.gate, setup);
+    let (block, geometry) = (driver.block(), *driver.queue.geometry());
+    assert!(geometry.read_only && !geometry.discard && !geometry.write_zeroes);
+    let before = driver.read(0, geometry.size).expect("a read");
+    let (len, durable, may_unmap) = (block, false, true);
+    for operation in [
+        Operation::Write {
+            data: driver.buffer(len),
+            durable,
+        },
+        Operation::Discard { len },
+        Operation::WriteZeroes { len, may_unmap },
+    ] {
+        let text = format!("{operation:?}");
+        let result = driver.result(operation, 0);
+        assert_eq!(result, Err(Fault::ReadOnly), "{text}");
+    }
+    assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+    assert!(driver.read(0, geometry.size).expect("a read") == before);
+}
