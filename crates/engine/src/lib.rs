@@ -31,7 +31,7 @@ pub mod layer;
 pub mod queue;
 pub mod request;
 pub mod slab;
-// pub mod table;
+pub mod table;
 
 pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring};
 pub use device::{Device, Extent, Geometry};
