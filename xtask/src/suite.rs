@@ -52,7 +52,15 @@ fn deny() -> Result<(), Failed> {
         // A debug build takes a third of the time and checks as fast.
         cargo(&["install", "--locked", "--debug", CARGO_DENY])?;
     }
-    cargo(&["deny", "--locked", "check", "licenses", "bans", "sources"])?;
+    cargo(&[
+        "deny",
+        "--locked",
+        "check",
+        "--hide-inclusion-graph",
+        "licenses",
+        "bans",
+        "sources",
+    ])?;
     advisories()
 }
 

@@ -53,6 +53,8 @@ const fn program(name: &'static str, package: &'static str) -> PeerInfo {
 /// Every peer of every test.
 pub const PEERS: &[PeerInfo] = &[
     program("busybox", "busybox-static"),
+    // Builds the fuzz targets.
+    program("c++", "g++"),
     program("cryptsetup", "cryptsetup-bin"),
     program("dmsetup", "dmsetup"),
     program("fio", "fio"),
