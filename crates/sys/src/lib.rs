@@ -9,18 +9,21 @@
 //! shared   the memory of a RAM disk: read and written by many threads at once
 //! ring     one thread's I/O: io_uring, or plain system calls where io_uring is forbidden
 //! file     what std and rustix lack: open-file-description locks, O_DIRECT alignment, ioctls
+//! inherit  sockets passed by the process that started this one
 //! ```
 //!
 //! There is no policy in this crate: it does not know what a disk or a request is.
 
 mod buffer;
 mod file;
+mod inherit;
 mod ring;
 mod secret;
 mod shared;
 
 pub use buffer::{Arena, Buffer};
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
+pub use inherit::take_listen_fds;
 pub use ring::{Allocate, Backend, BackendChoice, Done, FileId, Io, Ring, SendBatch, Source};
 pub use secret::SecretBuf;
 pub use shared::SharedMemory;
