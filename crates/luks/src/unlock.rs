@@ -73,8 +73,8 @@ impl Attempts {
     /// Why no slot opened.
     pub fn failure(self) -> Error {
         match (self.untried, self.wrong_passphrase, self.named) {
-            // The passphrase may well be right for a slot that lacked memory.
-            (Some(error @ Error::OutOfMemory { .. }), _, _) => error,
+            // The passphrase may well be right for a slot that was too costly.
+            (Some(error @ (Error::OutOfMemory { .. } | Error::CostLimit { .. })), _, _) => error,
             (_, true, _) => Error::NoKey,
             (Some(error), false, _) => error,
             (None, false, Some(slot)) => {

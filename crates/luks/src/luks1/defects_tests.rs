@@ -124,7 +124,12 @@ fn slots_overlapping() {
 
 #[test]
 fn data_beyond_the_device() {
-    refused(&with(104, &u32::MAX.to_be_bytes()), "truncated: the data");
+    let image = with(104, &u32::MAX.to_be_bytes());
+    let segment = image.read().unwrap().segment(SegmentPolicy::default());
+    let size = u64::try_from(image.bytes.len()).unwrap();
+    let error = segment.unwrap().data_size(size).unwrap_err();
+    assert!(error.to_string().starts_with("device too small"), "{error}");
+    assert_eq!(error.exit_code(), 4);
 }
 
 #[test]
