@@ -10,7 +10,9 @@
 
 use std::time::Instant;
 
-use super::codec::NbdError;
+use cryptline_engine::Operation;
+
+use super::codec::{NbdError, RequestHeader};
 use super::stats::OperationKind;
 
 /// Bytes of one chunk.
@@ -31,18 +33,23 @@ pub(super) enum Work {
     Write { durable: bool },
     /// Write zeros, encrypted as any other data.
     WriteZeros { durable: bool },
-    /// The device zeroes by itself. Then a flush where `durable`. Where it turns out that it can
+    /// The device zeroes by itself; then a flush where `durable`. Where it turns out that it can
     /// not, zeros are written, unless the client wants it `fast` or not at all.
-    Zero { durable: bool, fast: bool },
-    /// One request below: discard or flush. Then a flush where `durable`.
-    Single { durable: bool },
+    Zero {
+        durable: bool,
+        fast: bool,
+        may_unmap: bool,
+    },
+    /// Discard; then a flush where `durable`.
+    Trim { durable: bool },
+    /// Flush.
+    Flush,
 }
 
 #[derive(Debug)]
 pub(super) struct Job {
     pub cookie: u64,
     pub work: Work,
-    pub kind: OperationKind,
     pub offset: u64,
     pub length: u32,
     /// Bytes for which a chunk has been started (or, for a write, received).
@@ -59,6 +66,44 @@ pub(super) struct Job {
 }
 
 impl Job {
+    pub fn new(header: &RequestHeader, work: Work, started: Option<Instant>) -> Self {
+        Self {
+            cookie: header.cookie,
+            work,
+            offset: header.offset,
+            length: header.length,
+            begun: 0,
+            in_flight: 0,
+            error: None,
+            flushed: false,
+            answered: false,
+            started,
+        }
+    }
+
+    /// The one request below that does the work, where one does.
+    pub fn single_operation(&self) -> Option<Operation> {
+        let len = u64::from(self.length);
+        match self.work {
+            Work::Flush => Some(Operation::Flush),
+            Work::Trim { .. } => Some(Operation::Discard { len }),
+            Work::Zero { may_unmap, .. } => Some(Operation::WriteZeroes { len, may_unmap }),
+            _ => None,
+        }
+    }
+
+    /// What the statistics call it.
+    pub fn kind(&self) -> OperationKind {
+        match self.work {
+            Work::ReadChunks | Work::ReadWhole | Work::Cache => OperationKind::Read,
+            Work::Write { .. } | Work::WriteZeros { .. } | Work::Zero { .. } => {
+                OperationKind::Write
+            }
+            Work::Flush => OperationKind::Flush,
+            Work::Trim { .. } => OperationKind::Other,
+        }
+    }
+
     /// Offset and length of the next chunk; `None` when all have begun, or no more is worth it.
     pub fn next_chunk(&self) -> Option<(u64, u32)> {
         let left = self.length - self.begun;
@@ -73,7 +118,7 @@ impl Job {
         let all_begun = match self.work {
             // The client's payload must be received whatever happened to the first chunks.
             Work::Write { .. } => self.begun == self.length,
-            Work::Single { .. } | Work::Zero { .. } => true,
+            Work::Flush | Work::Trim { .. } | Work::Zero { .. } => true,
             _ => self.next_chunk().is_none(),
         };
         self.in_flight == 0 && all_begun
@@ -83,7 +128,7 @@ impl Job {
     pub fn owes_flush(&self) -> bool {
         let durable = matches!(
             self.work,
-            Work::Single { durable: true } | Work::Zero { durable: true, .. }
+            Work::Trim { durable: true } | Work::Zero { durable: true, .. }
         );
         durable && self.error.is_none() && !self.flushed
     }

@@ -66,7 +66,7 @@ impl Session {
         }
         if let (Some(meter), Some(started)) = (&self.meter, job.started) {
             let failed = job.error.is_some();
-            meter.record(job.kind, u64::from(job.length), started.elapsed(), failed);
+            meter.record(job.kind(), u64::from(job.length), started.elapsed(), failed);
         }
     }
 

@@ -9,7 +9,6 @@ use super::super::codec::{
     Command, NbdError, Rejection, RequestHeader, parse_request, validate, wire,
 };
 use super::super::job::{CHUNK, Job, Work};
-use super::super::stats::OperationKind;
 use super::{Expect, REPLY_HEADER_RESERVE, REPLY_PARTS_RESERVE, Session, take_buffer};
 
 /// The rest of a payload is received straight into its buffer when it is at least this long;
@@ -101,62 +100,40 @@ impl Session {
     }
 
     fn begin(&mut self, header: &RequestHeader, command: Command) {
-        let structured = self.limits.structured_replies;
-        let (work, kind) = match command {
+        let work = match command {
             Command::Disconnect => return self.close(),
             Command::BlockStatus { req_one } => return self.block_status(header, req_one),
             // One chunk is at least the 64 KiB that the protocol demands here.
             Command::Read { df: true } if header.length > CHUNK => {
                 return self.refuse(header.cookie, NbdError::Overflow);
             }
-            Command::Read { .. } if structured => (Work::ReadChunks, OperationKind::Read),
-            Command::Read { .. } => (Work::ReadWhole, OperationKind::Read),
-            Command::Cache => (Work::Cache, OperationKind::Read),
-            Command::Write { fua } => (Work::Write { durable: fua }, OperationKind::Write),
-            Command::WriteZeroes { fua, fast_zero, .. } if self.limits.zeroes_are_fast => {
-                let work = Work::Zero {
-                    durable: fua,
-                    fast: fast_zero,
-                };
-                (work, OperationKind::Write)
+            Command::Read { .. } if self.limits.structured_replies => Work::ReadChunks,
+            Command::Read { .. } => Work::ReadWhole,
+            Command::Cache => Work::Cache,
+            Command::Write { fua } => Work::Write { durable: fua },
+            Command::Flush => Work::Flush,
+            Command::Trim { fua } => Work::Trim { durable: fua },
+            Command::WriteZeroes { fua, .. } if !self.limits.zeroes_are_fast => {
+                Work::WriteZeros { durable: fua }
             }
-            Command::WriteZeroes { fua, .. } => {
-                (Work::WriteZeros { durable: fua }, OperationKind::Write)
-            }
-            Command::Flush => (Work::Single { durable: false }, OperationKind::Flush),
-            Command::Trim { fua } => (Work::Single { durable: fua }, OperationKind::Other),
+            Command::WriteZeroes {
+                fua,
+                no_hole,
+                fast_zero,
+            } => Work::Zero {
+                durable: fua,
+                fast: fast_zero,
+                may_unmap: !no_hole,
+            },
         };
-        let job = Job {
-            cookie: header.cookie,
-            work,
-            kind,
-            offset: header.offset,
-            length: header.length,
-            begun: 0,
-            in_flight: 0,
-            error: None,
-            flushed: false,
-            answered: false,
-            started: self.meter.is_some().then(Instant::now),
-        };
+        let job = Job::new(header, work, self.meter.is_some().then(Instant::now));
+        let single = job.single_operation();
         let Ok(index) = self.jobs.insert(job) else {
             unreachable!("has_room found a free job")
         };
-        match command {
-            Command::Flush => self.submit(index, Operation::Flush, 0),
-            Command::Trim { .. } => {
-                let len = u64::from(header.length);
-                self.submit(index, Operation::Discard { len }, header.offset);
-            }
-            Command::WriteZeroes { no_hole, .. } if self.limits.zeroes_are_fast => {
-                let len = u64::from(header.length);
-                let operation = Operation::WriteZeroes {
-                    len,
-                    may_unmap: !no_hole,
-                };
-                self.submit(index, operation, header.offset);
-            }
-            Command::Write { .. } => {
+        match (work, single) {
+            (_, Some(operation)) => self.submit(index, operation, header.offset),
+            (Work::Write { .. }, None) => {
                 self.expect = Expect::Payload {
                     job: index,
                     buffer: None,
