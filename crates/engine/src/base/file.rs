@@ -358,6 +358,10 @@ impl FileQueue {
             unreachable!("the caller has just found or made this entry")
         };
         let io = entry.io(self.file, buffer);
+        if self.shared.copies_at_once(&io) {
+            ring.submit_at_once(self.source, index as u64, io);
+            return Submitted::Pending;
+        }
         match ring.submit(self.source, index as u64, io) {
             Ok(()) => Submitted::Pending,
             Err(io) => {
@@ -416,6 +420,14 @@ impl Shared {
     fn is_off_grid(&self, done: usize) -> bool {
         self.alignment
             .is_some_and(|align| !(done as u64).is_multiple_of(u64::from(align)))
+    }
+
+    /// A write into the page cache is a copy. Most file systems make io_uring give it to a worker
+    /// thread, which costs more than the copy; so it is made here. A durable write goes on to
+    /// sleep for the medium and is left to the ring.
+    fn copies_at_once(&self, io: &Io) -> bool {
+        let buffered = self.alignment.is_none() && !self.is_block_device;
+        buffered && matches!(io, Io::Write { durable: false, .. })
     }
 
     /// A flush also makes sure that what it promises to keep is still there.

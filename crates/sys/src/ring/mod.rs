@@ -166,8 +166,9 @@ impl Io {
         }
     }
 
-    /// The memory range must lie in the buffer: everything unsafe below relies on it.
-    fn check(&self) {
+    /// The memory range must lie in the buffer: everything unsafe below relies on it. File
+    /// transfers are cut to `limit` bytes.
+    fn check(&mut self, limit: usize) {
         if let Self::Read {
             buffer, start, len, ..
         }
@@ -183,6 +184,9 @@ impl Io {
                 end.is_some_and(|end| end <= buffer.len()),
                 "I/O range outside its buffer"
             );
+        }
+        if let Self::Read { len, .. } | Self::Write { len, .. } = self {
+            *len = (*len).min(limit);
         }
     }
 }
@@ -296,10 +300,7 @@ impl Ring {
     ///
     /// Gives the operation back where `depth` operations are in flight already.
     pub fn submit(&mut self, source: Source, token: u64, mut io: Io) -> Result<(), Io> {
-        io.check();
-        if let Io::Read { len, .. } | Io::Write { len, .. } = &mut io {
-            *len = (*len).min(self.transfer_limit);
-        }
+        io.check(self.transfer_limit);
         let fd = &self.files[io.file().0 as usize];
         let Some(slot) = self.free_slots.pop() else {
             return Err(io);
@@ -316,6 +317,14 @@ impl Ring {
             self.finish(slot, result);
         }
         Ok(())
+    }
+
+    /// Carries a file operation out at once, by a system call, whichever the engine: for what
+    /// io_uring would only hand to a worker thread. It is among the completions when this returns.
+    pub fn submit_at_once(&mut self, source: Source, token: u64, mut io: Io) {
+        io.check(self.transfer_limit);
+        let result = syscalls::run(&self.files[io.file().0 as usize], &mut io);
+        self.inboxes[usize::from(source.0)].push_back(Done { token, result, io });
     }
 
     /// Hands everything submitted to the kernel and, unless a completion is already there to be

@@ -253,3 +253,23 @@ fn limited_transfer_comes_back_short_in_both_engines() {
         assert_eq!(finish(&mut ring, source).result, Ok(300));
     });
 }
+
+#[test]
+fn operation_carried_out_at_once_is_there_to_be_taken() {
+    both(|mut ring| {
+        let file = ring.add_file(Arc::new(OwnedFd::from(tempfile::tempfile().unwrap())));
+        let source = ring.add_source();
+        let write = Io::Write {
+            file,
+            buffer: filled(7, 4096),
+            start: 96,
+            len: 4000,
+            offset: 10,
+            durable: false,
+        };
+        ring.submit_at_once(source, 5, write);
+        let done = ring.next_done(source).expect("it is finished");
+        assert_eq!((done.token, done.result), (5, Ok(4000)));
+        assert_eq!(ring.in_flight(), 0);
+    });
+}

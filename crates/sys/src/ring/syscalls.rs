@@ -94,7 +94,7 @@ fn events(io: &Io) -> libc::c_short {
     }
 }
 
-fn run(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
+pub(super) fn run(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
     loop {
         match once(fd, io) {
             Err(Errno::INTR) => {}
