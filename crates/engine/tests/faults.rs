@@ -1,0 +1,389 @@
+//! When the medium fails: the right request fails, nobody else does, nothing hangs, and a flush
+//! never promises what was lost.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use cryptline_engine::base::{DirectMode, Image};
+use cryptline_engine::{Completion, Fault, Gate, Operation, Request, Ring, Submitted};
+use cryptline_testkit::suite::devices::{self, AES_512, AES_4096};
+use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog};
+use rustix::io::Errno;
+
+const EIO: Fault = Fault::Io(Errno::IO);
+
+/// Every base over every setup, and crypt over each, with these rules in between.
+fn everywhere(rules: &[&str], test: impl Fn(&Fresh, &mut Driver, Setup)) {
+    let _watchdog = Watchdog::start(Duration::from_secs(60));
+    for setup in Setup::ALL {
+        for base in [devices::ram, devices::file_buffered, devices::file_direct] {
+            for encrypted in [false, true] {
+                let Some(base) = base() else { continue };
+                let faulty = devices::faulty(base, rules);
+                let fresh = match encrypted {
+                    true => devices::crypt(faulty, &AES_512),
+                    false => faulty,
+                };
+                println!("{setup:?}, {:?}", fresh.gate.geometry());
+                let mut driver = Driver::new(&fresh.gate, setup);
+                test(&fresh, &mut driver, setup);
+            }
+        }
+    }
+}
+
+fn discard(offset: u64, len: u64, token: u64) -> Request {
+    let operation = Operation::Discard { len };
+    Request {
+        operation,
+        offset,
+        token,
+    }
+}
+
+/// Submits one request per token and gives the tokens that failed, with why.
+fn failures(driver: &mut Driver, requests: Vec<Request>) -> Vec<(u64, Fault)> {
+    let mut sent = 0;
+    for request in requests {
+        driver.submit(request);
+        sent += 1;
+    }
+    let done = driver.drain();
+    assert_eq!(done.len(), sent);
+    let fault = |done: &Completion| Some((done.request.token, done.result.err()?));
+    let mut failed: Vec<_> = done.iter().filter_map(fault).collect();
+    failed.sort_by_key(|failure| failure.0);
+    failed
+}
+
+#[test]
+fn read_error_reaches_the_right_request_only() {
+    everywhere(&["read:nth=7", "read:nth=20"], |_, driver, _| {
+        let model = driver.fill_device(1);
+        let reads = (1..=32).map(|token| driver.read_request(token * 4096, 4096, token));
+        let reads = reads.collect();
+        assert_eq!(failures(driver, reads), [(7, EIO), (20, EIO)]);
+        // A failed read is no lost write.
+        driver.verify_all(&model);
+        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+    });
+}
+
+#[test]
+fn failed_request_comes_back_as_it_was_submitted() {
+    everywhere(&["read", "write"], |_, driver, _| {
+        let completion = driver.run(driver.read_request(3 * 4096, 4096, 3));
+        assert_eq!(completion.result, Err(EIO));
+        // Nothing was read, so nothing may have been decrypted into the buffer.
+        let Operation::Read(buffer) = completion.request.operation else {
+            panic!("another operation came back")
+        };
+        assert!(buffer.iter().all(|&byte| byte == 0xee));
+        let completion = driver.run(driver.write_request(5 * 4096, 512, 1, 5));
+        assert_eq!(completion.result, Err(EIO));
+    });
+}
+
+#[test]
+fn write_error_reaches_the_right_request_only() {
+    everywhere(&["write:nth=7", "write:nth=20"], |_, driver, _| {
+        let writes = (1..=32).map(|token| driver.write_request(token * 4096, 4096, 2, token));
+        let writes = writes.collect();
+        assert_eq!(failures(driver, writes), [(7, EIO), (20, EIO)]);
+        for token in (1..=32).filter(|token| ![7, 20].contains(token)) {
+            let read = driver.read(token * 4096, 4096).unwrap();
+            let mut want = vec![0; 4096];
+            cryptline_testkit::suite::fill(&mut want, token * 4096, 2);
+            assert!(read == want, "request {token} was told that it is written");
+        }
+    });
+}
+
+#[test]
+fn discard_error_reaches_the_right_request_only() {
+    everywhere(&["discard:nth=3"], |_, driver, _| {
+        let discards = (1..=8).map(|token| discard(token * 65536, 65536, token));
+        assert_eq!(failures(driver, discards.collect()), [(3, EIO)]);
+    });
+}
+
+#[test]
+fn mixed_requests_fail_by_their_own_rules() {
+    let rules = [
+        "read:nth=2",
+        "write:nth=3:error=ENOSPC",
+        "discard:nth=1:error=EOPNOTSUPP",
+    ];
+    everywhere(&rules, |_, driver, _| {
+        let mut requests = Vec::new();
+        for lane in 0..5 {
+            let offset = lane * 3 * 65536;
+            requests.push(driver.read_request(offset, 4096, lane * 3));
+            requests.push(driver.write_request(offset + 65536, 4096, 1, lane * 3 + 1));
+            requests.push(discard(offset + 2 * 65536, 4096, lane * 3 + 2));
+        }
+        let expected = [(2, Fault::NotSupported), (3, EIO), (7, Fault::NoSpace)];
+        assert_eq!(failures(driver, requests), expected);
+        // None of them has lost anything.
+        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+    });
+}
+
+#[test]
+fn failed_write_fails_every_later_flush_on_every_queue_and_thread() {
+    everywhere(&["write:nth=2"], |fresh, driver, setup| {
+        let mut other = Driver::new(&fresh.gate, setup);
+        assert_eq!(
+            driver.run(driver.write_request(0, 512, 1, 1)).result,
+            Ok(())
+        );
+        assert_eq!(other.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(
+            driver.run(driver.write_request(0, 512, 1, 2)).result,
+            Err(EIO)
+        );
+        for _ in 0..3 {
+            assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+            assert_eq!(other.result(Operation::Flush, 0), Err(Fault::Latched));
+        }
+        let gate = &fresh.gate;
+        let elsewhere = std::thread::scope(|scope| {
+            let flush = || Driver::new(gate, setup).result(Operation::Flush, 0);
+            scope.spawn(flush).join().unwrap()
+        });
+        assert_eq!(elsewhere, Err(Fault::Latched));
+        assert!(gate.is_latched());
+        // Reads and writes go on: what can be saved can be saved.
+        assert_eq!(
+            driver.run(driver.write_request(512, 512, 1, 3)).result,
+            Ok(())
+        );
+        assert!(driver.read(512, 512).is_ok());
+        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+    });
+}
+
+#[test]
+fn write_that_fails_during_a_flush_fails_that_flush() {
+    everywhere(&["write:nth=1"], |fresh, driver, setup| {
+        let mut other = Driver::new(&fresh.gate, setup);
+        driver.submit(Request::flush(1));
+        // RAM has flushed by now; a file's flush is still in the ring.
+        let in_flight = driver.queue.in_flight() == 1;
+        assert_eq!(
+            other.run(other.write_request(0, 512, 1, 2)).result,
+            Err(EIO)
+        );
+        let flushed = driver.next_completion().unwrap().result;
+        let expected = if in_flight {
+            Err(Fault::Latched)
+        } else {
+            Ok(())
+        };
+        assert_eq!(flushed, expected);
+    });
+}
+
+#[test]
+fn failed_flush_fails_every_later_one() {
+    everywhere(&["flush:nth=2"], |fresh, driver, _| {
+        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert_eq!(driver.result(Operation::Flush, 0), Err(EIO));
+        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+        assert!(fresh.gate.is_latched());
+    });
+}
+
+#[test]
+fn full_medium_does_not_latch() {
+    let rules = ["write:nth=1:error=ENOSPC"];
+    everywhere(&rules, |fresh, driver, _| {
+        let full = driver.run(driver.write_request(0, 4096, 1, 1)).result;
+        assert_eq!(full, Err(Fault::NoSpace));
+        assert!(!fresh.gate.is_latched());
+        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        // Space was made: the same write succeeds and is kept.
+        let model = driver.fill_device(1);
+        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        driver.verify_all(&model);
+    });
+}
+
+#[test]
+fn short_transfers_are_carried_on_to_the_end() {
+    let _watchdog = Watchdog::start(Duration::from_secs(60));
+    for setup in Setup::ALL {
+        // Through the page cache a transfer may stop at any byte, directly at any block.
+        for limit in [1, 511, 513, 1000, 4096, 65536 + 7] {
+            let fresh = devices::crypt(devices::file_buffered().unwrap(), &AES_4096);
+            short_transfers(&fresh, setup, limit);
+        }
+        for limit in [4096, 5 * 4096, 65536] {
+            if let Some(file) = devices::file_direct_4096() {
+                short_transfers(&devices::crypt(file, &AES_4096), setup, limit);
+            }
+        }
+    }
+}
+
+fn short_transfers(fresh: &Fresh, setup: Setup, limit: usize) {
+    let mut whole = Driver::new(&fresh.gate, setup);
+    let mut short = Driver::new(&fresh.gate, setup);
+    short.ring.limit_transfer(limit);
+    let mut model = whole.fill_device(1);
+    let len = (limit as u64 * 40)
+        .clamp(3 * 4096, 512 * 1024)
+        .next_multiple_of(4096);
+    // Written in pieces, read in one; and the other way round.
+    short.write(&mut model, 8192, len, 2);
+    whole.verify_all(&model);
+    short.verify(&model, 4096, len + 8192);
+    // Many at once, each in pieces that take turns.
+    for token in 0..16 {
+        short.submit(short.read_request(token * 16384, 16384, token));
+    }
+    for completion in short.drain() {
+        assert_eq!(completion.result, Ok(()));
+        let Operation::Read(buffer) = &completion.request.operation else {
+            panic!("another operation came back")
+        };
+        model.check(completion.request.offset, buffer).unwrap();
+    }
+}
+
+#[test]
+fn durable_write_in_pieces_is_whole() {
+    let fresh = devices::file_buffered().unwrap();
+    for setup in Setup::ALL {
+        let mut driver = Driver::new(&fresh.gate, setup);
+        driver.ring.limit_transfer(700);
+        let mut data = driver.buffer(8192);
+        data.fill(3);
+        let durable = true;
+        let write = Operation::Write { data, durable };
+        assert_eq!(driver.result(write, 512), Ok(()));
+        assert!(
+            driver
+                .read(512, 8192)
+                .unwrap()
+                .iter()
+                .all(|&byte| byte == 3)
+        );
+    }
+}
+
+/// A filled image that is then cut short behind the device's back.
+fn cut(path: &Path, setup: Setup, direct: DirectMode, size: u64) -> (Fresh, Driver) {
+    let device = Image::open(path, false).unwrap().into_device(4096, direct);
+    let file = Fresh::new(Gate::new(device.unwrap()));
+    let fresh = devices::crypt(file, &AES_4096);
+    let mut driver = Driver::new(&fresh.gate, setup);
+    driver.fill_device(1);
+    File::options()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .set_len(size)
+        .unwrap();
+    (fresh, driver)
+}
+
+/// Cuts at a block, inside a sector, at the header and at nothing.
+fn cuts(test: impl Fn(&Fresh, &mut Driver, u64)) {
+    let _watchdog = Watchdog::start(Duration::from_secs(60));
+    for setup in Setup::ALL {
+        for direct in [DirectMode::Auto, DirectMode::Off] {
+            for size in [devices::SIZE - 1, 1024 * 1024, 1024 * 1024 + 1234, 512, 0] {
+                let (path, _folder) = devices::image_file();
+                let (fresh, mut driver) = cut(&path, setup, direct, size);
+                println!("{setup:?} {direct:?} cut to {size}");
+                test(&fresh, &mut driver, size);
+            }
+        }
+    }
+}
+
+#[test]
+fn read_past_the_cut_fails_and_everything_after_it() {
+    cuts(|_, driver, size| {
+        let last = driver.size() - 4096;
+        // What is left is still served until the cut is noticed.
+        if size > 1024 * 1024 {
+            assert!(driver.read(0, 4096).is_ok());
+        }
+        assert_eq!(driver.read(last, 4096), Err(Fault::Truncated));
+        assert_eq!(driver.read(0, 4096), Err(Fault::Truncated));
+        let write = driver.write_request(0, 4096, 1, 1);
+        assert_eq!(driver.run(write).result, Err(Fault::Truncated));
+        let flushed = driver.result(Operation::Flush, 0);
+        assert!(matches!(flushed, Err(Fault::Truncated | Fault::Latched)));
+    });
+}
+
+#[test]
+fn flush_notices_the_cut_by_itself() {
+    cuts(|fresh, driver, _| {
+        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Truncated));
+        assert!(fresh.gate.is_latched());
+        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+    });
+}
+
+#[test]
+fn reads_over_the_cut_all_end_and_none_with_false_data() {
+    cuts(|_, driver, size| {
+        let blocks = driver.size() / 65536;
+        for token in 0..blocks.min(48) {
+            let offset = (driver.size() - 65536) - token * 65536;
+            driver.submit(driver.read_request(offset, 65536, token));
+        }
+        for completion in driver.drain() {
+            let end = completion.request.offset + AES_4096.start + 65536;
+            match completion.result {
+                Ok(()) => assert!(end <= size, "bytes past the cut were read"),
+                Err(fault) => assert_eq!(fault, Fault::Truncated),
+            }
+        }
+    });
+}
+
+#[test]
+fn extents_past_the_cut_are_not_called_holes() {
+    cuts(|fresh, driver, _| {
+        let last = driver.size() - 4096;
+        // The last block may still be allocated where less than a block was cut off.
+        let extent = fresh.gate.extent(last, 4096);
+        assert!(
+            matches!(extent, Err(Fault::Truncated)) || extent.is_ok_and(|extent| !extent.hole),
+            "{extent:?}"
+        );
+    });
+}
+
+#[test]
+fn more_requests_than_the_ring_has_places_are_refused_and_the_others_complete() {
+    let fresh = devices::file_buffered().unwrap();
+    let mut ring = Ring::new(Setup::ALL[0].backend, 4).unwrap();
+    let mut queue = fresh.gate.open_queue(&mut ring).unwrap();
+    let helper = Driver::new(&fresh.gate, Setup::ALL[0]);
+    let mut done = Vec::new();
+    for token in 0..6 {
+        match queue.submit(&mut ring, helper.read_request(token * 512, 512, token)) {
+            Submitted::Done(completion) => done.push(completion),
+            Submitted::Pending => {}
+        }
+    }
+    let refused: Vec<_> = done
+        .drain(..)
+        .map(|done| (done.request.token, done.result))
+        .collect();
+    let busy = Err(Fault::Io(Errno::AGAIN));
+    assert_eq!(refused, [(4, busy), (5, busy)]);
+    while queue.in_flight() > 0 {
+        ring.wait().unwrap();
+        queue.poll(&mut ring, &mut done);
+    }
+    assert_eq!(done.len(), 4);
+    assert!(done.iter().all(|completion| completion.result.is_ok()));
+}
