@@ -125,6 +125,18 @@ pub(crate) fn quote(text: &str) -> String {
     format!("'{}'", shown.escape_debug())
 }
 
+/// `text` from a disk made fit for a terminal: control characters become U+FFFD.
+pub(crate) fn printable(text: &str) -> String {
+    let shown = |c: char| {
+        if c.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    text.chars().map(shown).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,5 +146,10 @@ mod tests {
         assert_eq!(quote("aes"), "'aes'");
         assert_eq!(quote("a\nb\u{1b}["), "'a\\nb\\u{1b}['");
         assert!(quote(&"x".repeat(10_000)).len() < 60);
+    }
+
+    #[test]
+    fn printable_text_has_no_control_characters() {
+        assert_eq!(printable("a\x1b[2Jb\u{9b}"), "a\u{fffd}[2Jb\u{fffd}");
     }
 }

@@ -133,10 +133,10 @@ pub fn format(
     Ok(key)
 }
 
-/// As [`format`], with a volume key that the caller brings; `key_len` must be its length.
+/// As [`format()`], with a volume key that the caller brings; `key_len` must be its length.
 ///
 /// # Errors
-/// As [`format`].
+/// As [`format()`].
 pub fn format_with_key(
     device: &mut (impl Read + Write + Seek),
     device_size: u64,

@@ -106,7 +106,7 @@ impl Hash {
         entry.map_or("", |&(name, _)| name)
     }
 
-    /// The length of the output in bytes, at most [`HASH_LEN_MAX`].
+    /// The length of the output in bytes, at most 64.
     #[must_use]
     pub fn output_len(self) -> usize {
         with_hash!(self, D, P, <D as Digest>::output_size())

@@ -1,7 +1,9 @@
-//! A header described: for `info` as text and, through serde, as JSON. No secrets in it.
+//! A header described: for `info` as text and, through serde, as JSON. No secrets in it, and no
+//! control characters: what a disk says must not drive a terminal.
 
 use serde::Serialize;
 
+use crate::error::printable;
 use crate::kdf::Kdf;
 use crate::luks2::Copy;
 use crate::luks2::metadata::{Keyslot, Priority};
@@ -195,7 +197,7 @@ fn of_luks1(header: &luks1::Header) -> Info {
     };
     Info {
         version: 1,
-        uuid: header.uuid.clone(),
+        uuid: printable(&header.uuid),
         label: None,
         subsystem: None,
         segments: vec![segment],
@@ -216,14 +218,14 @@ fn of_luks2(header: &luks2::Header) -> Info {
     let (binary, metadata) = (&header.binary, &header.metadata);
     let tokens = metadata.tokens.iter().map(|(&id, token)| TokenInfo {
         id,
-        kind: token.kind.clone(),
+        kind: printable(&token.kind),
         keyslots: token.keyslots.clone(),
     });
     Info {
         version: 2,
-        uuid: binary.uuid.clone(),
-        label: Some(binary.label.clone()),
-        subsystem: Some(binary.subsystem.clone()),
+        uuid: printable(&binary.uuid),
+        label: Some(printable(&binary.label)),
+        subsystem: Some(printable(&binary.subsystem)),
         segments: luks2_segments(header),
         keyslots: metadata
             .keyslots
@@ -232,8 +234,8 @@ fn of_luks2(header: &luks2::Header) -> Info {
             .collect(),
         digests: luks2_digests(header),
         tokens: tokens.collect(),
-        flags: metadata.config.flags.clone(),
-        requirements: metadata.config.requirements.clone(),
+        flags: all_printable(&metadata.config.flags),
+        requirements: all_printable(&metadata.config.requirements),
         epoch: Some(binary.epoch),
         header_copy: Some(match header.copy {
             Copy::Primary => "primary",
@@ -259,14 +261,14 @@ fn luks2_segments(header: &luks2::Header) -> Vec<SegmentInfo> {
         let crypt = segment.crypt.as_ref();
         SegmentInfo {
             id,
-            kind: segment.kind.clone(),
-            cipher: crypt.map(|crypt| crypt.encryption.clone()),
+            kind: printable(&segment.kind),
+            cipher: crypt.map(|crypt| printable(&crypt.encryption)),
             key_bits: key_bits(id),
             sector_size: crypt.map(|crypt| crypt.sector_size),
             offset: segment.offset,
             size: segment.size,
-            integrity: crypt.and_then(|crypt| crypt.integrity.clone()),
-            flags: segment.flags.clone(),
+            integrity: crypt.and_then(|crypt| crypt.integrity.as_deref().map(printable)),
+            flags: all_printable(&segment.flags),
         }
     });
     segments.collect()
@@ -276,17 +278,17 @@ fn luks2_keyslot(id: u32, slot: &Keyslot) -> KeyslotInfo {
     let luks2 = slot.luks2.as_ref();
     KeyslotInfo {
         id,
-        kind: slot.kind.clone(),
+        kind: printable(&slot.kind),
         key_bits: slot.key_len * 8,
         priority: match slot.priority {
             Priority::Ignore => "ignore",
             Priority::Normal => "normal",
             Priority::Prefer => "prefer",
         },
-        cipher: luks2.map(|luks2| luks2.encryption.clone()),
+        cipher: luks2.map(|luks2| printable(&luks2.encryption)),
         cipher_key_bits: luks2.map(|luks2| luks2.encryption_key_len * 8),
         kdf: luks2.map(|luks2| kdf_info(&luks2.kdf)),
-        af_hash: luks2.map(|luks2| luks2.af_hash.clone()),
+        af_hash: luks2.map(|luks2| printable(&luks2.af_hash)),
         area_offset: slot.area.offset,
         area_size: slot.area.size,
     }
@@ -301,7 +303,7 @@ fn luks2_digests(header: &luks2::Header) -> Vec<DigestInfo> {
             .unwrap_or_default();
         DigestInfo {
             id,
-            kind: digest.kind.clone(),
+            kind: printable(&digest.kind),
             keyslots: digest.keyslots.clone(),
             segments: digest.segments.clone(),
             hash: kdf.hash,
@@ -329,7 +331,7 @@ fn kdf_info(kdf: &Kdf) -> KdfInfo {
             ..KdfInfo::default()
         },
         Kdf::Other(name) => KdfInfo {
-            kind: name.clone(),
+            kind: printable(name),
             ..KdfInfo::default()
         },
     }
@@ -338,8 +340,58 @@ fn kdf_info(kdf: &Kdf) -> KdfInfo {
 fn pbkdf2(hash: &str, iterations: u32) -> KdfInfo {
     KdfInfo {
         kind: "pbkdf2".into(),
-        hash: Some(hash.to_owned()),
+        hash: Some(printable(hash)),
         iterations: Some(iterations),
         ..KdfInfo::default()
+    }
+}
+
+fn all_printable(texts: &[String]) -> Vec<String> {
+    texts.iter().map(|text| printable(text)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::testing::Image;
+
+    #[test]
+    fn nothing_a_disk_says_drives_a_terminal() {
+        let mut image = Image::luks2();
+        let evil = "\u{1b}]0;owned\u{7}\n";
+        image.edit(|json| {
+            json["config"]["flags"] = json!([evil]);
+            json["config"]["requirements"] = json!({"mandatory": [evil]});
+            json["tokens"]["0"] = json!({"type": evil, "keyslots": ["0"]});
+            json["keyslots"]["0"]["kdf"]["type"] = json!(evil);
+            json["keyslots"]["0"]["af"]["hash"] = json!(evil);
+            json["keyslots"]["0"]["area"]["encryption"] = json!(evil);
+            json["segments"]["0"]["encryption"] = json!(evil);
+            json["segments"]["0"]["flags"] = json!([evil]);
+            json["segments"]["0"]["integrity"] = json!({"type": evil});
+            json["digests"]["0"]["hash"] = json!(evil);
+        });
+        image.edit_binary(crate::luks2::Copy::Primary, |binary| {
+            binary.label = evil.into();
+            binary.subsystem = evil.into();
+            binary.epoch += 1;
+        });
+        let info = serde_json::to_value(image.read().unwrap().info()).unwrap();
+        let mut texts = 0;
+        each_text(&info, &mut |text| {
+            texts += usize::from(text.contains("owned"));
+            assert!(!text.chars().any(char::is_control), "{text:?}");
+        });
+        assert_eq!(texts, 12);
+    }
+
+    fn each_text(value: &Value, visit: &mut impl FnMut(&str)) {
+        match value {
+            Value::String(text) => visit(text),
+            Value::Array(items) => items.iter().for_each(|item| each_text(item, visit)),
+            Value::Object(members) => members.values().for_each(|item| each_text(item, visit)),
+            _ => {}
+        }
     }
 }

@@ -41,6 +41,8 @@ mod segment;
 mod unlock;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod mutation_tests;
 #[cfg(test)]
 mod testing;

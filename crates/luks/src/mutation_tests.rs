@@ -142,6 +142,12 @@ proptest! {
     }
 
     #[test]
+    fn metadata_of_any_bytes(bytes in vec(any::<u8>(), 0..500), size in any::<u64>()) {
+        assert!(crate::luks2::parse_metadata(&bytes, 0x4000).is_err());
+        assert!(crate::luks2::parse_metadata(&bytes, size).is_err());
+    }
+
+    #[test]
     fn image_cut_anywhere(len in 0_usize..0x60000) {
         for image in [Image::luks1(), Image::luks2()] {
             exercise(&image.bytes[..len]);

@@ -52,8 +52,10 @@ fn hash_with_control_characters() {
 }
 
 #[test]
-fn uuid_not_ascii() {
-    refused(&with(168, b"\xff\xfe\0"), "the UUID is");
+fn odd_uuid_is_shown_without_control_characters_and_does_no_harm() {
+    let image = with(168, b"\xff\x1b[2J\0");
+    assert_eq!(image.read().unwrap().info().uuid, "\u{fffd}\u{fffd}[2J");
+    image.unlock(&UnlockOptions::default()).unwrap();
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub struct Header {
     pub digest_salt: [u8; SALT_LEN],
     /// Iterations of the digest.
     pub digest_iterations: u32,
-    /// UUID of the volume, as text.
+    /// UUID of the volume, as text. It is only shown, so anything goes.
     pub uuid: String,
     /// Active key slots; `None` where a slot is free.
     pub slots: [Option<Slot>; SLOTS],
@@ -174,7 +174,7 @@ fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
         digest: array(bytes, 112),
         digest_salt: array(bytes, 132),
         digest_iterations,
-        uuid: word(&bytes[168..208], "UUID")?,
+        uuid: text(&bytes[168..208]),
         slots,
     })
 }
@@ -216,6 +216,12 @@ fn array<const N: usize>(bytes: &[u8; HEADER_LEN], offset: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[offset..offset + N]);
     out
+}
+
+/// Text up to the first zero byte.
+fn text(field: &[u8]) -> String {
+    let text = field.split(|&byte| byte == 0).next().unwrap_or(field);
+    String::from_utf8_lossy(text).into_owned()
 }
 
 /// Printable ASCII up to the first zero byte; there must be one, and something before it.

@@ -194,7 +194,6 @@ fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
 
 /// Text up to the first zero byte. It is only shown, so odd bytes do no harm.
 fn text(field: &[u8]) -> String {
-    let end = field.iter().position(|&byte| byte == 0);
-    let text = &field[..end.unwrap_or(field.len())];
+    let text = field.split(|&byte| byte == 0).next().unwrap_or(field);
     String::from_utf8_lossy(text).into_owned()
 }

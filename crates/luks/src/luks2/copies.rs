@@ -15,7 +15,7 @@ use std::io::{Read, Seek};
 use super::Header;
 use super::binary::{BINARY_LEN, Binary, COPY_SIZES, Copy, Damage};
 use super::metadata::Metadata;
-use super::node::parse_area;
+use super::node::{Reason, parse_area};
 use super::validate::{header_end, validate};
 use crate::device::{check_end, read_at, to_u64};
 use crate::error::Error;
@@ -43,12 +43,32 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
         Err(_) => search_secondary(device, device_size)?,
     };
     let header = choose(primary, secondary, device_size)?;
-    let end = header_end(&header.binary, &header.metadata);
+    let end = header_end(header.binary.copy_size, &header.metadata);
     for (number, slot) in &header.metadata.keyslots {
         let area_end = slot.area.end().unwrap_or(end);
         check_end(|| format!("key slot {number}"), area_end, device_size)?;
     }
     Ok(header)
+}
+
+/// Parses and checks the JSON area of a header copy of `copy_size` bytes, without the binary part
+/// and its checksum: the way in for tools and fuzzers.
+///
+/// # Errors
+/// [`Error::Invalid`] with the path of what is wrong.
+pub fn parse_metadata(area: &[u8], copy_size: u64) -> Result<Metadata, Error> {
+    if !COPY_SIZES.contains(&copy_size) {
+        return Err(Error::invalid(format!(
+            "header size {copy_size} is not allowed"
+        )));
+    }
+    checked_metadata(area, copy_size).map_err(Error::Invalid)
+}
+
+fn checked_metadata(area: &[u8], copy_size: u64) -> Result<Metadata, Reason> {
+    let metadata = Metadata::parse(parse_area(area)?)?;
+    validate(copy_size, &metadata)?;
+    Ok(metadata)
 }
 
 /// The first good secondary copy, or what is wrong with the most promising one.
@@ -118,9 +138,8 @@ fn short(
 
 fn check_copy(binary: Binary, whole: &[u8]) -> Candidate {
     binary.verify(whole)?;
-    let json = parse_area(&whole[BINARY_LEN..]).map_err(Damage::Invalid)?;
-    let metadata = Metadata::parse(json).map_err(Damage::Invalid)?;
-    validate(&binary, &metadata).map_err(Damage::Invalid)?;
+    let metadata = checked_metadata(&whole[BINARY_LEN..], binary.copy_size);
+    let metadata = metadata.map_err(Damage::Invalid)?;
     Ok(Good { binary, metadata })
 }
 

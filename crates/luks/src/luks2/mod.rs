@@ -17,7 +17,7 @@ mod unlock;
 mod validate;
 
 pub use self::binary::Copy;
-pub use self::copies::read;
+pub use self::copies::{parse_metadata, read};
 pub(crate) use self::format::{format, wipe_magics};
 
 use self::binary::Binary;

@@ -2,7 +2,7 @@
 //! other copy is tried. What is sound but can not be opened (reencryption, unknown requirements)
 //! is refused later, when the volume is opened: `info` must be able to show it.
 
-use super::binary::{BINARY_LEN, Binary};
+use super::binary::BINARY_LEN;
 use super::metadata::Metadata;
 use super::node::Reason;
 use crate::area::Extent;
@@ -12,22 +12,22 @@ use crate::error::quote;
 /// Largest key slots area: 128 MiB (cryptsetup's bound as well).
 pub const KEYSLOTS_SIZE_MAX: u64 = 128 << 20;
 
-/// Checks `metadata` against itself and against the binary part it came with.
-pub(crate) fn validate(binary: &Binary, metadata: &Metadata) -> Result<(), Reason> {
-    check_config(binary, metadata)?;
-    check_areas(binary, metadata)?;
+/// Checks `metadata` against itself and against the size of the copy it came in, in bytes.
+pub(crate) fn validate(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
+    check_config(copy_size, metadata)?;
+    check_areas(copy_size, metadata)?;
     check_segments(metadata)?;
     check_digests(metadata)
 }
 
 /// The two copies and the key slots area, from the start of the device.
-pub(crate) fn header_end(binary: &Binary, metadata: &Metadata) -> u64 {
-    2 * binary.copy_size + metadata.config.keyslots_size
+pub(crate) fn header_end(copy_size: u64, metadata: &Metadata) -> u64 {
+    2 * copy_size + metadata.config.keyslots_size
 }
 
-fn check_config(binary: &Binary, metadata: &Metadata) -> Result<(), Reason> {
+fn check_config(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
     let config = &metadata.config;
-    let json_size = binary.copy_size - to_u64(BINARY_LEN);
+    let json_size = copy_size - to_u64(BINARY_LEN);
     if config.json_size != json_size {
         let found = config.json_size;
         return Err(format!(
@@ -43,7 +43,7 @@ fn check_config(binary: &Binary, metadata: &Metadata) -> Result<(), Reason> {
     // Offset 0 is that of a detached header: the data is on another device.
     let offsets = metadata.segments.values().map(|segment| segment.offset);
     let first_data = offsets.min().unwrap_or(0);
-    if first_data != 0 && first_data < header_end(binary, metadata) {
+    if first_data != 0 && first_data < header_end(copy_size, metadata) {
         return Err(format!(
             "config.keyslots_size: {keyslots_size} reaches into the data at {first_data}"
         ));
@@ -51,9 +51,9 @@ fn check_config(binary: &Binary, metadata: &Metadata) -> Result<(), Reason> {
     Ok(())
 }
 
-fn check_areas(binary: &Binary, metadata: &Metadata) -> Result<(), Reason> {
-    let start = 2 * binary.copy_size;
-    let end = header_end(binary, metadata);
+fn check_areas(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
+    let start = 2 * copy_size;
+    let end = header_end(copy_size, metadata);
     let mut taken: Vec<(u32, Extent)> = Vec::new();
     for (&number, slot) in &metadata.keyslots {
         let inside = slot.area.offset >= start && slot.area.end().is_some_and(|area| area <= end);
