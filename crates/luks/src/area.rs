@@ -55,7 +55,7 @@ impl KeyArea<'_> {
         device: &mut (impl Read + Seek),
         passphrase: &[u8],
     ) -> Result<SecretBuf, Error> {
-        let mut stripes = self.stripes_buffer()?;
+        let mut stripes = SecretBuf::zeroed(self.stripes_len()).map_err(Error::KeyMemory)?;
         read_at(device, self.offset, &mut stripes, "a key slot")?;
         self.cipher(passphrase)?.decrypt_in_place(0, &mut stripes);
         let mut key = SecretBuf::zeroed(self.key_len).map_err(Error::KeyMemory)?;
@@ -70,16 +70,14 @@ impl KeyArea<'_> {
         passphrase: &[u8],
         key: &[u8],
     ) -> Result<(), Error> {
-        let len = self.stripes_buffer()?.len();
-        let mut stripes = SecretBuf::random(len).map_err(Error::KeyMemory)?;
+        let mut stripes = SecretBuf::random(self.stripes_len()).map_err(Error::KeyMemory)?;
         af::split(self.af_hash, key, &mut stripes)?;
         self.cipher(passphrase)?.encrypt_in_place(0, &mut stripes);
         write_at(device, self.offset, &stripes)
     }
 
-    fn stripes_buffer(&self) -> Result<SecretBuf, Error> {
-        let len = (self.key_len * STRIPES as usize).next_multiple_of(512);
-        SecretBuf::zeroed(len).map_err(Error::KeyMemory)
+    fn stripes_len(&self) -> usize {
+        (self.key_len * STRIPES as usize).next_multiple_of(512)
     }
 
     /// The area's cipher under the key that the passphrase derives. Sectors count from the

@@ -1,14 +1,15 @@
 //! Reading both copies of a LUKS2 header and choosing one.
 //!
 //! ```text
-//!   primary good?  secondary good?
-//!       yes            yes           the one with the higher epoch
-//!       yes            no            primary, with a warning
-//!       no             yes           secondary, with a warning; when the primary does not tell
-//!       no             no            where, it is looked for at every legal offset
+//!   primary   secondary   used
+//!   good      good        the one with the higher epoch
+//!   good      bad         primary, with a warning
+//!   bad       good        secondary, with a warning
+//!   bad       bad         none
 //! ```
 //!
-//! Reading never repairs: the user may want to look first.
+//! The primary says where the secondary is. When it can not be trusted, the secondary is looked
+//! for at every legal offset. Reading never repairs: the user may want to look first.
 
 use std::io::{Read, Seek};
 

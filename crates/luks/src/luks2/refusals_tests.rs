@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::testing::Image;
+use crate::format::Version;
+use crate::testing::{Image, cheap_options};
 use crate::{Error, KdfLimits, SegmentPolicy, UnlockOptions};
 
 fn edited(change: impl FnOnce(&mut Value)) -> Image {
@@ -349,6 +350,23 @@ fn volume_key_is_checked() {
     header.verify_volume_key(&key).unwrap();
     let error = header.verify_volume_key(&key[..63]).unwrap_err();
     assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
+fn volume_key_with_zeros_behind_it_is_another_key() {
+    let mut options = cheap_options(Version::Luks2);
+    options.key_len = 32;
+    options.data_offset = Some(1 << 20);
+    let image = Image::format(2 << 20, &options);
+    let mut key = image
+        .unlock(&UnlockOptions::default())
+        .unwrap()
+        .key
+        .to_vec();
+    let header = image.read().unwrap();
+    header.verify_volume_key(&key).unwrap();
+    key.resize(64, 0);
+    assert!(header.verify_volume_key(&key).is_err());
 }
 
 #[test]
