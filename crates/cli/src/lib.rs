@@ -1,1 +1,48 @@
-//! cryptline
+//! The `cryptline` program: from a command line to a volume and what is done with it.
+//!
+//! ```text
+//! main ─► args (clap) ─► cmd/<verb> ─► volume::open ─► Gate ─► serve
+//!                            │            │
+//!                            │            ├─ header    reads LUKS headers, says what is wrong
+//!                            │            ├─ plain     volumes without a header
+//!                            │            └─ table     a device-mapper line
+//!                            ├─ passphrase   prompt, key file, descriptor
+//!                            └─ error        one line and cryptsetup's exit code
+//! ```
+//!
+//! A library, so that its tests and the generators of man pages and completions reach it.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod cmd;
+pub mod error;
+mod harden;
+pub mod output;
+pub mod passphrase;
+mod serve;
+pub mod size;
+mod top;
+pub mod volume;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::Cli;
+pub use error::CliError;
+
+/// Runs the program with the process's arguments.
+#[must_use]
+pub fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => cmd::run(cli.command).unwrap_or_else(|error| error.report()),
+        Err(usage) => {
+            // clap's own code for a wrong command line is 2, which here means a wrong passphrase.
+            let code = u8::from(usage.use_stderr());
+            // Nobody is left to be told when printing fails.
+            let _ = usage.print();
+            ExitCode::from(code)
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The command line: one subcommand for each verb.
+
+use clap::{Parser, Subcommand};
+
+use crate::cmd;
+
+/// What every page of help says about exit codes.
+pub const EXIT_CODES: &str = "\
+Exit codes (as cryptsetup's):
+  0  done
+  1  wrong parameters, or something that is not supported yet
+  2  no key: wrong passphrase or volume key
+  3  out of memory
+  4  wrong device, damaged header, or an I/O error
+  5  it exists already, or another program uses it";
+
+/// Encrypted disks (LUKS2, LUKS1, plain dm-crypt) opened and served in user space.
+///
+/// cryptline opens an encrypted disk from a file, a block device or RAM and serves the clear disk
+/// over NBD: without root, without device-mapper, with the cipher run on the thread that has the
+/// request. What the kernel's dm-crypt and cryptsetup write, it reads, and the other way round.
+#[derive(Parser, Debug)]
+#[command(name = "cryptline", version, disable_help_subcommand = true)]
+#[command(after_help = concat!("\
+Examples:
+  cryptline serve                                  a 1 GiB encrypted RAM disk, to try it out
+  cryptline create disk.img --size 1G              a new LUKS2 volume
+  cryptline info disk.img                          its header; needs no passphrase
+  cryptline open --check disk.img                  does this passphrase unlock it?
+  cryptline serve disk.img                         the clear disk over NBD
+
+`cryptline VERB --help` says more about each."))]
+#[command(after_long_help = concat!("\
+Examples:
+  cryptline serve                                  a 1 GiB encrypted RAM disk, to try it out
+  cryptline create disk.img --size 1G              a new LUKS2 volume
+  cryptline info disk.img                          its header; needs no passphrase
+  cryptline open --check disk.img                  does this passphrase unlock it?
+  cryptline serve disk.img                         the clear disk over NBD
+
+`cryptline VERB --help` says more about each.
+
+Exit codes (as cryptsetup's):
+  0  done
+  1  wrong parameters, or something that is not supported yet
+  2  no key: wrong passphrase or volume key
+  3  out of memory
+  4  wrong device, damaged header, or an I/O error
+  5  it exists already, or another program uses it"))]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Serve the clear disk over NBD
+    Serve(cmd::serve::ServeArgs),
+    /// Show a LUKS header; needs no passphrase
+    Info(cmd::info::InfoArgs),
+    /// Check whether a passphrase or key unlocks a volume
+    Open(cmd::open::OpenArgs),
+    /// Make a new LUKS volume in a file
+    Create(cmd::create::CreateArgs),
+    /// Print the device-mapper line of a volume
+    Table(cmd::table::TableArgs),
+    /// Show the live statistics of a server
+    Top(cmd::top::TopArgs),
+    /// Print a completion script for a shell
+    Completions(cmd::completions::CompletionsArgs),
+    /// Write the man pages into a folder
+    #[command(hide = true)]
+    Man(cmd::man::ManArgs),
+}

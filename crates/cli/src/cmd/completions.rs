@@ -1,0 +1,38 @@
+//! `completions`: a script that completes cryptline's command line in a shell.
+
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::CliError;
+use crate::args::Cli;
+
+/// For which shell.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline completions bash > ~/.local/share/bash-completion/completions/cryptline
+  cryptline completions zsh > /usr/local/share/zsh/site-functions/_cryptline
+  cryptline completions fish > ~/.config/fish/completions/cryptline.fish")]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// Prints the script.
+///
+/// # Errors
+/// When standard output takes no more.
+pub fn run(args: &CompletionsArgs) -> Result<ExitCode, CliError> {
+    crate::output::print(&script(args.shell))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The script for `shell`.
+#[must_use]
+pub fn script(shell: Shell) -> String {
+    let mut bytes = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "cryptline", &mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,269 @@
+//! `create`: a new LUKS volume in a file.
+//!
+//! The volume is made in a temporary file beside its final place, made durable, opened again from
+//! disk, and only then given its name. So there is a whole volume under that name or nothing new,
+//! whatever happens in between: a full disk, Ctrl-C, a crash.
+
+mod finish;
+mod signals;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use cryptline_engine::base::Image;
+use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+use cryptline_luks::{Header, SegmentPolicy, UnlockOptions};
+use cryptline_sys::SecretBuf;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::CliError;
+use crate::passphrase::PassphraseSource;
+use crate::size;
+use finish::{Draft, Durable};
+
+/// Which header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum HeaderType {
+    /// LUKS1
+    Luks1,
+    /// LUKS2
+    #[default]
+    Luks2,
+}
+
+/// Key derivation functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pbkdf {
+    /// PBKDF2: cheap to attack with graphics cards
+    Pbkdf2,
+    /// Argon2i
+    Argon2i,
+    /// Argon2id
+    Argon2id,
+}
+
+/// What to make.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline create disk.img --size 1G
+  cryptline create disk.img --size 1G --key-file key.bin --label backup
+  cryptline create old.img --size 1G --luks1
+  printf %s secret | cryptline create test.img --size 64M --key-file - \\
+      --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
+
+The file is as large as --size says, header included (16 MiB for LUKS2, 2 MiB for LUKS1), and
+sparse unless --preallocate is given. The volume is opened again before success is reported; on
+failure nothing is left behind.
+
+Exit codes: 0 made, 1 wrong parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk
+is full or failed, 5 the file exists (--force replaces it) or is in use.")]
+pub struct CreateArgs {
+    /// The file to make
+    pub file: PathBuf,
+
+    /// Size of the file, such as 512M or 1G (powers of 1024)
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
+    pub size: u64,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Reserve the space on disk now
+    #[arg(long)]
+    pub preallocate: bool,
+
+    /// What to make.
+    #[command(flatten)]
+    pub format: FormatArgs,
+
+    /// The new passphrase.
+    #[command(flatten)]
+    pub passphrase: PassphraseSource,
+}
+
+/// What goes into the header.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Format options (defaults as `cryptsetup luksFormat`)")]
+pub struct FormatArgs {
+    /// Header version
+    #[arg(long = "type", value_enum, default_value_t, value_name = "TYPE")]
+    pub kind: HeaderType,
+
+    /// The same as --type luks1
+    #[arg(long, conflicts_with = "kind")]
+    pub luks1: bool,
+
+    /// Cipher of the data
+    #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
+    pub cipher: String,
+
+    /// Size of the volume key in bits: 512 is AES-256 in XTS mode
+    #[arg(long, value_name = "BITS", default_value_t = 512)]
+    pub key_size: u32,
+
+    /// Hash of the header's digest, and of PBKDF2
+    #[arg(long, value_name = "NAME", default_value = "sha256")]
+    pub hash: String,
+
+    /// Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 4096 if the size allows it]
+    #[arg(long, value_name = "BYTES")]
+    pub sector_size: Option<u32>,
+
+    /// Key derivation function [default: argon2id; LUKS1: pbkdf2]
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub pbkdf: Option<Pbkdf>,
+
+    /// How long unlocking shall take on this machine
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub iter_time: u64,
+
+    /// PBKDF2 iterations or Argon2 passes; nothing is measured then
+    #[arg(long, value_name = "N", conflicts_with = "iter_time")]
+    pub pbkdf_force_iterations: Option<u32>,
+
+    /// Memory of Argon2 in KiB: at most this, or exactly this with --pbkdf-force-iterations
+    #[arg(long, value_name = "KIB")]
+    pub pbkdf_memory: Option<u32>,
+
+    /// Lanes of Argon2 [default: one for each processor, at most 4]
+    #[arg(long, value_name = "N")]
+    pub pbkdf_parallel: Option<u32>,
+
+    /// Label of the volume (LUKS2)
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub label: String,
+
+    /// UUID of the volume [default: random]
+    #[arg(long, value_name = "UUID")]
+    pub uuid: Option<String>,
+}
+
+/// Makes the volume.
+///
+/// # Errors
+/// As the help says.
+pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
+    let options = args.format.options()?;
+    let draft = Draft::new(&args.file, args.force)?;
+    let name = args.file.display().to_string();
+    let passphrase = args.passphrase.read_new(&name)?;
+    let failed = |error: cryptline_luks::Error| draft.describe(&error);
+    draft.set_size(args.size, args.preallocate)?;
+    let _guard = signals::remove_when_stopped(draft.path())?;
+
+    let spinner = spinner(match args.format.pbkdf_force_iterations {
+        Some(_) => "Making the key slot ...",
+        None => "Measuring this machine and making the key slot ...",
+    });
+    let mut device = Durable(draft.file());
+    let key = format(&mut device, args.size, &passphrase, &options).map_err(failed)?;
+    draft.sync()?;
+    spinner.set_message("Opening the new volume again ...");
+    let data_size = check(draft.path(), &passphrase, &key, &name)?;
+    draft.publish(args.force)?;
+    spinner.finish_and_clear();
+    crate::output::print(&format!(
+        "{name}: {}, {} of clear disk, {}\nKey slot 0 opens with the passphrase; it was tried. To use it: cryptline serve {name}\n",
+        args.format.version_name(),
+        size::human(data_size),
+        options.cipher,
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl FormatArgs {
+    fn version_name(&self) -> &'static str {
+        match self.is_luks1() {
+            true => "LUKS1",
+            false => "LUKS2",
+        }
+    }
+
+    fn is_luks1(&self) -> bool {
+        self.luks1 || self.kind == HeaderType::Luks1
+    }
+
+    fn options(&self) -> Result<FormatOptions, CliError> {
+        if self.key_size == 0 || !self.key_size.is_multiple_of(8) {
+            return Err(CliError::parameters(format!(
+                "--key-size {}: give a multiple of 8 bits, such as 512",
+                self.key_size
+            )));
+        }
+        let kdf = self.pbkdf.map(|pbkdf| match pbkdf {
+            Pbkdf::Pbkdf2 => KdfKind::Pbkdf2,
+            Pbkdf::Argon2i => KdfKind::Argon2i,
+            Pbkdf::Argon2id => KdfKind::Argon2id,
+        });
+        Ok(FormatOptions {
+            version: match self.is_luks1() {
+                true => Version::Luks1,
+                false => Version::Luks2,
+            },
+            cipher: self.cipher.clone(),
+            key_len: self.key_size / 8,
+            sector_size: self.sector_size,
+            hash: self.hash.clone(),
+            kdf,
+            cost: KdfCost {
+                target: Duration::from_millis(self.iter_time),
+                iterations: self.pbkdf_force_iterations,
+                memory_kib: self.pbkdf_memory,
+                cpus: self.pbkdf_parallel,
+            },
+            uuid: self.uuid.clone(),
+            label: self.label.clone(),
+            ..FormatOptions::default()
+        })
+    }
+}
+
+/// Opens the volume as a user would: the header from disk, the passphrase, the digest. Returns
+/// the size of the clear disk.
+fn check(path: &Path, passphrase: &[u8], key: &SecretBuf, name: &str) -> Result<u64, CliError> {
+    let failed = |why: String| {
+        CliError::device(format!(
+            "{name}: the new volume does not open again ({why}); nothing was kept, is the disk failing?"
+        ))
+    };
+    let luks = |error: cryptline_luks::Error| failed(error.to_string());
+    let image = Image::open(path, true)?;
+    forget_cached(image.file());
+    let mut file = image.file();
+    let header: Header = cryptline_luks::read(&mut file, image.size()).map_err(luks)?;
+    let opened = header
+        .unlock(&mut file, passphrase, &UnlockOptions::default())
+        .map_err(luks)?;
+    if *opened.key != **key {
+        return Err(failed("it gives another key".into()));
+    }
+    header.verify_volume_key(&opened.key).map_err(luks)?;
+    let segment = header.segment(SegmentPolicy::default()).map_err(luks)?;
+    segment.data_size(image.size()).map_err(luks)
+}
+
+/// Lets the next reads come from the disk and not from memory, where the system does so.
+fn forget_cached(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+}
+
+/// Turns on a terminal; says nothing elsewhere.
+fn spinner(message: &'static str) -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+        spinner.set_style(style);
+    }
+    spinner.set_message(message);
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    spinner
+}

@@ -1,0 +1,148 @@
+//! A file that gets its name only when it is whole.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use cryptline_engine::base::Image;
+use tempfile::NamedTempFile;
+
+use crate::CliError;
+
+/// A volume in the making: a temporary file in the folder of its final place, readable by its
+/// owner only. Removed when dropped, unless published.
+pub struct Draft {
+    file: NamedTempFile,
+    /// Links resolved, so that a link is not replaced by the file it should lead to.
+    place: PathBuf,
+    name: String,
+}
+
+impl Draft {
+    /// A draft of what will be `path`. Refuses a path that exists unless `force`d, one that is in
+    /// use always.
+    pub fn new(path: &Path, force: bool) -> Result<Self, CliError> {
+        let name = path.display().to_string();
+        let mut place = path.to_owned();
+        if let Ok(metadata) = std::fs::symlink_metadata(path) {
+            if !force {
+                return Err(exists(&name));
+            }
+            if !std::fs::metadata(path).unwrap_or(metadata).is_file() {
+                return Err(CliError::device(format!(
+                    "{name} is not a regular file; create makes files, `cryptsetup luksFormat` formats devices"
+                )));
+            }
+            // Takes the lock that a server would hold.
+            drop(Image::open(path, false)?);
+            place = path.canonicalize().unwrap_or(place);
+        }
+        let folder = match place.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let file = tempfile::Builder::new()
+            .prefix(".cryptline-")
+            .tempfile_in(folder)
+            .map_err(|error| failed("make a file for", &name, &error))?;
+        Ok(Self { file, place, name })
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        self.file.as_file()
+    }
+
+    /// Where it is for now.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Gives it its size, with or without space on disk.
+    pub fn set_size(&self, size: u64, preallocate: bool) -> Result<(), CliError> {
+        let sized = match preallocate {
+            true => {
+                let flags = rustix::fs::FallocateFlags::empty();
+                rustix::fs::fallocate(self.file(), flags, 0, size).map_err(io::Error::from)
+            }
+            false => self.file().set_len(size),
+        };
+        sized.map_err(|error| failed("reserve the space of", &self.name, &error))
+    }
+
+    /// Makes what was written durable.
+    pub fn sync(&self) -> Result<(), CliError> {
+        let synced = self.file().sync_all();
+        synced.map_err(|error| failed("write", &self.name, &error))
+    }
+
+    /// What went wrong with the header, in terms of the final name.
+    pub fn describe(&self, error: &cryptline_luks::Error) -> CliError {
+        match error {
+            cryptline_luks::Error::Io { source, .. } => failed("write", &self.name, source),
+            other => CliError::new(
+                crate::error::kind_of(other.exit_code()),
+                format!("{}: {other}", self.name),
+            ),
+        }
+    }
+
+    /// Gives it its name and makes that durable.
+    pub fn publish(self, force: bool) -> Result<(), CliError> {
+        let Self { file, place, name } = self;
+        let published = match force {
+            true => file.persist(&place),
+            false => file.persist_noclobber(&place),
+        };
+        published.map_err(|error| match error.error.kind() {
+            io::ErrorKind::AlreadyExists => exists(&name),
+            _ => failed("give its name to", &name, &error.error),
+        })?;
+        let folder = place.parent().filter(|folder| *folder != Path::new(""));
+        let folder = File::open(folder.unwrap_or(Path::new(".")));
+        let synced = folder.and_then(|folder| folder.sync_all());
+        synced.map_err(|error| failed("make durable the name of", &name, &error))
+    }
+}
+
+/// What to write through when the order of writes matters: a flush is a sync.
+pub struct Durable<'a>(pub &'a File);
+
+impl Read for Durable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Write for Durable<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+impl Seek for Durable<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.0.seek(to)
+    }
+}
+
+fn exists(name: &str) -> CliError {
+    CliError::busy(format!(
+        "{name} exists; give another name, or --force to replace it and lose what it holds"
+    ))
+}
+
+fn failed(action: &str, name: &str, error: &io::Error) -> CliError {
+    let advice = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; nothing was kept, free some space or choose another place"
+        }
+        io::ErrorKind::FileTooLarge => "; nothing was kept, give a smaller --size (see ulimit -f)",
+        _ => "",
+    };
+    CliError::device(format!("cannot {action} {name}: {error}{advice}"))
+}

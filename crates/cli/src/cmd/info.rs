@@ -1,0 +1,105 @@
+//! `info`: what a LUKS header says, as text and as JSON. Needs no passphrase.
+
+mod text;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline_luks::{Header, Info, SegmentPolicy};
+use serde::Serialize;
+
+use crate::CliError;
+use crate::volume::header::{HeaderFile, kind};
+
+/// Which header.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline info disk.img
+  cryptline info --json disk.img | jq '.keyslots[].kdf'
+  cryptline info --header header.img /dev/sdb
+
+The JSON is described in docs/info-json.md. A header that is sound but can not be served (a
+reencryption in progress, say) is shown, with the reason; a damaged one is exit code 4.")]
+pub struct InfoArgs {
+    /// LUKS file or block device
+    pub target: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Read the LUKS header from FILE; the target holds only data
+    #[arg(long, value_name = "FILE")]
+    pub header: Option<PathBuf>,
+}
+
+/// All that is shown. Its members are those of the JSON, whose stability docs/info-json.md promises.
+#[derive(Serialize)]
+struct Report {
+    /// The target as given.
+    target: String,
+    /// "LUKS1" or "LUKS2".
+    kind: &'static str,
+    /// The header is in a file of its own.
+    detached: bool,
+    /// Bytes of the target.
+    device_size: u64,
+    /// Bytes of the clear disk, where it can be served.
+    data_size: Option<u64>,
+    /// Why the volume can not be served, if so.
+    refused: Option<String>,
+    /// What the header says.
+    #[serde(flatten)]
+    header: Info,
+}
+
+/// Prints the header.
+///
+/// # Errors
+/// Exit code 4 for a damaged or missing header.
+pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
+    let device = HeaderFile::open(&args.target)?;
+    let detached = args.header.as_deref().map(HeaderFile::open).transpose()?;
+    let source = detached.as_ref().unwrap_or(&device);
+    let header = source.read()?;
+    let report = Report::new(&header, &device, detached.is_some());
+    let text = match args.json {
+        true => json(&report)?,
+        false => text::of(&report),
+    };
+    crate::output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Report {
+    fn new(header: &Header, device: &HeaderFile, detached: bool) -> Self {
+        let policy = SegmentPolicy {
+            allow_null_cipher: false,
+            detached,
+        };
+        let size = header
+            .segment(policy)
+            .and_then(|segment| segment.data_size(device.size));
+        let (data_size, refused) = match size {
+            Ok(size) => (Some(size), None),
+            Err(why) => (None, Some(why.to_string())),
+        };
+        Self {
+            target: device.name.clone(),
+            kind: kind(header),
+            detached,
+            device_size: device.size,
+            data_size,
+            refused,
+            header: header.info(),
+        }
+    }
+}
+
+fn json(report: &Report) -> Result<String, CliError> {
+    let text = serde_json::to_string_pretty(report)
+        .map_err(|error| CliError::memory(format!("cannot make JSON: {error}")))?;
+    Ok(text + "\n")
+}

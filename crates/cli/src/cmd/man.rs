@@ -1,0 +1,64 @@
+//! `man`: the man pages, made from the same table of options as the help texts.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory};
+use clap_mangen::Man;
+
+use crate::CliError;
+use crate::args::Cli;
+
+/// Where to.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Folder that gets the pages; it is made if it is missing
+    pub folder: PathBuf,
+}
+
+/// Writes every page.
+///
+/// # Errors
+/// Exit code 4 when the folder takes no files.
+pub fn run(args: &ManArgs) -> Result<ExitCode, CliError> {
+    let failed = |error: io::Error| {
+        CliError::device(format!(
+            "cannot write to {}: {error}",
+            args.folder.display()
+        ))
+    };
+    fs::create_dir_all(&args.folder).map_err(failed)?;
+    for (name, text) in pages().map_err(failed)? {
+        fs::write(args.folder.join(name), text).map_err(failed)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// File name and text of every page: one for the program and one for each verb.
+///
+/// # Errors
+/// None that is known: the pages are made in memory.
+pub fn pages() -> io::Result<Vec<(String, String)>> {
+    let mut program = Cli::command();
+    program.build();
+    let verbs = program.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let mut commands: Vec<_> = verbs.cloned().collect();
+    commands.insert(0, program.clone());
+    commands.into_iter().map(page).collect()
+}
+
+fn page(command: clap::Command) -> io::Result<(String, String)> {
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    let name = format!("{name}.1");
+    let mut text = Vec::new();
+    Man::new(command).render(&mut text)?;
+    Ok((name, tidy(&String::from_utf8_lossy(&text))))
+}
+
+/// No space at a line's end, one line end at the end.
+fn tidy(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+    lines.join("\n").trim_end().to_owned() + "\n"
+}

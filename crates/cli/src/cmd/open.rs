@@ -1,0 +1,89 @@
+//! `open --check`: does this passphrase unlock the volume?
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline_luks::SegmentPolicy;
+
+use crate::CliError;
+use crate::passphrase::KeySource;
+use crate::volume::VolumeType;
+use crate::volume::header::{HeaderFile, check_type, unlock};
+
+/// What to check, and how.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline open --check disk.img                        asks for the passphrase
+  cryptline open --check disk.img --key-file key.bin     the file's bytes, as they are
+  printf %s secret | cryptline open --check disk.img --key-file -
+  cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
+
+Exit codes: 0 unlocked, 1 wrong parameters, 2 no key with this passphrase, 3 out of memory,
+4 wrong device or damaged header.
+
+There is no mapping under /dev/mapper to open: the clear disk is had with `cryptline serve`.")]
+pub struct OpenArgs {
+    /// LUKS file or block device
+    pub target: PathBuf,
+
+    /// Only check the passphrase or key; this is all that `open` does
+    #[arg(long)]
+    pub check: bool,
+
+    /// Read the LUKS header from FILE instead of the target
+    #[arg(long, value_name = "FILE")]
+    pub header: Option<PathBuf>,
+
+    /// Accept this version only
+    #[arg(long = "type", value_enum, value_name = "TYPE")]
+    pub kind: Option<VolumeType>,
+
+    /// Accept key slots with cipher_null, which protects nothing
+    #[arg(long)]
+    pub allow_null_cipher: bool,
+
+    /// How to unlock it.
+    #[command(flatten)]
+    pub keys: KeySource,
+}
+
+/// Checks, and says which key slot it was.
+///
+/// # Errors
+/// Exit code 2 for a wrong passphrase.
+pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
+    if !args.check {
+        return Err(CliError::parameters(format!(
+            "open makes no mapping under /dev/mapper; to use the clear disk: cryptline serve {0}; to try a passphrase: cryptline open --check {0}",
+            args.target.display()
+        )));
+    }
+    if args.kind == Some(VolumeType::Plain) {
+        return Err(CliError::parameters(
+            "a plain volume has nothing to check a passphrase against; serve it read-only and look at the data",
+        ));
+    }
+    let path = args.header.as_deref().unwrap_or(&args.target);
+    let source = HeaderFile::open(path)?;
+    let header = source.read()?;
+    check_type(&header, args.kind, &source.name)?;
+    crate::output::warn(header.warnings());
+    let null = args.allow_null_cipher;
+    let (_, slot) = unlock(&header, &source.file, &source.name, &args.keys, null)?;
+    crate::output::print(&match slot {
+        Some(slot) => format!("Key slot {slot} unlocked.\n"),
+        None => "The volume key fits.\n".to_owned(),
+    })?;
+    let policy = SegmentPolicy {
+        allow_null_cipher: null,
+        detached: true,
+    };
+    if let Err(why) = header.segment(policy) {
+        crate::output::warn(&[format!(
+            "the key is right, but the volume can not be served: {why}"
+        )]);
+    }
+    Ok(ExitCode::SUCCESS)
+}

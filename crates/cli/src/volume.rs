@@ -1,0 +1,104 @@
+//! From a target to an open volume: `open` builds the stack that a front serves.
+//!
+//! ```text
+//! Image (opened, locked) ─► header ─► key (KDF, once) ─► device ─► Gate ─► crypt ─► Gate
+//!                                                          └─ fault, when testing
+//! ```
+//!
+//! The image is locked before its header is read, so that nobody changes it in between.
+
+pub mod header;
+mod line;
+mod luks;
+mod options;
+mod plain;
+mod ram;
+mod stack;
+mod table;
+
+use cryptline_engine::Gate;
+
+pub use crate::passphrase::{KeyArgs, KeySource};
+pub use line::table_line;
+pub use options::{TargetArgs, TargetOptions, VolumeType};
+
+use crate::CliError;
+
+/// An open volume.
+pub struct Volume {
+    /// The way into the clear disk.
+    pub gate: Gate,
+    /// What was opened, for people.
+    pub summary: Summary,
+    /// What the user should know, one line each.
+    pub warnings: Vec<String>,
+}
+
+/// What was opened.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The target as it was given.
+    pub source: String,
+    /// "LUKS2", "LUKS1", "plain", "table" or "random key".
+    pub kind: String,
+    /// The cipher word, such as `aes-xts-plain64`.
+    pub cipher: String,
+    /// Length of the volume key in bits.
+    pub key_bits: usize,
+    /// What runs the cipher on this machine.
+    pub cipher_kernel: &'static str,
+    /// Bytes in a cipher sector.
+    pub sector_size: u32,
+    /// Size of the clear disk in bytes.
+    pub size: u64,
+    /// Nothing can be written.
+    pub read_only: bool,
+    /// Whether the page cache is bypassed; `None` for RAM.
+    pub direct: Option<bool>,
+    /// Discards are passed down.
+    pub discards: bool,
+}
+
+/// Opens `target`: a LUKS or plain volume on a file or block device, or `ram:SIZE`. With
+/// `--table` the target is in the table and `target` is empty.
+///
+/// # Errors
+/// One line and cryptsetup's exit code: 1 parameters, 2 no key, 3 memory, 4 device, 5 busy.
+pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<Volume, CliError> {
+    options.check()?;
+    if let Some(line) = &options.table {
+        if !target.is_empty() {
+            return Err(CliError::parameters(
+                "give either a TARGET or --table, which names its device itself",
+            ));
+        }
+        return table::open(line, options, keys);
+    }
+    if target.is_empty() {
+        return Err(CliError::parameters(
+            "no target; give a LUKS file or device, ram:SIZE, or --table",
+        ));
+    }
+    if let Some(size) = target.strip_prefix("ram:") {
+        return ram::open(target, ram_size(size)?, options, keys);
+    }
+    options.refuse_plain_options_unless_plain()?;
+    match options.kind {
+        Some(VolumeType::Plain) => plain::open(target, options, keys),
+        _ => luks::open(target, options, keys),
+    }
+}
+
+/// The volume of `cryptline serve` without a target: 1 GiB of RAM under a random key.
+///
+/// # Errors
+/// Exit code 3 when memory runs out.
+pub fn open_default_ram() -> Result<Volume, CliError> {
+    let (options, keys) = (TargetOptions::default(), KeySource::default());
+    ram::open("ram:1G", 1 << 30, &options, &keys)
+}
+
+/// The SIZE of `ram:SIZE`.
+fn ram_size(text: &str) -> Result<u64, CliError> {
+    crate::size::parse_disk(text).map_err(|why| CliError::parameters(format!("ram:{text}: {why}")))
+}

@@ -1,0 +1,98 @@
+//! LUKS volumes: the header says everything but the passphrase.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use cryptline_cipher::SectorOptions;
+use cryptline_engine::base::Image;
+use cryptline_luks::{Header, Segment, SegmentPolicy};
+
+use super::header::{check_type, kind, read, unlock};
+use super::stack::{Base, Plan};
+use super::{KeySource, TargetOptions, Volume};
+use crate::CliError;
+
+/// Opens and locks `target`, reads its header or the detached one, and unlocks it.
+pub(super) fn open(
+    target: &str,
+    options: &TargetOptions,
+    keys: &KeySource,
+) -> Result<Volume, CliError> {
+    let image = Image::open(Path::new(target), options.read_only)?;
+    let header_image = options.header.as_deref();
+    let header_image = header_image
+        .map(|path| open_detached(path, &image))
+        .transpose()?;
+    let source = header_image.as_ref().unwrap_or(&image);
+    let name = source.path().display().to_string();
+    let header = read(source.file(), source.size(), &name)?;
+    check_type(&header, options.kind, &name)?;
+    let segment = usable_segment(&header, options, &name)?;
+    let size = segment
+        .data_size(image.size())
+        .map_err(|error| CliError::luks(target, &error))?;
+    let (key, _) = unlock(
+        &header,
+        source.file(),
+        &name,
+        keys,
+        options.allow_null_cipher,
+    )?;
+    drop(header_image);
+    let (flags, null) = (header.flags(), segment.cipher.is_null());
+    let mut warnings = header.warnings().to_vec();
+    warnings.extend(
+        flags.other.iter().map(|flag| {
+            format!("the header's flag '{flag}' is not known here and changes nothing")
+        }),
+    );
+    let plan = Plan {
+        source: target,
+        kind: kind(&header),
+        cipher: &segment.cipher,
+        // The null cipher takes no key, whatever the header keeps for it.
+        key: if null { &[] } else { &key },
+        sectors: SectorOptions {
+            sector_size: segment.sector_size,
+            iv_offset: segment.iv_tweak,
+            iv_large_sectors: false,
+        },
+        start: segment.offset,
+        size: Some(size),
+        discards: options.allow_discards || flags.allow_discards,
+    };
+    let cipher = plan.sector_cipher();
+    // Here it is the header that is wrong, not the command line.
+    let cipher = cipher.map_err(|error| CliError::device(format!("{name}: {error}")))?;
+    plan.build(Base::Image(image), cipher, options, warnings)
+}
+
+/// The data segment, if this program can and may open it.
+///
+/// # Errors
+/// Why not: reencryption, integrity, other ciphers, `cipher_null`.
+pub fn usable_segment(
+    header: &Header,
+    options: &TargetOptions,
+    name: &str,
+) -> Result<Segment, CliError> {
+    let policy = SegmentPolicy {
+        allow_null_cipher: options.allow_null_cipher,
+        detached: options.header.is_some(),
+    };
+    header
+        .segment(policy)
+        .map_err(|error| CliError::luks(name, &error))
+}
+
+/// A detached header, which must not be the data itself.
+fn open_detached(path: &Path, image: &Image) -> Result<Image, CliError> {
+    let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let data = image.file().metadata().map(identity).ok();
+    if data.is_some() && std::fs::metadata(path).map(identity).ok() == data {
+        return Err(CliError::parameters(
+            "the header and the target are the same file; leave out --header",
+        ));
+    }
+    Ok(Image::open(path, true)?)
+}

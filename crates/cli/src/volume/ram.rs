@@ -1,0 +1,67 @@
+//! `ram:SIZE`: a fresh volume in memory under a key that nobody knows.
+//!
+//! Cipher sectors have 4096 bytes unless told otherwise: that is a page, so discards free memory
+//! exactly where they strike, and one IV serves 4 KiB instead of 512 bytes, which is faster.
+
+use cryptline_cipher::SectorOptions;
+use cryptline_sys::SecretBuf;
+
+use super::stack::{Base, Plan, parse_cipher};
+use super::{KeySource, TargetOptions, Volume};
+use crate::CliError;
+
+const CIPHER: &str = "aes-xts-plain64";
+const KEY_BYTES: usize = 64;
+const SECTOR_SIZE: u32 = 4096;
+
+/// Opens a volume of `size` bytes that reads as noise until it is written.
+pub fn open(
+    target: &str,
+    size: u64,
+    options: &TargetOptions,
+    keys: &KeySource,
+) -> Result<Volume, CliError> {
+    let misplaced = options.plain.first_given_of_layout();
+    let misplaced = misplaced.or_else(|| options.header.is_some().then_some("--header"));
+    let misplaced = misplaced.or_else(|| options.kind.is_some().then_some("--type"));
+    let misplaced = misplaced.or_else(|| (!keys.is_empty()).then_some("a key"));
+    if let Some(option) = misplaced {
+        return Err(CliError::parameters(format!(
+            "{target} is a new volume under a random key; leave out {option}"
+        )));
+    }
+    refuse_read_only(target, options)?;
+    let plain = &options.plain;
+    let cipher = parse_cipher(plain.cipher.as_deref().unwrap_or(CIPHER))?;
+    let key_bytes = match cipher.is_null() {
+        true => 0,
+        false => plain.key_bytes()?.unwrap_or(KEY_BYTES),
+    };
+    let key = SecretBuf::random(key_bytes)
+        .map_err(|error| CliError::memory(format!("no memory for a key: {error}; free some")))?;
+    let plan = Plan {
+        source: target,
+        kind: "random key",
+        cipher: &cipher,
+        key: &key,
+        sectors: SectorOptions {
+            sector_size: plain.sector_size.unwrap_or(SECTOR_SIZE),
+            iv_offset: 0,
+            iv_large_sectors: plain.iv_large_sectors,
+        },
+        start: 0,
+        size: None,
+        discards: true,
+    };
+    plan.build(Base::Ram(size), plan.sector_cipher()?, options, Vec::new())
+}
+
+/// Memory that can not be written would hold nothing for ever.
+pub fn refuse_read_only(target: &str, options: &TargetOptions) -> Result<(), CliError> {
+    match options.read_only {
+        true => Err(CliError::parameters(format!(
+            "{target} starts empty, so --read-only makes no sense; leave it out"
+        ))),
+        false => Ok(()),
+    }
+}

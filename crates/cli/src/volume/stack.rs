@@ -1,0 +1,115 @@
+//! The end that all ways of opening share: the cipher over the device, and the summary.
+
+use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, SpecError};
+use cryptline_engine::Gate;
+use cryptline_engine::base::{Image, RamDevice};
+use cryptline_engine::layer::{CryptDevice, CryptOptions, FaultDevice, FaultPlan};
+
+use super::{Summary, TargetOptions, Volume};
+use crate::CliError;
+
+/// What lies at the bottom.
+pub enum Base {
+    /// An image that is open and locked.
+    Image(Image),
+    /// RAM of this many bytes.
+    Ram(u64),
+}
+
+/// Everything that is known once there is a key.
+pub struct Plan<'a> {
+    /// The target as it was given.
+    pub source: &'a str,
+    /// "LUKS2" and so on.
+    pub kind: &'a str,
+    /// The cipher.
+    pub cipher: &'a CipherSpec,
+    /// Its key.
+    pub key: &'a [u8],
+    /// Sectors and IVs.
+    pub sectors: SectorOptions,
+    /// First byte of the data.
+    pub start: u64,
+    /// Size in bytes; `None` for the rest.
+    pub size: Option<u64>,
+    /// Pass discards down.
+    pub discards: bool,
+}
+
+impl Plan<'_> {
+    /// The sector cipher under the key.
+    pub fn sector_cipher(&self) -> Result<SectorCipher, CliError> {
+        SectorCipher::new(self.cipher, self.key, self.sectors).map_err(|error| cipher_error(&error))
+    }
+
+    /// Largest power of two that divides every transfer's offset and length.
+    fn granularity(&self) -> u32 {
+        let sector = self.sectors.sector_size;
+        match u32::try_from(self.start % u64::from(sector)) {
+            Ok(0) | Err(_) => sector,
+            Ok(rest) => 1 << rest.trailing_zeros(),
+        }
+    }
+
+    /// Lays `cipher` over `base`.
+    pub fn build(
+        &self,
+        base: Base,
+        cipher: SectorCipher,
+        options: &TargetOptions,
+        warnings: Vec<String>,
+    ) -> Result<Volume, CliError> {
+        let (lower, direct) = match base {
+            Base::Ram(size) => (Gate::new(RamDevice::new(size)?), None),
+            Base::Image(image) => {
+                let device = image.into_device(self.granularity(), options.direct.into())?;
+                let direct = device.is_direct();
+                (Gate::new(device), Some(direct))
+            }
+        };
+        let rules = options.fault_rules()?;
+        let lower = match rules.is_empty() {
+            true => lower,
+            false => Gate::new(FaultDevice::new(lower, FaultPlan(rules))),
+        };
+        let cipher_kernel = cipher.backend_name();
+        let crypt = CryptOptions {
+            start: self.start,
+            size: self.size,
+            allow_discards: self.discards,
+        };
+        let gate = Gate::new(CryptDevice::new(lower, cipher, crypt)?);
+        let geometry = gate.geometry();
+        let summary = Summary {
+            source: self.source.to_owned(),
+            kind: self.kind.to_owned(),
+            cipher: self.cipher.as_str().to_owned(),
+            key_bits: self.key.len() * 8,
+            cipher_kernel,
+            sector_size: self.sectors.sector_size,
+            size: geometry.size,
+            read_only: geometry.read_only,
+            direct,
+            discards: geometry.discard,
+        };
+        Ok(Volume {
+            gate,
+            summary,
+            warnings,
+        })
+    }
+}
+
+/// The cipher word of `--cipher`.
+pub fn parse_cipher(word: &str) -> Result<CipherSpec, CliError> {
+    let parsed = CipherSpec::parse(word).and_then(|spec| spec.check_supported().map(|()| spec));
+    parsed.map_err(|error| match error {
+        SpecError::NotSupportedYet(_) => CliError::parameters(error.to_string()),
+        other => CliError::parameters(format!("--cipher {word}: {other}")),
+    })
+}
+
+/// A cipher that can not be made of what the command line says.
+fn cipher_error(error: &CipherError) -> CliError {
+    CliError::parameters(error.to_string())
+}
