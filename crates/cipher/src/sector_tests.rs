@@ -1,3 +1,5 @@
+//! Sector ciphers against one block at a time, the vectors of IEEE 1619 and the kernel's words.
+
 use aes::Block;
 use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit, consts::U16};
 use proptest::prelude::*;

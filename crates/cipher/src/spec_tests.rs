@@ -1,3 +1,5 @@
+//! Cipher words: what the kernel accepts, and what it says to the rest.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The XTS kernel for any block cipher width, against the textbook's one block at a time.
+
 use std::marker::PhantomData;
 
 use aes::Aes128;

@@ -1,3 +1,5 @@
+//! Tables: the kernel's grammar, its order of checks and its words, and the line back.
+
 use proptest::prelude::*;
 
 use super::*;

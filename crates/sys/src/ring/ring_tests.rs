@@ -1,3 +1,5 @@
+//! Rings of both backends: completions, tokens, buffers and waking up.
+
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
