@@ -57,7 +57,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve the clear disk over NBD
-    Serve(cmd::serve::ServeArgs),
+    Serve(Box<cmd::serve::ServeArgs>),
     /// Show a LUKS header; needs no passphrase
     Info(cmd::info::InfoArgs),
     /// Check whether a passphrase or key unlocks a volume

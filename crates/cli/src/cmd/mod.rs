@@ -28,12 +28,12 @@ pub fn run(command: Command) -> Result<ExitCode, CliError> {
         protect_process();
     }
     match command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Open(args) => open::run(&args),
         Command::Create(args) => create::run(&args),
         Command::Table(args) => table::run(&args),
-        Command::Top(args) => top::run(args),
+        Command::Top(args) => top::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

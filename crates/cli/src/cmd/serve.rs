@@ -1,0 +1,396 @@
+//! `serve`: the clear disk over NBD.
+//!
+//! ```text
+//! arguments checked ─► volumes opened (KDF, once each) ─► sockets bound ─► said so ─► served ─► flushed
+//! ```
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline_serve::nbd::codec::uri::NbdUri;
+use cryptline_serve::nbd::stats::ExportStats;
+use cryptline_serve::nbd::{Export, Exports, Server, ServerOptions, StopHandle};
+
+use crate::CliError;
+use crate::output::{complain, print, warn};
+use crate::serve::activation;
+use crate::serve::backend::{Backend, IoMode};
+use crate::serve::cleanup::Cleanup;
+use crate::serve::listen::{Sockets, Wanted};
+use crate::serve::notify::notify;
+use crate::serve::report::Report;
+use crate::serve::run::Captive;
+use crate::serve::signals::{self, Stopper};
+use crate::serve::stats_socket::StatsSocket;
+use crate::serve::tls::{Tls, TlsArgs};
+use crate::serve::{parent, pidfile};
+use crate::volume::{KeyArgs, Summary, TargetArgs, Volume, open};
+
+/// Served where no target is given.
+const DEFAULT_TARGET: &str = "ram:1G";
+/// Largest number of clients at a time that may be asked for.
+const CONNECTIONS_MAX: u64 = 4096;
+/// How long a client may take for its handshake.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+/// How long clients may take to read their last replies when the server stops.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Serve the clear disk over NBD.
+///
+/// Without a TARGET, serves 1 GiB of RAM encrypted under a random key that is gone at the end.
+/// Without --unix or --port, listens on a private Unix socket that only this user can reach.
+///
+/// The server stays in the foreground (there is no --fork; use a service manager, or `&` with
+/// --pidfile). SIGINT, SIGTERM, SIGHUP or SIGQUIT end it: clients get the answers to what they
+/// have asked, everything is flushed, and the exit code is 0, or 4 if that flush failed. A second
+/// signal ends it at once.
+///
+/// Started with LISTEN_FDS (systemd socket activation), it serves on the sockets it was passed and
+/// prints nothing; so `nbdinfo [ cryptline serve disk.img --key-file key ]` works.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  cryptline serve                                     a 1 GiB encrypted RAM disk, to try it out
+  cryptline serve disk.img                            asks for the passphrase
+  cryptline serve disk.img --key-file key -U /tmp/d   on a Unix socket with a name
+  cryptline serve disk.img --run 'nbdinfo \"$uri\"'     for as long as one command runs
+  nbdcopy -- [ cryptline serve disk.img --key-file key -r ] copy.img
+  cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki
+
+Exit codes (as cryptsetup's):
+  0  done
+  1  wrong parameters, such as a port below 1024 without the permission for it
+  2  no key: wrong passphrase or volume key
+  3  out of memory
+  4  wrong device, damaged header, or an I/O error, such as a failed last flush
+  5  another program uses the image, the socket path or the port
+With --run, the exit code is that of the command.")]
+pub struct ServeArgs {
+    /// LUKS file or block device, or ram:SIZE; several make several exports [default: ram:1G]
+    #[arg(value_name = "TARGET")]
+    pub targets: Vec<String>,
+
+    /// Where and how to serve.
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// TLS.
+    #[command(flatten)]
+    pub tls: TlsArgs,
+    /// How to open the targets.
+    #[command(flatten)]
+    pub volume: TargetArgs,
+    /// How to unlock them.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+}
+
+/// Where and how to serve.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server options")]
+pub struct ServerArgs {
+    /// Listen on a Unix socket; `-` is a private temporary one. May be repeated
+    #[arg(short = 'U', long, value_name = "PATH")]
+    pub unix: Vec<PathBuf>,
+
+    /// Listen on a TCP port; 0 lets the system choose [default with --ip-addr: 10809]
+    #[arg(short, long, value_name = "PORT")]
+    pub port: Option<u16>,
+
+    /// Listen on this address or host name for TCP [default: 127.0.0.1]
+    #[arg(
+        short,
+        long,
+        visible_short_alias = 'b',
+        visible_alias = "bind",
+        value_name = "ADDRESS"
+    )]
+    pub ip_addr: Option<String>,
+
+    /// Name of the export; repeated, one for each TARGET [default: "", then the file's name]
+    #[arg(short, long, value_name = "NAME")]
+    pub export_name: Vec<String>,
+
+    /// Description of the export; repeated, one for each TARGET
+    #[arg(long, value_name = "TEXT")]
+    pub description: Vec<String>,
+
+    /// Run COMMAND by `sh -c` with $uri, $nbd, $unixsocket, $port, $exportname and $tls set; the
+    /// server ends when it ends
+    #[arg(long, value_name = "COMMAND")]
+    pub run: Option<String>,
+
+    /// Write the process id to FILE when clients can connect
+    #[arg(short = 'P', long, visible_alias = "pid-file", value_name = "FILE")]
+    pub pidfile: Option<PathBuf>,
+
+    /// End when the parent process ends
+    #[arg(long)]
+    pub exit_with_parent: bool,
+
+    /// How to do I/O
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub io: IoMode,
+
+    /// Who runs the cipher; only `inline`, the thread that has the request, exists yet
+    #[arg(long, default_value = "inline", value_name = "WHO")]
+    pub dispatch: String,
+
+    /// Clients at a time; further ones are sent away
+    #[arg(long, default_value_t = 64, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
+    pub max_connections: u64,
+
+    /// Give statistics as JSON lines on this Unix socket; see `cryptline top`
+    #[arg(long, value_name = "SOCKET")]
+    pub stats: Option<PathBuf>,
+
+    /// Seconds between two lines of statistics
+    #[arg(long, default_value = "1", value_name = "SECONDS", requires = "stats",
+          value_parser = interval)]
+    pub stats_interval: Duration,
+
+    /// Say more on standard error
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Accepted for scripts written for other servers; this one is always in the foreground
+    #[arg(short, long, hide = true)]
+    pub foreground: bool,
+}
+
+/// Each export's name and what it is.
+type NamedSummaries = Vec<(String, Summary)>;
+
+/// Serves until told to stop.
+///
+/// # Errors
+/// As [`open`]; exit code 5 for a socket in use, 4 for a failed last flush.
+pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
+    if args.server.exit_with_parent {
+        parent::follow()?;
+    }
+    let passed = activation::take()?;
+    args.check(passed.is_some())?;
+    let tls = args.tls.load()?;
+    let backend = Backend::probe(args.server.io)?;
+    let wanted = args.server.wanted();
+    if passed.is_none() {
+        wanted.check()?;
+    }
+    let (exports, summaries) = args.open_exports()?;
+
+    let cleanup = Cleanup::default();
+    let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
+    let stopper = Stopper::new(stop.clone());
+    signals::watch(stopper.clone(), cleanup.remover())?;
+    let quiet = passed.is_some() || args.server.run.is_some();
+    let sockets = match passed {
+        Some(sockets) => sockets,
+        None => wanted.bind(&cleanup)?,
+    };
+    args.warn_of_open_network(&sockets);
+    args.server.start_statistics(&exports, &cleanup)?;
+    let server = Server::new(
+        Arc::clone(&exports),
+        ServerOptions {
+            backend: backend.choice,
+            tls,
+            max_connections: usize::try_from(args.server.max_connections).unwrap_or(usize::MAX),
+            handshake_timeout: HANDSHAKE_MAX,
+            grace: GRACE,
+            log: Box::new(|message| complain(&crate::error::on_one_line(message))),
+        },
+    );
+
+    let uris = args.uris(&sockets, &summaries);
+    let report = Report {
+        exports: &summaries,
+        uris: &uris,
+        io: &backend.description,
+        tls: args.tls.tls.name(),
+        stats: args.server.stats.as_deref(),
+    };
+    args.server.say(&report.text(), quiet)?;
+    if let Some(path) = &args.server.pidfile {
+        pidfile::write(path, &cleanup)?;
+    }
+    notify("READY=1");
+    let captive = args.server.start_command(&uris, args.tls.tls, stopper)?;
+    let served = server.run(&sockets.listeners, &stop);
+    let status = captive.map_or(0, Captive::finish);
+    match served {
+        Ok(Ok(())) => Ok(ExitCode::from(status)),
+        Ok(Err((name, fault))) => Err(CliError::device(format!(
+            "export {name:?}: the last flush failed ({fault}); what was written since the flush before it may be lost"
+        ))),
+        Err(error) => Err(CliError::device(format!("cannot accept clients: {error}"))),
+    }
+}
+
+impl ServeArgs {
+    /// What contradicts itself.
+    fn check(&self, is_activated: bool) -> Result<(), CliError> {
+        let server = &self.server;
+        let listens = !server.unix.is_empty() || server.port.is_some() || server.ip_addr.is_some();
+        if is_activated && (listens || server.run.is_some()) {
+            return Err(CliError::parameters(
+                "started with sockets (LISTEN_FDS): leave out --unix, --port, --ip-addr and --run",
+            ));
+        }
+        if server.dispatch != "inline" {
+            return Err(CliError::parameters(format!(
+                "--dispatch={}: not supported yet; only inline is",
+                server.dispatch
+            )));
+        }
+        if self.volume.table.is_some() && !self.targets.is_empty() {
+            return Err(CliError::parameters(
+                "give either a TARGET or --table, which names its device itself",
+            ));
+        }
+        let count = self.targets.len().max(1);
+        if count > 1 && self.volume.header.is_some() {
+            return Err(CliError::parameters(
+                "--header belongs to one TARGET; serve the others by a server of their own",
+            ));
+        }
+        for (given, option) in [
+            (server.export_name.len(), "--export-name"),
+            (server.description.len(), "--description"),
+        ] {
+            if given > count {
+                return Err(CliError::parameters(format!(
+                    "{option} is given {given} times for {count} exports; give it once for each TARGET"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens every volume; each key is derived once, here.
+    fn open_exports(&self) -> Result<(Arc<Exports>, NamedSummaries), CliError> {
+        let nothing_named = self.targets.is_empty();
+        let alone = match (nothing_named, &self.volume.table) {
+            (true, Some(_)) => Some(String::new()),
+            (true, None) => Some(DEFAULT_TARGET.to_owned()),
+            (false, _) => None,
+        };
+        let (mut exports, mut summaries) = (Vec::new(), Vec::new());
+        for (index, target) in self.targets.iter().chain(&alone).enumerate() {
+            let Volume {
+                gate,
+                summary,
+                warnings,
+            } = open(target, &self.volume, &self.keys)?;
+            warn(&warnings);
+            let name = self.export_name(index, target);
+            let description = self.server.description.get(index).cloned();
+            exports.push(Export {
+                name: name.clone(),
+                description: description.unwrap_or_default(),
+                gate,
+                stats: ExportStats::new(self.server.stats.is_some()),
+            });
+            summaries.push((name, summary));
+        }
+        let exports = Exports::new(exports, self.tls.tls.into())
+            .map_err(|error| CliError::parameters(format!("{error} (--export-name)")))?;
+        Ok((exports, summaries))
+    }
+
+    fn export_name(&self, index: usize, target: &str) -> String {
+        match self.server.export_name.get(index) {
+            Some(name) => name.clone(),
+            None if index == 0 => String::new(),
+            None => Path::new(target)
+                .file_name()
+                .map(OsStr::to_string_lossy)
+                .unwrap_or_default()
+                .into_owned(),
+        }
+    }
+
+    /// Every export at every address, in the order of the exports.
+    fn uris(&self, sockets: &Sockets, exports: &[(String, Summary)]) -> Vec<NbdUri> {
+        let uri = |export: &String, address: &_| NbdUri {
+            tls: self.tls.tls == Tls::Require,
+            address: Clone::clone(address),
+            export: export.clone(),
+            tls_options: self.tls.uri_options(),
+        };
+        exports
+            .iter()
+            .flat_map(|(name, _)| sockets.addresses.iter().map(move |at| uri(name, at)))
+            .collect()
+    }
+
+    fn warn_of_open_network(&self, sockets: &Sockets) {
+        if sockets.beyond_loopback && self.tls.tls != Tls::Require {
+            warn(&[
+                "other machines can connect, and the clear disk crosses the network unencrypted; \
+                 consider --tls=require"
+                    .to_owned(),
+            ]);
+        }
+    }
+}
+
+impl ServerArgs {
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            unix: self.unix.clone(),
+            port: self.port,
+            address: self.ip_addr.clone(),
+        }
+    }
+
+    fn start_statistics(&self, exports: &Arc<Exports>, cleanup: &Cleanup) -> Result<(), CliError> {
+        let Some(path) = &self.stats else {
+            return Ok(());
+        };
+        StatsSocket::bind(path, self.stats_interval, cleanup)?.start(Arc::clone(exports))
+    }
+
+    /// Standard output belongs to the client or command where there is one.
+    fn say(&self, report: &str, quiet: bool) -> Result<(), CliError> {
+        match (quiet, self.verbose) {
+            (false, _) => print(report),
+            (true, true) => {
+                report
+                    .lines()
+                    .filter(|line| !line.is_empty())
+                    .for_each(complain);
+                Ok(())
+            }
+            (true, false) => Ok(()),
+        }
+    }
+
+    fn start_command(
+        &self,
+        uris: &[NbdUri],
+        tls: Tls,
+        stopper: Stopper,
+    ) -> Result<Option<Captive>, CliError> {
+        match (&self.run, uris.first()) {
+            (Some(command), Some(uri)) => {
+                Captive::start(command, uri, tls.name(), stopper).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// From a tenth of a second to an hour.
+fn interval(text: &str) -> Result<Duration, String> {
+    let wrong = || "give seconds from 0.1 to 3600".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    match (0.1..=3600.0).contains(&seconds) {
+        true => Duration::try_from_secs_f64(seconds).map_err(|_| wrong()),
+        false => Err(wrong()),
+    }
+}

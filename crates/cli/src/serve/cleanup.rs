@@ -1,0 +1,105 @@
+//! What the server made in the file system, removed however it ends (but by `kill -9`).
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Removes everything that was added, the last first, when dropped.
+#[derive(Default)]
+pub struct Cleanup(Remover);
+
+/// The same from another thread, for a server that has no time to end properly.
+#[derive(Clone, Default)]
+pub struct Remover(Arc<Mutex<Vec<Made>>>);
+
+enum Made {
+    Directory(PathBuf),
+    /// A file or socket, by what it is and not only by its name: the name may be somebody
+    /// else's by then.
+    File {
+        path: PathBuf,
+        identity: (u64, u64),
+    },
+}
+
+impl Cleanup {
+    /// Remembers an empty directory.
+    pub fn add_directory(&self, path: &Path) {
+        self.add(Made::Directory(path.to_owned()));
+    }
+
+    /// Remembers a file or socket, which must exist.
+    pub fn add_file(&self, path: &Path) -> io::Result<()> {
+        let identity = identity(&fs::symlink_metadata(path)?);
+        let path = path.to_owned();
+        self.add(Made::File { path, identity });
+        Ok(())
+    }
+
+    /// For the thread that ends the process at once.
+    #[must_use]
+    pub fn remover(&self) -> Remover {
+        self.0.clone()
+    }
+
+    fn add(&self, made: Made) {
+        let mut list = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        list.push(made);
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        self.0.remove_all();
+    }
+}
+
+impl Remover {
+    /// Removes everything; what is gone already or cannot be removed is left.
+    pub fn remove_all(&self) {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for made in list.drain(..).rev() {
+            let _ = match made {
+                Made::Directory(path) => fs::remove_dir(path),
+                Made::File {
+                    path,
+                    identity: ours,
+                } => match fs::symlink_metadata(&path) {
+                    Ok(found) if identity(&found) == ours => fs::remove_file(path),
+                    _ => Ok(()),
+                },
+            };
+        }
+    }
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_is_removed_and_what_took_its_place_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("made");
+        let (ours, replaced) = (directory.join("ours"), folder.path().join("replaced"));
+        fs::create_dir(&directory).unwrap();
+        let cleanup = Cleanup::default();
+        cleanup.add_directory(&directory);
+        for path in [&ours, &replaced] {
+            fs::write(path, "x").unwrap();
+            cleanup.add_file(path).unwrap();
+        }
+        let new = folder.path().join("new");
+        fs::write(&new, "somebody else's").unwrap();
+        fs::rename(&new, &replaced).unwrap();
+        drop(cleanup);
+        assert!(!directory.exists());
+        assert!(replaced.exists());
+    }
+}

@@ -1,0 +1,92 @@
+//! What the server says when clients can connect: `key: value` lines, stable enough for scripts.
+
+use std::fmt::Write as _;
+
+use cryptline_serve::nbd::codec::uri::NbdUri;
+
+use crate::size;
+use crate::volume::Summary;
+
+/// Everything there is to say.
+pub struct Report<'a> {
+    /// Each export's name and volume.
+    pub exports: &'a [(String, Summary)],
+    /// Each export at each address, the first export's first.
+    pub uris: &'a [NbdUri],
+    /// How I/O is done.
+    pub io: &'a str,
+    /// `off`, `on` or `require`.
+    pub tls: &'a str,
+    /// The statistics socket.
+    pub stats: Option<&'a std::path::Path>,
+}
+
+impl Report<'_> {
+    /// The text, with commands to paste at its end.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for uri in self.uris {
+            line(&mut text, "uri", &uri.to_string());
+        }
+        for (name, summary) in self.exports {
+            self.export_lines(&mut text, name, summary);
+        }
+        line(&mut text, "io", self.io);
+        line(&mut text, "dispatch", "inline");
+        if self.tls != "off" {
+            line(&mut text, "tls", self.tls);
+        }
+        if let Some(path) = self.stats {
+            line(&mut text, "stats", &path.display().to_string());
+        }
+        if let Some(uri) = self.uris.first() {
+            // Writing to a String does not fail.
+            let _ = write!(
+                text,
+                "\nTry, in another terminal:\n  \
+                 nbdinfo '{uri}'\n  \
+                 nbdcopy --progress '{uri}' copy.img\n  \
+                 qemu-img convert -p -O qcow2 '{uri}' copy.qcow2\n"
+            );
+        }
+        text
+    }
+
+    fn export_lines(&self, text: &mut String, name: &str, summary: &Summary) {
+        if self.exports.len() > 1 {
+            line(text, "export", &format!("{name:?}"));
+        }
+        let access = match (summary.read_only, summary.discards) {
+            (true, _) => "read-only",
+            (false, true) => "read-write, discards passed down",
+            (false, false) => "read-write",
+        };
+        let size = size::human(summary.size);
+        let (source, kind) = (&summary.source, &summary.kind);
+        line(
+            text,
+            "volume",
+            &format!("{source} ({kind}), {size}, {access}"),
+        );
+        let (cipher, bits, sector) = (&summary.cipher, summary.key_bits, summary.sector_size);
+        line(
+            text,
+            "cipher",
+            &format!("{cipher}, {bits}-bit key, {sector}-byte sectors"),
+        );
+        line(text, "kernel", summary.cipher_kernel);
+        let medium = match summary.direct {
+            None => "RAM",
+            Some(true) => "O_DIRECT",
+            Some(false) => "page cache",
+        };
+        line(text, "medium", medium);
+    }
+}
+
+fn line(text: &mut String, key: &str, value: &str) {
+    let value = crate::error::on_one_line(value);
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "{:<10}{value}", format!("{key}:"));
+}

@@ -1,0 +1,115 @@
+//! `--stats SOCKET`: JSON lines for anybody who may open the socket.
+//!
+//! One thread of its own serves all readers without ever waiting for one. A reader that does not
+//! keep up is sent away, one too many is not taken: neither the server nor other readers notice.
+
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cryptline_serve::nbd::Exports;
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use super::cleanup::Cleanup;
+use super::listen::bind_unix;
+use super::statistics::Sampler;
+use crate::CliError;
+
+/// Readers at a time.
+const READERS_MAX: usize = 16;
+/// Pause when the system has no descriptor left for a new reader.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// A bound statistics socket.
+pub struct StatsSocket {
+    listener: UnixListener,
+    interval: Duration,
+}
+
+struct Reader {
+    stream: UnixStream,
+    sampler: Sampler,
+    due: Instant,
+}
+
+impl StatsSocket {
+    /// Binds `path`, removed at exit.
+    pub fn bind(path: &Path, interval: Duration, cleanup: &Cleanup) -> Result<Self, CliError> {
+        let failed = |error| CliError::parameters(format!("--stats {}: {error}", path.display()));
+        let listener = bind_unix(path)?;
+        cleanup.add_file(path).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { listener, interval })
+    }
+
+    /// Serves readers for as long as the process lives.
+    pub fn start(self, exports: Arc<Exports>) -> Result<(), CliError> {
+        let started = Instant::now();
+        std::thread::Builder::new()
+            .name("stats".into())
+            .spawn(move || self.run(&exports, started))
+            .map(drop)
+            .map_err(|error| CliError::memory(format!("cannot start a thread: {error}")))
+    }
+
+    fn run(&self, exports: &Arc<Exports>, started: Instant) {
+        let mut readers: Vec<Reader> = Vec::with_capacity(READERS_MAX);
+        loop {
+            self.wait(&readers);
+            self.accept(&mut readers, exports, started);
+            let now = Instant::now();
+            readers.retain_mut(|reader| reader.due > now || reader.tell(self.interval));
+        }
+    }
+
+    /// Until somebody connects or a line is due.
+    fn wait(&self, readers: &[Reader]) {
+        let due = readers.iter().map(|reader| reader.due).min();
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut polled = [PollFd::from_borrowed_fd(
+            self.listener.as_fd(),
+            PollFlags::IN,
+        )];
+        // Interrupted or not, what is due is looked at next.
+        let _ = rustix::event::poll(&mut polled, timeout.as_ref());
+    }
+
+    fn accept(&self, readers: &mut Vec<Reader>, exports: &Arc<Exports>, started: Instant) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) if readers.len() < READERS_MAX => {
+                    if stream.set_nonblocking(true).is_ok() {
+                        readers.push(Reader {
+                            stream,
+                            sampler: Sampler::new(Arc::clone(exports), started),
+                            due: Instant::now(),
+                        });
+                    }
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => {
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Reader {
+    /// `false` where the reader is gone or does not keep up: half a line is of no use.
+    fn tell(&mut self, interval: Duration) -> bool {
+        self.due = Instant::now() + interval;
+        let line = self.sampler.line();
+        match self.stream.write(line.as_bytes()) {
+            Ok(written) => written == line.len(),
+            Err(error) => error.kind() == ErrorKind::Interrupted,
+        }
+    }
+}

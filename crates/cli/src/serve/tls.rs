@@ -1,0 +1,99 @@
+//! `--tls` and its certificates.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use cryptline_serve::nbd::codec::TlsMode;
+use cryptline_serve::nbd::codec::uri::TlsOptions;
+
+use crate::CliError;
+
+/// What `--tls` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Tls {
+    /// Never
+    #[default]
+    Off,
+    /// When the client asks for it
+    On,
+    /// Always: plain clients are refused
+    Require,
+}
+
+impl Tls {
+    /// The word on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Require => "require",
+        }
+    }
+}
+
+impl From<Tls> for TlsMode {
+    fn from(tls: Tls) -> Self {
+        match tls {
+            Tls::Off => Self::Off,
+            Tls::On => Self::On,
+            Tls::Require => Self::Require,
+        }
+    }
+}
+
+/// The options that concern TLS.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "TLS options")]
+pub struct TlsArgs {
+    /// Encrypt connections
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub tls: Tls,
+
+    /// Directory with server-cert.pem and server-key.pem, as nbdkit and qemu-nbd have it
+    #[arg(long, value_name = "DIR")]
+    pub tls_certificates: Option<PathBuf>,
+
+    /// Accept only clients with a certificate signed by ca-cert.pem in that directory
+    #[arg(long, requires = "tls_certificates")]
+    pub tls_verify_peer: bool,
+}
+
+impl TlsArgs {
+    /// Reads the certificates, where TLS is on.
+    pub fn load(&self) -> Result<Option<Arc<rustls::ServerConfig>>, CliError> {
+        match (self.tls, &self.tls_certificates) {
+            (Tls::Off, None) => Ok(None),
+            (Tls::Off, Some(_)) => Err(CliError::parameters(
+                "--tls-certificates without TLS; give --tls=require, or --tls=on",
+            )),
+            (_, None) => Err(CliError::parameters(
+                "--tls needs --tls-certificates DIR with server-cert.pem and server-key.pem",
+            )),
+            (_, Some(directory)) => {
+                cryptline_serve::nbd::server_config(directory, self.tls_verify_peer)
+                    .map(Some)
+                    .map_err(|error| CliError::parameters(error.to_string()))
+            }
+        }
+    }
+
+    /// What URIs say: clients on this machine find the certificate authority in our directory.
+    #[must_use]
+    pub fn uri_options(&self) -> TlsOptions {
+        let authority = |directory: &&PathBuf| directory.join("ca-cert.pem").is_file();
+        let directory = self.tls_certificates.as_ref().filter(authority);
+        TlsOptions {
+            certificates: match self.tls {
+                Tls::Require => directory.map(|directory| absolute(directory)),
+                Tls::Off | Tls::On => None,
+            },
+            ..TlsOptions::default()
+        }
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
