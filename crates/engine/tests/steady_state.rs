@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -292,14 +293,23 @@ fn run_as_harness(tests: &[(&str, &dyn Fn())]) {
         return;
     }
     let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
-    for (name, test) in tests {
-        let selected = wanted.is_none_or(|wanted| match has("--exact") {
-            true => name == wanted,
-            false => name.contains(wanted.as_str()),
-        });
-        if selected {
-            test();
-            println!("test {name} ... ok");
+    let selected = tests.iter().filter(|(name, _)| match wanted {
+        Some(wanted) if has("--exact") => name == wanted,
+        Some(wanted) => name.contains(wanted.as_str()),
+        None => true,
+    });
+    for (name, test) in selected {
+        match has("--exact") {
+            true => test(),
+            false => run_alone(name),
         }
+        println!("test {name} ... ok");
     }
+}
+
+/// Runs a test in a process of its own: workers that one has called up must not meet the next.
+fn run_alone(name: &str) {
+    let program = std::env::current_exe().unwrap();
+    let status = Command::new(program).args(["--exact", name]).status();
+    assert!(status.unwrap().success(), "{name} failed");
 }
