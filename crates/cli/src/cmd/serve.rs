@@ -50,7 +50,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// signal ends it at once.
 ///
 /// Started with LISTEN_FDS (systemd socket activation), it serves on the sockets it was passed and
-/// prints nothing; so `nbdinfo [ cryptline serve disk.img --key-file key ]` works.
+/// prints nothing; so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

@@ -1,5 +1,5 @@
 //! Sockets passed by the program that started us: systemd's protocol, which libnbd's
-//! `nbdinfo [ cryptline serve ... ]` uses too.
+//! `nbdinfo -- [ cryptline serve ... ]` uses too.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;

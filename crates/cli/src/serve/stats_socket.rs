@@ -113,3 +113,30 @@ impl Reader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cryptline_serve::nbd::codec::TlsMode;
+    use std::io::Read;
+
+    #[test]
+    fn a_reader_that_does_not_read_is_given_up_and_never_waited_for() {
+        let exports = Exports::new(Vec::new(), TlsMode::Off).unwrap();
+        let (stream, mut deaf) = UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut reader = Reader {
+            stream,
+            sampler: Sampler::new(exports, Instant::now()),
+            due: Instant::now(),
+        };
+        let told = (0..1_000_000).take_while(|_| reader.tell(Duration::ZERO));
+        let told = told.count();
+        assert!(told < 1_000_000, "a socket without end");
+        // What it was told before is whole.
+        drop(reader);
+        let mut text = String::new();
+        deaf.read_to_string(&mut text).unwrap();
+        assert!(text.lines().count() >= told && told > 0);
+    }
+}

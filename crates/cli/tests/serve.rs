@@ -1,0 +1,535 @@
+//! `cryptline serve` as its users and their programs meet it.
+
+mod server;
+
+use std::fs;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use cryptline_testkit::peer::{self, Background};
+use rustix::process::Signal;
+use server::{Disk, READY, SIZE, Server, cryptline, run, socket_of, text, value, wait_until};
+
+#[test]
+fn the_default_server_says_what_is_in_use_and_leaves_nothing_behind() {
+    let Some([nbdinfo, nbdcopy]) = peer::require_all(["nbdinfo", "nbdcopy"]) else {
+        return;
+    };
+    let server = Server::start([]);
+    let report = server.process.stdout_text();
+    let socket = socket_of(&server.uri);
+    let folder = socket.parent().unwrap().to_owned();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&socket), mode(&folder)), (0o600, 0o700));
+    assert!(value(&report, "volume").contains("1 GiB"), "{report}");
+    assert_eq!(
+        value(&report, "cipher"),
+        "aes-xts-plain64, 512-bit key, 4096-byte sectors"
+    );
+    let io = value(&report, "io");
+    assert!(
+        io.starts_with("io_uring") || io.starts_with("preadv"),
+        "{report}"
+    );
+    assert_eq!(value(&report, "dispatch"), "inline");
+    assert_eq!(value(&report, "medium"), "RAM");
+    assert!(!value(&report, "kernel").is_empty());
+
+    let size = nbdinfo.run(["--size", &server.uri]).success();
+    assert_eq!(size.stdout_text().trim(), (1u64 << 30).to_string());
+    // The lines to paste work as they are, but for the size of the copy.
+    for program in ["nbdinfo", "nbdcopy", "qemu-img"] {
+        let line = report.lines().find(|line| line.trim().starts_with(program));
+        assert!(
+            line.unwrap().contains(&format!("'{}'", server.uri)),
+            "{report}"
+        );
+    }
+    nbdcopy.run([&server.uri, "null:"]).success();
+    let ended = server.stop();
+    assert_eq!(ended.stderr_text(), "");
+    assert!(!folder.exists());
+}
+
+#[test]
+fn a_luks2_disk_is_copied_in_and_out_byte_by_byte() {
+    let Some([cryptsetup, nbdcopy]) = peer::require_all(["cryptsetup", "nbdcopy"]) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let server = Server::start(disk.arguments());
+    nbdcopy.run(["--flush", &disk.clear, &server.uri]).success();
+    server.stop();
+    // Another process, with the other way of I/O.
+    let server = Server::start(disk.arguments().into_iter().chain(["-r", "--io=preadv"]));
+    assert!(value(&server.process.stdout_text(), "io").starts_with("preadv/pwritev"));
+    let copy = disk.path("copy");
+    nbdcopy.run([&server.uri, &copy]).success();
+    server.stop();
+    let (clear, copy) = (fs::read(&disk.clear).unwrap(), fs::read(copy).unwrap());
+    assert!(clear == copy, "the copy differs");
+    let image = fs::read(&disk.image).unwrap();
+    assert!(
+        !image
+            .windows(512)
+            .step_by(512)
+            .any(|sector| sector == &clear[..512])
+    );
+}
+
+#[test]
+fn qemu_reads_from_a_luks1_disk_what_was_written_through_us() {
+    let peers = ["cryptsetup", "nbdcopy", "qemu-img"];
+    let Some([cryptsetup, nbdcopy, qemu_img]) = peer::require_all(peers) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks1");
+    let server = Server::start(disk.arguments());
+    nbdcopy.run(["--flush", &disk.clear, &server.uri]).success();
+    server.stop();
+    let secret = format!("secret,id=key,file={}", disk.key);
+    let encrypted = format!("driver=luks,key-secret=key,file.filename={}", disk.image);
+    let clear = format!("driver=raw,file.filename={}", disk.clear);
+    let compare = [
+        "compare",
+        "--object",
+        &secret,
+        "--image-opts",
+        &encrypted,
+        &clear,
+    ];
+    qemu_img.run(compare).success();
+}
+
+#[test]
+fn connections_need_neither_header_nor_key_again() {
+    let Some([cryptsetup, nbdinfo]) = peer::require_all(["cryptsetup", "nbdinfo"]) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let server = Server::start(disk.arguments());
+    // Whoever derived the key again now would fail.
+    fs::remove_file(&disk.key).unwrap();
+    let mut image = fs::File::options().write(true).open(&disk.image).unwrap();
+    image.seek(SeekFrom::Start(0)).unwrap();
+    image.write_all(&vec![0; 1 << 20]).unwrap();
+    for _ in 0..5 {
+        nbdinfo.run(["--size", &server.uri]).success();
+    }
+    server.stop();
+}
+
+#[test]
+fn exports_have_the_names_that_were_asked_for_and_their_files_names() {
+    let Some([cryptsetup, nbdinfo]) = peer::require_all(["cryptsetup", "nbdinfo"]) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let second = disk.path("second.img");
+    fs::copy(&disk.image, &second).unwrap();
+    let names = ["--export-name=first one", "--description=one"];
+    let arguments = disk.arguments().into_iter().chain([&*second]);
+    let server = Server::start(arguments.chain(names));
+    let list = nbdinfo.run(["--list", &server.uri]).success().stdout_text();
+    for name in ["export=\"first one\":", "export=\"second.img\":"] {
+        assert!(list.contains(name), "{list}");
+    }
+    assert!(list.contains("description: one"), "{list}");
+    let report = server.process.stdout_text();
+    let uris: Vec<_> = report
+        .lines()
+        .filter(|line| line.starts_with("uri:"))
+        .collect();
+    assert_eq!(uris.len(), 2, "{report}");
+    for uri in uris {
+        let uri = uri.trim_start_matches("uri:").trim();
+        let run = nbdinfo.run(["--size", uri]).success();
+        assert_eq!(run.stdout_text().trim(), SIZE.to_string());
+    }
+    server.stop();
+}
+
+#[test]
+fn a_read_only_server_takes_no_writes() {
+    let peers = ["cryptsetup", "nbdinfo", "nbdcopy"];
+    let Some([cryptsetup, nbdinfo, nbdcopy]) = peer::require_all(peers) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let before = fs::read(&disk.image).unwrap();
+    let server = Server::start(disk.arguments().into_iter().chain(["--read-only"]));
+    nbdinfo.run(["--is", "read-only", &server.uri]).success();
+    let refused = nbdcopy.run([&disk.clear, &server.uri]);
+    assert!(!refused.status.success(), "{refused}");
+    assert!(fs::read(&disk.image).unwrap() == before);
+    server.stop();
+}
+
+#[test]
+fn tcp_is_on_loopback_unless_told_otherwise_and_then_warned_of() {
+    let Some(nbdinfo) = peer::require("nbdinfo") else {
+        return;
+    };
+    let server = Server::start(["ram:1M", "--port=0", "--unix=-"]);
+    let report = server.process.stdout_text();
+    let tcp = report.lines().find(|line| line.contains("nbd://")).unwrap();
+    let tcp = tcp.trim_start_matches("uri:").trim();
+    assert!(tcp.starts_with("nbd://127.0.0.1:"), "{report}");
+    nbdinfo.run(["--size", tcp]).success();
+    nbdinfo.run(["--size", &server.uri]).success();
+    assert_eq!(server.stop().stderr_text(), "");
+
+    let server = Server::start(["ram:1M", "--port=0", "--bind=0.0.0.0"]);
+    nbdinfo.run(["--size", &server.uri]).success();
+    let said = server.stop().stderr_text();
+    assert!(
+        said.contains("warning: other machines can connect"),
+        "{said}"
+    );
+}
+
+#[test]
+fn run_has_the_uri_and_gives_its_exit_status() {
+    let Some(nbdinfo) = peer::require("nbdinfo") else {
+        return;
+    };
+    let script = format!("'{}' --size \"$uri\" && exit 7", nbdinfo.path().display());
+    let ended = run(["serve", "ram:3M", "-e", "a b", "--run", &script]).exited_with(7);
+    assert_eq!(ended.stdout_text(), format!("{}\n", 3 << 20));
+    assert_eq!(ended.stderr_text(), "");
+
+    let script = "printf '%s|' \"$nbd\" \"$unixsocket\" \"$port\" \"$exportname\" \"$tls\"";
+    let said = run(["serve", "ram:1M", "-e", "a b", "-p0", "--run", script]).success();
+    let said = said.stdout_text();
+    let fields: Vec<_> = said.split('|').collect();
+    assert_eq!(fields[0], format!("nbd:127.0.0.1:{}", fields[2]));
+    assert_eq!((fields[1], &fields[3..5]), ("", &["a b", "off"][..]));
+
+    let killed = run(["serve", "ram:1M", "--run", "kill -9 $$"]);
+    assert_eq!(killed.exited_with(128 + 9).stdout_text(), "");
+}
+
+#[test]
+fn a_signal_to_the_server_ends_the_command_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = text(&folder.path().join("started"));
+    let script = format!("touch '{started}'; exec sleep 100");
+    let process = Background::spawn(&mut cryptline(["serve", "ram:1M", "--run", &script]));
+    let process = process.wait_for_path(Path::new(&started), READY);
+    let ended = process.stop();
+    assert!(ended.elapsed < Duration::from_secs(20), "{ended}");
+    ended.exited_with(128 + 15);
+}
+
+#[test]
+fn pid_file_and_socket_appear_only_when_clients_can_connect() {
+    let Some([cryptsetup, nbdinfo]) = peer::require_all(["cryptsetup", "nbdinfo"]) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let (fifo, pidfile, socket) = (disk.path("fifo"), disk.path("pid"), disk.path("socket"));
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let arguments = [
+        "serve",
+        &disk.image,
+        "--key-file",
+        &fifo,
+        "-P",
+        &pidfile,
+        "-U",
+        &socket,
+    ];
+    let process = Background::spawn(&mut cryptline(arguments));
+    // The server waits for its key: nobody can connect, and nothing says otherwise.
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!Path::new(&pidfile).exists() && !Path::new(&socket).exists());
+    fs::write(&fifo, fs::read(&disk.key).unwrap()).unwrap();
+    let process = process.wait_for_path(Path::new(&pidfile), READY);
+    let uri = format!("nbd+unix:///?socket={socket}");
+    nbdinfo.run(["--size", &uri]).success();
+    let id = fs::read_to_string(&pidfile).unwrap();
+    assert_eq!(id, format!("{}\n", process.id()));
+    process.stop().success();
+    assert!(!Path::new(&pidfile).exists() && !Path::new(&socket).exists());
+}
+
+#[test]
+fn the_service_manager_is_told_of_start_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(READY)).unwrap();
+    let received = || {
+        let mut message = [0; 64];
+        let length = manager.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    };
+    let mut command = cryptline(["serve", "ram:1M"]);
+    let process = Background::spawn(command.env("NOTIFY_SOCKET", &path));
+    assert_eq!(received(), "READY=1");
+    process.signal(Signal::TERM);
+    assert_eq!(received(), "STOPPING=1");
+    process.stop().success();
+}
+
+#[test]
+fn every_polite_signal_ends_the_server_cleanly() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let mut server = Server::start(["ram:1M"]);
+        server.process.signal(signal);
+        let status = server.process.wait(READY);
+        assert_eq!(
+            status.and_then(|status| status.code()),
+            Some(0),
+            "{signal:?}"
+        );
+    }
+}
+
+/// Writes block after block, each told apart by its number; prints how many were acknowledged.
+const WRITE_UNTIL_IT_FAILS: &str = "
+import nbd, struct, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+done = 0
+try:
+    while done < 2048:
+        h.pwrite(struct.pack('<Q', done) * 512, done * 4096)
+        done += 1
+        if done == 64:
+            print('started', flush=True)
+except nbd.Error:
+    pass
+print(done, flush=True)
+";
+
+#[test]
+fn what_was_acknowledged_before_sigterm_is_on_the_disk() {
+    let peers = ["cryptsetup", "nbdcopy", "python3-libnbd"];
+    let Some([cryptsetup, nbdcopy, python]) = peer::require_all(peers) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let server = Server::start(disk.arguments());
+    let mut client = python.command();
+    client.args(["-c", WRITE_UNTIL_IT_FAILS, &server.uri]);
+    let mut client = Background::spawn(&mut client);
+    wait_until("the client writes", || {
+        client.stdout_text().contains("started")
+    });
+    server.stop();
+    assert!(client.wait(READY).is_some());
+    let client = client.collect().success();
+    let acknowledged: u64 = client
+        .stdout_text()
+        .lines()
+        .last()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(acknowledged >= 64, "{client}");
+
+    let server = Server::start(disk.arguments().into_iter().chain(["-r"]));
+    let copy = disk.path("copy");
+    nbdcopy.run([&server.uri, &copy]).success();
+    server.stop();
+    let copy = fs::read(copy).unwrap();
+    for (block, number) in copy.chunks(4096).zip(0..acknowledged) {
+        assert!(
+            block == number.to_le_bytes().repeat(512),
+            "block {number} is lost"
+        );
+    }
+}
+
+#[test]
+fn a_failed_last_flush_is_exit_code_4() {
+    let Some([cryptsetup, nbdcopy]) = peer::require_all(["cryptsetup", "nbdcopy"]) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let fault = ["--fault", "flush:nth=1"];
+    let server = Server::start(disk.arguments().into_iter().chain(fault));
+    nbdcopy.run([&disk.clear, &server.uri]).success();
+    let ended = server.process.stop().exited_with(4);
+    let said = ended.stderr_text();
+    assert!(said.contains("the last flush failed"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+/// Asks for more than it will ever read.
+const ASK_AND_DO_NOT_READ: &str = "
+import nbd, sys, time
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+for i in range(8):
+    h.aio_pread(nbd.Buffer(16 << 20), 0)
+print('asked', flush=True)
+time.sleep(60)
+";
+
+#[test]
+fn a_second_signal_does_not_wait_for_clients() {
+    let Some(python) = peer::require("python3-libnbd") else {
+        return;
+    };
+    let mut server = Server::start(["ram:64M"]);
+    let folder = socket_of(&server.uri).parent().unwrap().to_owned();
+    let mut client = python.command();
+    client.args(["-c", ASK_AND_DO_NOT_READ, &server.uri]);
+    let client = Background::spawn(&mut client);
+    wait_until("the client has asked", || {
+        client.stdout_text().contains("asked")
+    });
+    let started = Instant::now();
+    server.process.signal(Signal::TERM);
+    assert!(
+        server.process.wait(Duration::from_millis(500)).is_none(),
+        "no grace"
+    );
+    server.process.signal(Signal::TERM);
+    assert!(server.process.wait(READY).is_some());
+    assert!(
+        started.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(!folder.exists());
+}
+
+#[test]
+fn the_server_ends_with_its_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    // The shell ends as soon as the server is up.
+    let script = "\"$0\" serve ram:1M --exit-with-parent -U \"$1\" >/dev/null 2>&1 &
+        while ! test -S \"$1\"; do sleep 0.05; done";
+    let mut parent = Command::new("sh");
+    parent
+        .args(["-c", script, env!("CARGO_BIN_EXE_cryptline")])
+        .arg(&socket);
+    peer::run(&mut parent, READY).success();
+    wait_until("the socket is gone", || !socket.exists());
+}
+
+#[test]
+fn what_is_in_the_way_is_exit_code_5_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = text(&folder.path().join("socket"));
+    let server = Server::start(["ram:1M", "--unix", &path]);
+    let busy = run(["serve", "ram:1M", "--unix", &path]).exited_with(5);
+    assert!(
+        busy.stderr_text().contains("another server listens on"),
+        "{busy}"
+    );
+    let mut process = server.process;
+    process.kill();
+    assert!(
+        Path::new(&path).exists(),
+        "a killed server cannot remove its socket"
+    );
+    Server::start(["ram:1M", "--unix", &path]).stop();
+
+    fs::write(&path, "precious").unwrap();
+    let refused = run(["serve", "ram:1M", "--unix", &path]).exited_with(5);
+    assert!(
+        refused.stderr_text().contains("is not a socket"),
+        "{refused}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), b"precious");
+    run(["serve", "ram:1M", "--unix", &text(folder.path())]).exited_with(5);
+}
+
+#[test]
+fn two_servers_do_not_open_one_image_for_writing() {
+    let Some(cryptsetup) = peer::require("cryptsetup") else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let server = Server::start(disk.arguments());
+    let arguments = ["serve"].into_iter().chain(disk.arguments());
+    let busy = run(arguments).exited_with(5);
+    assert!(
+        busy.stderr_text().contains("is in use by another program"),
+        "{busy}"
+    );
+    server.stop();
+}
+
+#[test]
+fn a_port_below_1024_without_permission_is_one_clear_line() {
+    let start = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    if start.is_ok_and(|start| start.trim().parse().is_ok_and(|port: u16| port <= 99)) {
+        // Everybody may listen everywhere here: the system has no such refusal to show.
+        eprintln!("no port is privileged on this system");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("cryptline");
+    fs::copy(env!("CARGO_BIN_EXE_cryptline"), &program).unwrap();
+    let mut command = match rustix::process::geteuid().is_root() {
+        false => Command::new(&program),
+        true => {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+            command.arg(&program);
+            command
+        }
+    };
+    command
+        .args(["serve", "ram:1M", "--port=99"])
+        .current_dir("/");
+    let refused = peer::run(&mut command, READY).exited_with(1);
+    assert_eq!(
+        refused.stderr_text(),
+        "cryptline: no permission to listen on 127.0.0.1:99; choose a --port from 1024 up\n"
+    );
+}
+
+#[test]
+fn bad_command_lines_are_exit_code_1_and_say_what_to_do() {
+    let long = format!("/tmp/{}", "x".repeat(200));
+    for (arguments, says) in [
+        (&["--dispatch=queue"][..], "not supported yet; only inline"),
+        (&["--dispatch=bogus"], "not supported yet; only inline"),
+        (&["--io=bogus"], "possible values: auto, io_uring, preadv"),
+        (&["--max-connections=0"], "--max-connections"),
+        (&["--port=65536"], "--port"),
+        (
+            &["-p0", "-i", "no.such.host.invalid"],
+            "give one with --ip-addr",
+        ),
+        (&["-p0", "-i", "192.0.2.1"], "is no address of this machine"),
+        (&["-e", "a", "-e", "b"], "once for each TARGET"),
+        (&["ram:2M", "-e", "a", "-e", "a"], "give each its own name"),
+        (&["--unix", &long], "at most 107 bytes"),
+        (&["--unix", "/no/such/folder/socket"], "cannot listen on"),
+        (
+            &["--pidfile", "/no/such/folder/pid"],
+            "cannot write the pid file",
+        ),
+        (
+            &["--stats-interval=0", "--stats=/tmp/x"],
+            "from 0.1 to 3600",
+        ),
+        (&["--tls=on"], "needs --tls-certificates"),
+        (&["--tls-certificates=/tmp"], "give --tls=require"),
+        (
+            &["--tls=on", "--tls-certificates=/no/such"],
+            "server-cert.pem",
+        ),
+        (&["--fork"], "--fork"),
+    ] {
+        let arguments = ["serve", "ram:1M"]
+            .into_iter()
+            .chain(arguments.iter().copied());
+        let refused = run(arguments).exited_with(1);
+        assert!(refused.stderr_text().contains(says), "{says}:\n{refused}");
+    }
+}

@@ -1,0 +1,227 @@
+//! `--stats` and `cryptline top`.
+
+mod server;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+
+use cryptline_testkit::peer::{self, Background};
+use serde_json::Value;
+use server::{READY, Server, cryptline, run, text, wait_until};
+
+/// A server with a statistics socket and ten lines a second.
+struct Measured {
+    server: Server,
+    socket: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Measured {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = text(&folder.path().join("stats"));
+        let server = Server::start(["ram:64M", "--stats", &socket, "--stats-interval=0.1"]);
+        Self {
+            server,
+            socket,
+            _folder: folder,
+        }
+    }
+
+    fn connect(&self) -> BufReader<UnixStream> {
+        let stream = UnixStream::connect(&self.socket).unwrap();
+        stream.set_read_timeout(Some(READY)).unwrap();
+        BufReader::new(stream)
+    }
+}
+
+fn next(reader: &mut BufReader<UnixStream>) -> Value {
+    let mut line = String::new();
+    assert!(
+        reader.read_line(&mut line).unwrap() > 0,
+        "the server has closed"
+    );
+    serde_json::from_str(&line).unwrap()
+}
+
+#[test]
+fn lines_tell_what_clients_did() {
+    let Some(nbdcopy) = peer::require("nbdcopy") else {
+        return;
+    };
+    let measured = Measured::start();
+    let mut reader = measured.connect();
+    let before = next(&mut reader);
+    assert_eq!(before["version"], 1);
+    assert_eq!(before["exports"][0]["operations"]["read"]["requests"], 0);
+    assert_eq!(
+        before["exports"][0]["operations"]["read"]["latency_us"],
+        Value::Null
+    );
+    let source = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(source.path(), server::noise(64 << 20)).unwrap();
+    nbdcopy
+        .run([&text(source.path()), &measured.server.uri])
+        .success();
+    nbdcopy.run([&*measured.server.uri, "null:"]).success();
+
+    let mut peak = 0.0_f64;
+    wait_until("all is counted", || {
+        let line = next(&mut reader);
+        let export = &line["exports"][0];
+        assert_eq!(
+            (&export["name"], &export["size"]),
+            (&"".into(), &(64 << 20).into())
+        );
+        for operation in ["read", "write"] {
+            let operation = &export["operations"][operation];
+            peak = peak.max(operation["bytes_per_second"].as_f64().unwrap());
+            let latency = &operation["latency_us"];
+            let at = |name: &str| latency[name].as_f64().unwrap();
+            assert_eq!(
+                operation["iops"].as_f64().unwrap() > 0.0,
+                !latency.is_null()
+            );
+            assert!(latency.is_null() || at("p50") <= at("p99") && at("p99") <= at("max"));
+        }
+        let bytes = |name: &str| export["operations"][name]["bytes"].as_u64().unwrap();
+        bytes("read") == 64 << 20 && bytes("write") == 64 << 20
+    });
+    assert!(peak > 0.0);
+    // Everything from the start, the cipher's part of it.
+    let whole = next(&mut measured.connect());
+    let share = whole["exports"][0]["crypto_share"].as_f64().unwrap();
+    assert!(share > 0.0 && share <= 1.0, "{share}");
+    assert!(whole["exports"][0]["busy_share"].as_f64().unwrap() > 0.0);
+    measured.server.stop();
+    assert!(!std::path::Path::new(&measured.socket).exists());
+}
+
+#[test]
+fn one_reader_too_many_is_sent_away_and_clients_do_not_notice() {
+    let Some(nbdinfo) = peer::require("nbdinfo") else {
+        return;
+    };
+    let measured = Measured::start();
+    let silent: Vec<_> = (0..20)
+        .map(|_| UnixStream::connect(&measured.socket))
+        .collect();
+    // The places are taken: one more is closed at once.
+    let mut one_more = measured.connect();
+    let mut line = String::new();
+    assert_eq!(one_more.read_line(&mut line).unwrap_or(0), 0, "{line}");
+    nbdinfo.run(["--size", &measured.server.uri]).success();
+    drop(silent);
+    wait_until("there is room again", || {
+        measured
+            .connect()
+            .read_line(&mut line)
+            .is_ok_and(|length| length > 0)
+    });
+    measured.server.stop();
+}
+
+#[test]
+fn top_prints_a_sample_for_people_and_for_programs() {
+    let measured = Measured::start();
+    let once = run(["top", "--once", &measured.socket])
+        .success()
+        .stdout_text();
+    assert_eq!(once.lines().count(), 1, "{once}");
+    assert!(
+        once.contains("export \"\"  64 MiB  0 connections"),
+        "{once}"
+    );
+    let json = run(["top", "--once", "--json", &measured.socket]).success();
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["exports"][0]["size"], 64 << 20);
+
+    // Without a terminal: a line for each sample, until the server ends.
+    let mut top = Background::spawn(&mut cryptline(["top", &measured.socket]));
+    wait_until("there are samples", || {
+        top.stdout_text().lines().count() >= 3
+    });
+    measured.server.stop();
+    assert!(top.wait(READY).is_some_and(|status| status.success()));
+}
+
+/// `top` on a terminal of its own, by script(1).
+fn top_on_a_terminal(socket: &str) -> Option<Background> {
+    let mut command = Command::new("script");
+    let line = format!(
+        "stty rows 20 cols 100; '{}' top '{socket}'",
+        env!("CARGO_BIN_EXE_cryptline")
+    );
+    command
+        .args(["-qec", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped());
+    let exists = Command::new("script").arg("--version").output().is_ok();
+    if !exists {
+        peer::skip("script is not installed (apt-get install bsdutils)");
+        return None;
+    }
+    Some(Background::spawn(&mut command))
+}
+
+#[test]
+fn top_draws_in_place_and_leaves_the_terminal_as_it_was() {
+    let measured = Measured::start();
+    let Some(mut top) = top_on_a_terminal(&measured.socket) else {
+        return;
+    };
+    wait_until("it draws again and again", || {
+        top.stdout_text().matches("\x1b[H").count() >= 3
+    });
+    let drawn = top.stdout_text();
+    assert!(drawn.contains("\x1b[?1049h"), "{drawn:?}");
+    assert!(drawn.contains("export \"\"  64 MiB"), "{drawn:?}");
+    // The server ends: the terminal comes back first, then the reason.
+    measured.server.stop();
+    assert_eq!(top.wait(READY).and_then(|status| status.code()), Some(4));
+    let drawn = top.collect().stdout_text();
+    let left = drawn
+        .find("\x1b[?25h\x1b[?1049l")
+        .expect("the other screen is left");
+    assert!(drawn[left..].contains("the server has ended"), "{drawn:?}");
+}
+
+#[test]
+fn top_says_what_is_wrong_with_a_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = text(&folder.path().join("socket"));
+    let nobody = run(["top", &path]).exited_with(4);
+    assert!(
+        nobody
+            .stderr_text()
+            .contains("cryptline serve --stats SOCKET"),
+        "{nobody}"
+    );
+
+    let listener = UnixListener::bind(&path).unwrap();
+    for nonsense in [&b"hello\n"[..], b"[1]\n", b"\xff\n", b"{\"no\": \"end\""] {
+        let answer = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(nonsense).unwrap();
+            });
+            run(["top", "--once", &path])
+        });
+        let answer = answer.exited_with(4);
+        assert!(
+            answer
+                .stderr_text()
+                .contains("does not give cryptline's statistics"),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn a_statistics_socket_in_use_is_exit_code_5() {
+    let measured = Measured::start();
+    run(["serve", "ram:1M", "--stats", &measured.socket]).exited_with(5);
+    next(&mut measured.connect());
+    measured.server.stop();
+}
