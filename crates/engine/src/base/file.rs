@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -245,15 +245,31 @@ impl FileDevice {
     }
 }
 
+impl FileDevice {
+    /// Another open file for one queue. The kernel reports a lost write to the first `fsync` of
+    /// each open file: with one of its own, no queue's flush can take the report from another's.
+    /// Where `/proc` is not mounted the queues share one, and only the gate's latch tells them.
+    fn reopen(&self) -> Arc<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let reopened = rustix::fs::fcntl_getfl(&self.file).and_then(|flags| {
+            let kept = OFlags::RWMODE | OFlags::DIRECT;
+            let flags = (flags & kept) | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+        });
+        reopened.map_or_else(|_| Arc::clone(&self.file), Arc::new)
+    }
+}
+
 impl Device for FileDevice {
     fn geometry(&self) -> Geometry {
         self.geometry
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        let file = self.reopen();
         Ok(Box::new(FileQueue {
-            file: ring.add_file(Arc::clone(&self.file)),
-            fd: Arc::clone(&self.file),
+            file: ring.add_file(Arc::clone(&file)),
+            fd: file,
             source: ring.add_source(),
             in_flight: Slab::new(ring.depth()),
             shared: Arc::clone(&self.shared),
