@@ -39,20 +39,21 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 /// How long clients may take to read their last replies when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Serve the clear disk over NBD.
-///
-/// Without a TARGET, serves 1 GiB of RAM encrypted under a random key that is gone at the end.
-/// Without --unix or --port, listens on a private Unix socket that only this user can reach.
-///
-/// The server stays in the foreground (there is no --fork; use a service manager, or `&` with
-/// --pidfile). SIGINT, SIGTERM, SIGHUP or SIGQUIT end it: clients get the answers to what they
-/// have asked, everything is flushed, and the exit code is 0, or 4 if that flush failed. A second
-/// signal ends it at once.
-///
-/// Started with LISTEN_FDS (systemd socket activation), it serves on the sockets it was passed and
-/// prints nothing; so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works.
+/// What to serve, and how.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
+Without a TARGET, serves 1 GiB of RAM encrypted under a random key that is gone at the end. Without \
+--unix or --port, listens on a private Unix socket that only this user can reach.
+
+The server stays in the foreground (there is no --fork: use a service manager, or `&` and \
+--pidfile). SIGINT, SIGTERM, SIGHUP or SIGQUIT end it: clients get the answers to what they have \
+asked, everything is flushed, and the exit code is 0, or 4 if that flush failed. A second signal \
+ends it at once.
+
+Started with LISTEN_FDS (systemd socket activation) it serves on the sockets it was passed and \
+prints nothing, so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works. It tells \
+$NOTIFY_SOCKET when clients can connect.
+
 Examples:
   cryptline serve                                     a 1 GiB encrypted RAM disk, to try it out
   cryptline serve disk.img                            asks for the passphrase

@@ -15,12 +15,12 @@ use crate::top::{sample_lines, screen};
 /// Longest line of statistics that is read, in bytes.
 const LINE_MAX: u64 = 4 << 20;
 
-/// Show the live statistics of a server.
-///
-/// SOCKET is what `cryptline serve --stats SOCKET` was given. On a terminal the view is redrawn in
-/// place; q or Ctrl-C ends it. Elsewhere each sample is one line for each export. The first sample
-/// covers the time since the server started, each further one the time since the one before.
+/// Whose statistics, and how.
 #[derive(Args, Debug)]
+#[command(after_help = "\
+SOCKET is what `cryptline serve --stats SOCKET` was given. On a terminal the view is redrawn in \
+place; q or Ctrl-C ends it. Elsewhere each sample is one line for each export. The first sample \
+covers the time since the server started, each further one the time since the one before.")]
 pub struct TopArgs {
     /// The statistics socket of the server
     #[arg(value_name = "SOCKET")]

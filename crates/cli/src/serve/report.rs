@@ -49,6 +49,11 @@ impl Report<'_> {
                  nbdcopy --progress '{uri}' copy.img\n  \
                  qemu-img convert -p -O qcow2 '{uri}' copy.qcow2\n"
             );
+            if let Some(path) = self.stats.and_then(|path| path.to_str())
+                && !path.contains(|c: char| c == '\'' || c.is_control())
+            {
+                let _ = writeln!(text, "  cryptline top '{path}'");
+            }
         }
         text
     }
