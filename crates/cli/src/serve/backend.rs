@@ -42,9 +42,13 @@ impl Backend {
         };
         match (mode, try_uring()) {
             (IoMode::Preadv, _) => Ok(plain("asked for by --io")),
-            (IoMode::Auto, Err(error)) => Ok(plain(&format!("io_uring is not available: {error}"))),
+            (IoMode::Auto, Err(error)) => Ok(plain(&format!(
+                "io_uring is not available: {}",
+                why(&error)
+            ))),
             (IoMode::IoUring, Err(error)) => Err(CliError::parameters(format!(
-                "io_uring is not available here ({error}); use --io=auto or --io=preadv"
+                "io_uring is not available here ({}); use --io=auto or --io=preadv",
+                why(&error)
             ))),
             (_, Ok(description)) => Ok(Self {
                 choice: match mode {
@@ -66,4 +70,12 @@ fn try_uring() -> io::Result<String> {
         false => "io_uring, buffers not registered (see `ulimit -l`)",
     }
     .to_owned())
+}
+
+/// A ring's memory counts as locked.
+fn why(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::OutOfMemory => format!("{error}; see `ulimit -l`"),
+        _ => error.to_string(),
+    }
 }

@@ -259,7 +259,7 @@ fn absolute(path: PathBuf) -> PathBuf {
 }
 
 fn cannot_listen(place: &dyn std::fmt::Display, error: &io::Error) -> CliError {
-    let message = format!("cannot listen on {place}: {error}; choose another with --unix");
+    let message = format!("cannot listen on {place}: {error}; choose another path");
     match error.kind() {
         io::ErrorKind::AddrInUse => CliError::busy(message),
         _ => CliError::parameters(message),

@@ -41,10 +41,16 @@ impl Stopper {
 }
 
 /// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the server; a further one while it is
-/// stopping removes what `remover` knows and ends the process by that signal.
+/// stopping removes what `remover` knows and ends the process by that signal. What our parent
+/// had us ignore (`nohup`, a shell's background jobs) stays ignored.
 pub fn watch(stopper: Stopper, remover: Remover) -> Result<(), CliError> {
     let failed = |error| CliError::device(format!("cannot handle signals: {error}"));
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map_err(failed)?;
+    let ignored = ignored_signals();
+    let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+    let wanted = wanted
+        .into_iter()
+        .filter(|&signal| !is_set(ignored, signal));
+    let mut signals = Signals::new(wanted).map_err(failed)?;
     let watcher = move || {
         for signal in signals.forever() {
             if stopper.stop() {
@@ -61,4 +67,33 @@ pub fn watch(stopper: Stopper, remover: Remover) -> Result<(), CliError> {
         .spawn(watcher)
         .map_err(failed)?;
     Ok(())
+}
+
+/// The kernel's mask of what this process ignores (proc_pid_status(5)); none where it is not told.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+/// Bit 0 is signal 1.
+fn is_set(mask: u64, signal: i32) -> bool {
+    let bit = u32::try_from(signal - 1).ok();
+    bit.and_then(|bit| mask.checked_shr(bit))
+        .is_some_and(|rest| rest & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_of_the_mask_are_signals() {
+        assert!(is_set(1, SIGHUP) && !is_set(1, SIGINT));
+        assert!(is_set(0x4000, SIGTERM));
+        assert!(!is_set(u64::MAX, 0) && !is_set(u64::MAX, 65));
+        // SIGPIPE, which every Rust program ignores.
+        assert!(is_set(ignored_signals(), 13));
+    }
 }
