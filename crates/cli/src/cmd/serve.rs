@@ -21,6 +21,7 @@ use crate::serve::activation;
 use crate::serve::backend::{Backend, IoMode};
 use crate::serve::cleanup::Cleanup;
 use crate::serve::listen::{Sockets, Wanted};
+use crate::serve::log::Log;
 use crate::serve::notify::notify;
 use crate::serve::report::Report;
 use crate::serve::run::Captive;
@@ -195,6 +196,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     };
     args.warn_of_open_network(&sockets);
     args.server.start_statistics(&exports, &cleanup)?;
+    let log = Log::new();
     let server = Server::new(
         Arc::clone(&exports),
         ServerOptions {
@@ -203,7 +205,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
             max_connections: usize::try_from(args.server.max_connections).unwrap_or(usize::MAX),
             handshake_timeout: HANDSHAKE_MAX,
             grace: GRACE,
-            log: Box::new(|message| complain(&crate::error::on_one_line(message))),
+            log: Box::new(move |message| log.line(message)),
         },
     );
 

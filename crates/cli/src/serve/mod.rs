@@ -9,13 +9,14 @@
 //! signals, parent      when to end
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
-//! tls                  certificates
+//! tls                  certificates              log  lines about clients
 //! ```
 
 pub mod activation;
 pub mod backend;
 pub mod cleanup;
 pub mod listen;
+pub mod log;
 pub mod notify;
 pub mod parent;
 pub mod pidfile;
