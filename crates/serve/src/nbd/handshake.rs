@@ -108,15 +108,20 @@ pub(super) struct Accepted {
     pub leftover: Vec<u8>,
 }
 
-/// A socket with bytes that were read from it too early.
+/// A socket with a deadline, and bytes that were read from it too early.
+///
+/// The deadline is set before every system call: a client may neither send nor read a byte now
+/// and then, in clear or inside the TLS handshake, to stay for longer.
 struct Early {
     socket: Socket,
     bytes: Vec<u8>,
+    deadline: Instant,
 }
 
 impl Read for Early {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         if self.bytes.is_empty() {
+            self.socket.set_deadline(self.deadline)?;
             return self.socket.read(target);
         }
         let len = self.bytes.len().min(target.len());
@@ -128,6 +133,7 @@ impl Read for Early {
 
 impl Write for Early {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.set_deadline(self.deadline)?;
         self.socket.write(bytes)
     }
 
@@ -143,16 +149,15 @@ pub(super) fn negotiate(
     tls_config: Option<&Arc<ServerConfig>>,
     timeout: Duration,
 ) -> Result<Option<Accepted>, HandshakeError> {
-    let deadline = Instant::now() + timeout;
     let mut state = Handshake::new(Arc::clone(offer));
     let mut channel = Channel {
         io: Early {
             socket,
             bytes: Vec::new(),
+            deadline: Instant::now() + timeout,
         },
         tls: None,
     };
-    channel.io.socket.set_deadline(deadline)?;
     channel.write(&state.greeting())?;
     let (mut input, mut output) = (Vec::new(), Vec::new());
     loop {
@@ -163,7 +168,6 @@ pub(super) fn negotiate(
         match progress.step {
             Step::NeedMore if progress.consumed > 0 && !input.is_empty() => {}
             Step::NeedMore => {
-                channel.io.socket.set_deadline(deadline)?;
                 if channel.read_some(&mut input)? == 0 {
                     return Ok(None);
                 }

@@ -80,13 +80,18 @@ impl Transport {
         rx[..leftover.len()].copy_from_slice(leftover);
         let tls = match tls {
             None => None,
-            Some(connection) => Some(Box::new(Tls {
-                connection,
-                raw: Some(Buffer::alloc(RX_SIZE)?),
-                pending: 0..0,
-                out: Some(SendBatch::new(0, 1)),
-                out_buffer: Some(Buffer::alloc(TLS_OUT_SIZE)?),
-            })),
+            Some(mut connection) => {
+                // We bound what is encrypted at a time; with a limit of its own, rustls would
+                // refuse the rest of a reply of which it has taken the start.
+                connection.set_buffer_limit(None);
+                Some(Box::new(Tls {
+                    connection,
+                    raw: Some(Buffer::alloc(RX_SIZE)?),
+                    pending: 0..0,
+                    out: Some(SendBatch::new(0, 1)),
+                    out_buffer: Some(Buffer::alloc(TLS_OUT_SIZE)?),
+                }))
+            }
         };
         let mut transport = Self {
             socket: ring.add_file(socket),
@@ -202,9 +207,13 @@ impl Transport {
         }
     }
 
-    /// Sends what has collected, unless a send is in flight.
+    /// Sends what has collected, unless a send is in flight. Drops it where nothing more can be
+    /// sent, with the buffers that what is still in flight may wait for.
     pub fn send(&mut self, ring: &mut Ring) {
-        if self.sending || self.broken {
+        if self.broken {
+            return self.filling.clear();
+        }
+        if self.sending {
             return;
         }
         let batch = match &mut self.tls {

@@ -37,6 +37,22 @@ impl Session {
         }
     }
 
+    /// Whether a request or a part of a payload that has arrived can be taken now. A medium that
+    /// answers at once makes room before anything is waited for, and no later event tells of it.
+    pub(super) fn can_take_more(&self) -> bool {
+        if self.closing {
+            return false;
+        }
+        let unread = self.transport.unread().len();
+        match &self.expect {
+            Expect::Header => unread >= wire::REQUEST_LEN && self.has_room(),
+            Expect::Payload { buffer: None, .. } => {
+                unread > 0 && !self.transport.is_receiving() && self.large.available() > 0
+            }
+            _ => false,
+        }
+    }
+
     /// Takes one step with what has arrived; `false` when it takes more bytes or more room.
     fn take_one(&mut self) -> bool {
         match &mut self.expect {

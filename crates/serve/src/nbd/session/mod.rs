@@ -5,6 +5,7 @@
 //!     take_requests    intake   parse what has arrived into jobs; stops when out of room
 //!     pump             work     begin chunks of jobs while buffers last
 //!     transport.send            all replies so far, one message
+//!     (again, where what pump has finished made room for requests that are here already)
 //!     receive          intake   more requests, or a payload into its own buffer
 //!     ring.wait                 submits all of this and waits: a busy loop's only system call
 //!     reap             work     socket first, then the device: completions become replies
@@ -154,6 +155,9 @@ impl Session {
             self.take_requests();
             self.pump();
             self.transport.send(&mut self.ring);
+            if self.can_take_more() {
+                continue;
+            }
             self.receive();
             if self.is_finished() {
                 return Ok(());

@@ -9,6 +9,9 @@ use super::{Session, take_buffer};
 impl Session {
     /// Begins chunks, oldest job first, a few of each at a time, while there are buffers.
     pub(super) fn pump(&mut self) {
+        if self.transport.broken {
+            return self.abandon();
+        }
         for _ in 0..self.pending.len() {
             let Some(index) = self.pending.pop_front() else {
                 return;
@@ -16,6 +19,17 @@ impl Session {
             if !self.pump_job(index) {
                 self.pending.push_front(index);
                 return;
+            }
+        }
+    }
+
+    /// Begins nothing more: nobody is there to be answered.
+    fn abandon(&mut self) {
+        self.reserving = false;
+        while let Some(index) = self.pending.pop_front() {
+            if let Some(job) = self.jobs.get_mut(index) {
+                job.fail(NbdError::Shutdown);
+                self.advance(index);
             }
         }
     }
