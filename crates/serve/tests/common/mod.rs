@@ -1,0 +1,237 @@
+//! A server in this process over a stack of the test's choice, and what goes against it.
+//!
+//! ```text
+//! let served = Setup::new(stack::crypt_over_ram(8 << 20)).start();
+//! Raw::connect(&served)...          our own client, byte by byte
+//! peer.run([served.uri()])          somebody else's
+//! served.end_well();                no thread left, the last flush succeeded
+//! ```
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+pub mod raw;
+pub mod stack;
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cryptline_engine::{BackendChoice, Fault, Gate};
+use cryptline_serve::nbd::codec::TlsMode;
+use cryptline_serve::nbd::stats::ExportStats;
+use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_testkit::suite::{Fresh, Watchdog};
+use tempfile::TempDir;
+
+/// io_uring where the kernel lets us, and system calls.
+pub const BACKENDS: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Syscalls];
+
+/// How long a stopped server may be late, on a machine that has other work.
+const LATE_MAX: Duration = Duration::from_secs(10);
+
+/// What to serve, and how.
+pub struct Setup {
+    exports: Vec<(String, String, Fresh)>,
+    tls: TlsMode,
+    options: ServerOptions,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Setup {
+    /// One export without a name.
+    pub fn new(stack: Fresh) -> Self {
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let lines = Arc::clone(&log);
+        Self {
+            exports: vec![(String::new(), String::new(), stack)],
+            tls: TlsMode::Off,
+            options: ServerOptions {
+                backend: BackendChoice::Auto,
+                tls: None,
+                max_connections: 100,
+                handshake_timeout: Duration::from_secs(20),
+                grace: Duration::from_millis(500),
+                log: Box::new(move |line| lock(&lines).push(line.to_owned())),
+            },
+            log,
+        }
+    }
+
+    /// One more export.
+    pub fn export(mut self, name: &str, description: &str, stack: Fresh) -> Self {
+        let (name, description) = (name.to_owned(), description.to_owned());
+        self.exports.push((name, description, stack));
+        self
+    }
+
+    /// How connections do their I/O.
+    pub fn backend(mut self, backend: BackendChoice) -> Self {
+        self.options.backend = backend;
+        self
+    }
+
+    /// Offers TLS with the certificates in `folder`.
+    pub fn tls(mut self, mode: TlsMode, folder: &Path) -> Self {
+        self.tls = mode;
+        let config = cryptline_serve::nbd::server_config(folder, false);
+        self.options.tls = Some(config.expect("certificates"));
+        self
+    }
+
+    /// Changes any other option.
+    pub fn with(mut self, change: impl FnOnce(&mut ServerOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// Starts to serve.
+    pub fn start(self) -> Served {
+        let watchdog = Watchdog::start(Duration::from_secs(180));
+        let folder = TempDir::new().expect("a temporary folder");
+        let socket = folder.path().join("nbd.sock");
+        let listener = vec![Listener::Unix(UnixListener::bind(&socket).expect("bound"))];
+        let mut keep = Vec::new();
+        let mut gates = Vec::new();
+        let exports = self.exports.into_iter().map(|(name, description, stack)| {
+            keep.push(stack.keep);
+            gates.push(stack.gate.clone());
+            Export {
+                name,
+                description,
+                gate: stack.gate,
+                stats: ExportStats::new(true),
+            }
+        });
+        let exports = Exports::new(exports.collect(), self.tls).expect("an offer");
+        let grace = self.options.grace;
+        let server = Server::new(exports, self.options);
+        let stop = StopHandle::new().expect("an eventfd");
+        let pulled = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("server".to_owned())
+            .spawn(move || server.run(&listener, &pulled).expect("it could listen"))
+            .expect("a thread");
+        Served {
+            socket,
+            folder,
+            stop,
+            thread: Some(thread),
+            grace,
+            gates,
+            keep,
+            log: self.log,
+            watchdog,
+        }
+    }
+}
+
+/// How the last flush went.
+pub type Ended = Result<(), (String, Fault)>;
+
+/// A server that runs until it is stopped or dropped.
+pub struct Served {
+    socket: PathBuf,
+    folder: TempDir,
+    stop: StopHandle,
+    thread: Option<JoinHandle<Ended>>,
+    grace: Duration,
+    /// The exports' volumes, in order.
+    pub gates: Vec<Gate>,
+    keep: Vec<Vec<Box<dyn std::any::Any>>>,
+    log: Arc<Mutex<Vec<String>>>,
+    watchdog: Watchdog,
+}
+
+impl Served {
+    /// The socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// A folder for the test's own files.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The default export's URI.
+    pub fn uri(&self) -> String {
+        self.uri_of("")
+    }
+
+    /// An export's URI.
+    pub fn uri_of(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.socket.display())
+    }
+
+    /// A bare connection: nothing sent, nothing read. No read or write on it takes for ever.
+    pub fn dial(&self) -> UnixStream {
+        let stream = UnixStream::connect(&self.socket).expect("the server listens");
+        let limit = Some(Duration::from_secs(60));
+        stream.set_read_timeout(limit).expect("a timeout");
+        stream.set_write_timeout(limit).expect("a timeout");
+        stream
+    }
+
+    /// The lines the server has logged.
+    pub fn log(&self) -> Vec<String> {
+        lock(&self.log).clone()
+    }
+
+    /// Stops the server, which must end in time and with every connection's thread.
+    pub fn end(mut self) -> Ended {
+        let started = Instant::now();
+        let ended = self.stop_and_join().expect("stopped once");
+        let limit = self.grace + LATE_MAX;
+        assert!(started.elapsed() < limit, "{:?}", started.elapsed());
+        ended
+    }
+
+    /// Stops the server; the last flush must succeed.
+    pub fn end_well(self) {
+        assert_eq!(self.end(), Ok(()));
+    }
+
+    fn stop_and_join(&mut self) -> Option<Ended> {
+        self.stop.stop();
+        let thread = self.thread.take()?;
+        Some(thread.join().expect("the server does not panic"))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = self.stop_and_join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes of this process in memory.
+pub fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.expect("a number") * 1024
+}
+
+/// Waits until `ready`, or fails.
+pub fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !ready() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// `len` bytes that belong to `offset` and `seed`.
+pub fn pattern(offset: u64, len: usize, seed: u64) -> Vec<u8> {
+    let mut data = vec![0; len];
+    cryptline_testkit::suite::fill(&mut data, offset, seed);
+    data
+}

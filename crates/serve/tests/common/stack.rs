@@ -1,0 +1,168 @@
+//! Stacks to serve.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use cryptline_engine::base::{DirectMode, Image, RamDevice};
+use cryptline_engine::{
+    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
+    Submitted,
+};
+use cryptline_testkit::suite::Fresh;
+use cryptline_testkit::suite::devices::{self, Layout};
+use tempfile::TempDir;
+
+/// AES-256-XTS in 512-byte sectors.
+pub const AES_512: Layout = devices::AES_512;
+/// AES-128-XTS in 4096-byte sectors.
+pub const AES_4096: Layout = devices::AES_4096;
+/// The cipher that encrypts nothing.
+pub const NULL: Layout = devices::NULL;
+
+/// A disk in memory.
+pub fn ram(size: u64) -> Fresh {
+    Fresh::new(Gate::new(RamDevice::new(size).expect("memory")))
+}
+
+/// A sparse file, through the page cache or past it.
+pub fn file(size: u64, direct: DirectMode) -> Fresh {
+    file_at(size, direct, false).0
+}
+
+/// The same, for reading only.
+pub fn file_read_only(size: u64) -> Fresh {
+    file_at(size, DirectMode::Off, true).0
+}
+
+/// The same, and its path.
+pub fn file_at(size: u64, direct: DirectMode, read_only: bool) -> (Fresh, PathBuf) {
+    let (path, folder) = image(size);
+    let image = Image::open(&path, read_only).expect("an image");
+    let device = image.into_device(4096, direct).expect("a device");
+    let fresh = Fresh {
+        gate: Gate::new(device),
+        keep: vec![Box::new(folder)],
+    };
+    (fresh, path)
+}
+
+/// A sparse file of `size` bytes. Beside the test program: `/tmp` may be in memory.
+fn image(size: u64) -> (PathBuf, TempDir) {
+    let program = std::env::current_exe().expect("a test has a program");
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let folder = TempDir::new_in(folder).expect("a temporary folder");
+    let path = folder.path().join("image");
+    let file = std::fs::File::create(&path).expect("a new file");
+    file.set_len(size).expect("a sparse file");
+    (path, folder)
+}
+
+/// The clear disk over AES over memory, `size` bytes with what the layout leaves out.
+pub fn crypt_over_ram(size: u64) -> Fresh {
+    devices::crypt(ram(size), &AES_512)
+}
+
+/// The clear disk over AES over a file.
+pub fn crypt_over_file(size: u64) -> Fresh {
+    devices::crypt(file(size, DirectMode::Auto), &AES_4096)
+}
+
+/// A disk with a volatile cache: a write that is neither durable nor flushed is lost when the
+/// power goes.
+#[derive(Clone)]
+pub struct VolatileDisk(Arc<Mutex<Contents>>);
+
+struct Contents {
+    cached: Vec<u8>,
+    stable: Vec<u8>,
+    flushes: u64,
+}
+
+impl VolatileDisk {
+    /// A disk of `size` zeros.
+    pub fn new(size: usize) -> Self {
+        Self(Arc::new(Mutex::new(Contents {
+            cached: vec![0; size],
+            stable: vec![0; size],
+            flushes: 0,
+        })))
+    }
+
+    /// It, ready to be served.
+    pub fn stack(&self) -> Fresh {
+        Fresh::new(Gate::new(self.clone()))
+    }
+
+    /// What would be left without power.
+    pub fn stable(&self) -> Vec<u8> {
+        self.0.lock().expect("no panic").stable.clone()
+    }
+
+    /// How many flushes have reached it.
+    pub fn flushes(&self) -> u64 {
+        self.0.lock().expect("no panic").flushes
+    }
+}
+
+impl Device for VolatileDisk {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size: self.stable().len() as u64,
+            logical_block: 512,
+            preferred_block: 4096,
+            read_only: false,
+            rotational: false,
+            discard: true,
+            write_zeroes: true,
+            answers_at_once: true,
+        }
+    }
+
+    fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
+        Ok(Extent {
+            len,
+            hole: false,
+            zero: false,
+        })
+    }
+}
+
+impl Queue for VolatileDisk {
+    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
+        let start = usize::try_from(request.offset).expect("inside");
+        let len = usize::try_from(request.len()).expect("inside");
+        let range = start..start + len;
+        let mut guard = self.0.lock().expect("no panic");
+        let contents = &mut *guard;
+        match &mut request.operation {
+            Operation::Read(buffer) => buffer.copy_from_slice(&contents.cached[range]),
+            Operation::Write { data, durable } => {
+                contents.cached[range.clone()].copy_from_slice(data);
+                if *durable {
+                    contents.stable[range].copy_from_slice(data);
+                }
+            }
+            Operation::Flush => {
+                contents.flushes += 1;
+                contents.stable.copy_from_slice(&contents.cached);
+            }
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } => {
+                contents.cached[range].fill(0);
+            }
+        }
+        drop(guard);
+        Submitted::Done(request.complete(Ok(())))
+    }
+
+    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
+
+    fn measure(&mut self, _on: bool) {}
+
+    fn crypto_time_ns(&self) -> u64 {
+        0
+    }
+}

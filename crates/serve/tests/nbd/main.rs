@@ -1,0 +1,12 @@
+//! The NBD server against programs we did not write, our own client, failures and a model.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod client_shapes;
+mod failures;
+mod libnbd;
+mod model;
+mod peers;
+mod promises;
+mod tls;

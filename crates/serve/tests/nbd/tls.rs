@@ -1,0 +1,219 @@
+//! TLS, with certificates by the openssl program and clients that use GnuTLS.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cryptline_serve::nbd::codec::TlsMode;
+use cryptline_serve::nbd::codec::client::option;
+use cryptline_serve::nbd::codec::wire::{opt, rep};
+use cryptline_testkit::peer;
+use tempfile::TempDir;
+
+use crate::common::raw::{Raw, greeted, option_reply, say};
+use crate::common::{BACKENDS, Served, Setup, pattern, stack, wait_until};
+
+/// A folder with a certificate that is its own authority; `None` without openssl.
+fn certificates() -> Option<TempDir> {
+    let openssl = peer::require("openssl")?;
+    let folder = TempDir::new().expect("a temporary folder");
+    let file = |name: &str| folder.path().join(name);
+    let mut command = openssl.command();
+    command
+        .args([
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+        ])
+        .args(["-subj", "/CN=localhost"])
+        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .arg("-keyout")
+        .arg(file("server-key.pem"))
+        .arg("-out")
+        .arg(file("server-cert.pem"));
+    peer::run(&mut command, Duration::from_secs(60)).success();
+    fs::copy(file("server-cert.pem"), file("ca-cert.pem")).expect("copied");
+    Some(folder)
+}
+
+fn uri(socket: &Path, folder: &TempDir) -> String {
+    let certificates = folder.path().display();
+    format!(
+        "nbds+unix://localhost/?socket={}&tls-certificates={certificates}",
+        socket.display()
+    )
+}
+
+#[test]
+fn nbdcopy_is_byte_exact_through_tls_at_every_request_size() {
+    let (Some(nbdcopy), Some(folder)) = (peer::require("nbdcopy"), certificates()) else {
+        return;
+    };
+    for backend in BACKENDS {
+        for over in [
+            stack::crypt_over_ram(40 << 20),
+            stack::crypt_over_file(40 << 20),
+        ] {
+            let served = Setup::new(over)
+                .backend(backend)
+                .tls(TlsMode::Require, folder.path())
+                .start();
+            let size = usize::try_from(served.gates[0].geometry().size).expect("small");
+            let data = pattern(0, size, 1);
+            let (source, back) = (served.folder().join("in"), served.folder().join("out"));
+            fs::write(&source, &data).expect("written");
+            let uri = uri(served.socket(), &folder);
+            for request in ["4096", "65536", "262144", "33554432"] {
+                let request = format!("--request-size={request}");
+                let connections = "--connections=2";
+                nbdcopy
+                    .run([&request, connections, &source.to_string_lossy(), &uri])
+                    .success();
+                nbdcopy
+                    .run([&request, connections, &uri, &back.to_string_lossy()])
+                    .success();
+                assert!(fs::read(&back).expect("read") == data, "{request}");
+            }
+            served.end_well();
+        }
+    }
+}
+
+#[test]
+fn client_without_tls_is_told_that_it_is_required() {
+    let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else {
+        return;
+    };
+    let served = Setup::new(stack::ram(1 << 20))
+        .tls(TlsMode::Require, folder.path())
+        .start();
+    nbdinfo.run([served.uri()]).exited_with(1);
+    let text = nbdinfo.run([uri(served.socket(), &folder)]).success();
+    assert!(
+        text.stdout_text().contains("newstyle-fixed with TLS"),
+        "{text}"
+    );
+    served.end_well();
+}
+
+#[test]
+fn tls_is_a_choice_where_it_is_only_on() {
+    let (Some(nbdinfo), Some(folder)) = (peer::require("nbdinfo"), certificates()) else {
+        return;
+    };
+    let served = Setup::new(stack::ram(1 << 20))
+        .tls(TlsMode::On, folder.path())
+        .start();
+    for uri in [served.uri(), uri(served.socket(), &folder)] {
+        nbdinfo.run([uri]).success();
+    }
+    served.end_well();
+}
+
+#[test]
+fn client_that_dies_inside_a_record_harms_nobody() {
+    let (Some(nbdcopy), Some(folder)) = (peer::require("nbdcopy"), certificates()) else {
+        return;
+    };
+    for backend in BACKENDS {
+        let served = Setup::new(stack::crypt_over_ram(8 << 20))
+            .backend(backend)
+            .tls(TlsMode::On, folder.path())
+            .start();
+        let source = served.folder().join("in");
+        fs::write(&source, pattern(0, 4 << 20, 1)).expect("written");
+        for (turn, cut) in [300, 1500, 3000, 40_000, 300_001, 1_000_003]
+            .into_iter()
+            .enumerate()
+        {
+            let name = format!("proxy-{turn}");
+            let proxy = cutting_proxy(&served, &name, cut);
+            let uri = uri(&proxy, &folder);
+            let run = nbdcopy.run([source.as_os_str(), uri.as_ref()]);
+            assert!(!run.status.success(), "{cut}: {run}");
+        }
+        let mut client = Raw::connect(&served);
+        client.write(0, &pattern(0, 4096, 2)).expect("served");
+        assert!(client.read(0, 4096) == pattern(0, 4096, 2));
+        served.end_well();
+    }
+}
+
+/// A socket that leads to the server until `cut` bytes have gone there.
+fn cutting_proxy(served: &Served, name: &str, cut: usize) -> PathBuf {
+    let path = served.folder().join(name);
+    let listener = UnixListener::bind(&path).expect("bound");
+    let target = served.socket().to_owned();
+    std::thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            let Ok(server) = UnixStream::connect(&target) else {
+                return;
+            };
+            let (Ok(from), Ok(to)) = (server.try_clone(), client.try_clone()) else {
+                return;
+            };
+            std::thread::spawn(move || pass_on(from, to, usize::MAX));
+            std::thread::spawn(move || pass_on(client, server, cut));
+        }
+    });
+    path
+}
+
+fn pass_on(mut from: UnixStream, mut to: UnixStream, cut: usize) {
+    let (mut piece, mut left) = ([0; 4096], cut);
+    while left > 0 {
+        let wanted = piece.len().min(left);
+        match from.read(&mut piece[..wanted]) {
+            Ok(len) if len > 0 && to.write_all(&piece[..len]).is_ok() => left -= len,
+            _ => break,
+        }
+    }
+    for stream in [from, to] {
+        let _ = stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[test]
+fn stalling_tls_handshake_is_dropped_at_the_deadline() {
+    let Some(folder) = certificates() else { return };
+    let served = Setup::new(stack::ram(1 << 20))
+        .tls(TlsMode::On, folder.path())
+        .with(|options| options.handshake_timeout = Duration::from_millis(600))
+        .start();
+    let mut stream = greeted(&served);
+    say(&mut stream, &option(opt::STARTTLS, &[]));
+    assert_eq!(option_reply(&mut stream).0, rep::ACK);
+    let started = Instant::now();
+    // A handshake record of 512 bytes, of which one byte comes now and then.
+    let hello = [&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3][..], &[7; 500]].concat();
+    for byte in hello {
+        if stream.write_all(&[byte]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(
+        started.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        started.elapsed()
+    );
+    wait_until("a line about it", || !served.log().is_empty());
+    Raw::connect(&served).flush().expect("others are served");
+    served.end_well();
+}
+
+#[test]
+fn garbage_in_place_of_tls_is_dropped() {
+    let Some(folder) = certificates() else { return };
+    let served = Setup::new(stack::ram(1 << 20))
+        .tls(TlsMode::Require, folder.path())
+        .start();
+    let mut stream = greeted(&served);
+    say(&mut stream, &option(opt::STARTTLS, &[]));
+    assert_eq!(option_reply(&mut stream).0, rep::ACK);
+    say(&mut stream, &pattern(0, 600, 1));
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.len() < 100, "an alert at most");
+    served.end_well();
+}

@@ -1,0 +1,207 @@
+//! The claim of the first page, for a whole connection: between a request on the socket and its
+//! reply there is no heap allocation and no other thread.
+//!
+//! The program is its own test harness, so that it has three threads and no more: the client
+//! (which only writes prepared bytes and reads into a fixed buffer), the server's listener (asleep
+//! in `poll`), and the connection's.
+//!
+//! * **No allocation**: the whole process makes no call to the heap while requests are served.
+//! * **No thread**: no other task appears (io_uring's workers are tasks of the process), and the
+//!   listener uses no processor time.
+
+#[path = "common/mod.rs"]
+mod common;
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use cryptline_engine::BackendChoice;
+use cryptline_engine::base::DirectMode;
+use cryptline_serve::nbd::codec::reply::OFFSET_DATA_LEN;
+use cryptline_serve::nbd::codec::wire::{SIMPLE_REPLY_LEN, cmd};
+use cryptline_testkit::alloc::{self, CountingAllocator};
+use cryptline_testkit::suite::{Fresh, devices};
+
+use crate::common::raw::{Raw, Style};
+use crate::common::{BACKENDS, Setup, pattern, stack};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const BLOCK: u32 = 4096;
+const SIZE: u64 = 4 << 20;
+/// Batches of requests measured in each case.
+const ROUNDS: usize = 150;
+
+fn main() {
+    let tests: [(&str, fn()); 5] = [
+        ("allocation_is_counted", allocation_is_counted),
+        (
+            "work_of_another_thread_is_noticed",
+            work_of_another_thread_is_noticed,
+        ),
+        ("requests_over_memory_use_no_heap_and_no_thread", || {
+            check(stack::crypt_over_ram);
+        }),
+        ("requests_over_a_file_use_no_heap_and_no_thread", || {
+            check(|size| devices::crypt(stack::file(size, DirectMode::Off), &stack::AES_4096));
+        }),
+        (
+            "requests_over_a_direct_file_use_no_heap_and_no_thread",
+            || {
+                check(stack::crypt_over_file);
+            },
+        ),
+    ];
+    run_as_harness(&tests);
+}
+
+fn check(make: fn(u64) -> Fresh) {
+    for backend in BACKENDS {
+        for style in [Style::Structured, Style::Simple] {
+            check_connection(make(SIZE), backend, style);
+        }
+    }
+}
+
+fn check_connection(over: Fresh, backend: BackendChoice, style: Style) {
+    let served = Setup::new(over).backend(backend).start();
+    let mut client = Raw::connect_as(&served, style);
+    client.write(0, &pattern(0, 2 << 20, 1)).expect("written");
+    for (length, depth) in [(BLOCK, 1), (BLOCK, 32), (65536, 16)] {
+        for command in [cmd::READ, cmd::WRITE] {
+            let mut load = Load::new(&mut client, command, length, depth, style);
+            load.run(ROUNDS);
+            let (tasks, calls) = (Tasks::now(), alloc::calls());
+            load.run(ROUNDS);
+            let (calls, after) = (alloc::calls() - calls, Tasks::now());
+            let name = format!("{backend:?} {style:?} {command} of {length} at depth {depth}");
+            assert_eq!(calls, 0, "{name} uses the heap");
+            after.assert_alone(&tasks, &name);
+        }
+    }
+    served.end_well();
+}
+
+/// A closed loop of batches: `depth` requests in one write, their replies in one read.
+struct Load {
+    stream: UnixStream,
+    requests: Vec<u8>,
+    replies: Vec<u8>,
+}
+
+impl Load {
+    fn new(client: &mut Raw, command: u16, length: u32, depth: u32, style: Style) -> Self {
+        let mut requests = Vec::new();
+        for index in 0..depth {
+            let offset = u64::from(index * length);
+            let bytes = match command {
+                cmd::WRITE => client.encode_write(0, offset, &pattern(offset, length as usize, 2)),
+                _ => client.encode(command, 0, (offset, length)),
+            };
+            requests.extend(bytes.1);
+        }
+        let reply = match (command, style) {
+            (cmd::READ, Style::Structured) => OFFSET_DATA_LEN + length as usize,
+            (cmd::READ, Style::Simple) => SIMPLE_REPLY_LEN + length as usize,
+            _ => SIMPLE_REPLY_LEN,
+        };
+        Self {
+            stream: client.stream.try_clone().expect("a second handle"),
+            requests,
+            replies: vec![0; reply * depth as usize],
+        }
+    }
+
+    fn run(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            // A batch fits into the server's buffers and the socket's, so this never waits for
+            // replies to be read.
+            self.stream.write_all(&self.requests).expect("sent");
+            self.stream.read_exact(&mut self.replies).expect("answered");
+        }
+    }
+}
+
+/// The process's tasks with the processor time that each has used, in nanoseconds.
+struct Tasks(BTreeMap<String, u64>);
+
+impl Tasks {
+    fn now() -> Self {
+        let entries = std::fs::read_dir("/proc/self/task").expect("proc");
+        let used = |entry: std::fs::DirEntry| {
+            let file = |name| std::fs::read_to_string(entry.path().join(name)).ok();
+            let name = format!("{} {:?}", file("comm")?.trim(), entry.file_name());
+            let used = file("schedstat")?.split(' ').next()?.parse().ok()?;
+            Some((name, used))
+        };
+        Self(entries.flatten().filter_map(used).collect())
+    }
+
+    /// Only the client's and the connection's thread have worked since `before`.
+    fn assert_alone(&self, before: &Self, name: &str) {
+        let worked: Vec<&String> = (self.0.iter())
+            .filter(|(task, used)| before.0.get(*task) != Some(used))
+            .map(|(task, _)| task)
+            .collect();
+        let others = worked.iter().filter(|task| !task.starts_with("nbd-"));
+        // The client is the process's first thread.
+        let own = format!("{:?}", std::process::id().to_string());
+        let others: Vec<_> = others.filter(|task| !task.ends_with(&own)).collect();
+        assert!(others.is_empty(), "{name}: others worked: {others:?}");
+        assert!(worked.len() == 2, "{name}: only {worked:?}");
+    }
+}
+
+/// The counter must be able to count.
+fn allocation_is_counted() {
+    let before = alloc::calls();
+    drop(black_box(Box::new(black_box(7))));
+    assert_eq!(alloc::calls() - before, 2, "one allocation, one free");
+}
+
+/// The list of tasks must be able to show a helper, and one that it has not seen before.
+fn work_of_another_thread_is_noticed() {
+    let before = Tasks::now();
+    let (ready, wait) = std::sync::mpsc::channel();
+    let helper = std::thread::Builder::new().name("helper".to_owned());
+    let helper = helper.spawn(move || {
+        ready.send(()).expect("heard");
+        std::thread::park();
+    });
+    let helper = helper.expect("a thread");
+    wait.recv().expect("ready");
+    let after = Tasks::now();
+    let noticed = std::panic::catch_unwind(|| after.assert_alone(&before, "it"));
+    let message = noticed.expect_err("not noticed");
+    let message = message.downcast::<String>().expect("a message");
+    assert!(message.contains("helper"), "{message}");
+    helper.thread().unpark();
+    helper.join().expect("ended");
+}
+
+/// As much of libtest's command line as `cargo test` and `cargo nextest` use.
+fn run_as_harness(tests: &[(&str, fn())]) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    if has("--ignored") {
+        return;
+    }
+    if has("--list") {
+        tests.iter().for_each(|(name, _)| println!("{name}: test"));
+        return;
+    }
+    let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
+    for (name, test) in tests {
+        let selected = wanted.is_none_or(|wanted| match has("--exact") {
+            true => name == wanted,
+            false => name.contains(wanted.as_str()),
+        });
+        if selected {
+            test();
+            println!("test {name} ... ok");
+        }
+    }
+}
