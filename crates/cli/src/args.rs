@@ -4,8 +4,19 @@ use clap::{Parser, Subcommand};
 
 use crate::cmd;
 
-/// What every page of help says about exit codes.
-pub const EXIT_CODES: &str = "\
+/// At the end of the help.
+const EXAMPLES: &str = "\
+Examples:
+  cryptline serve                                  a 1 GiB encrypted RAM disk, to try it out
+  cryptline create disk.img --size 1G              a new LUKS2 volume
+  cryptline info disk.img                          its header; needs no passphrase
+  cryptline open --check disk.img                  does this passphrase unlock it?
+  cryptline serve disk.img                         the clear disk over NBD
+
+`cryptline VERB --help` says more about each.";
+
+/// At the end of the long help.
+const EXIT_CODES: &str = "\
 Exit codes (as cryptsetup's):
   0  done
   1  wrong parameters, or something that is not supported yet
@@ -21,32 +32,7 @@ Exit codes (as cryptsetup's):
 /// request. What the kernel's dm-crypt and cryptsetup write, it reads, and the other way round.
 #[derive(Parser, Debug)]
 #[command(name = "cryptline", version, disable_help_subcommand = true)]
-#[command(after_help = concat!("\
-Examples:
-  cryptline serve                                  a 1 GiB encrypted RAM disk, to try it out
-  cryptline create disk.img --size 1G              a new LUKS2 volume
-  cryptline info disk.img                          its header; needs no passphrase
-  cryptline open --check disk.img                  does this passphrase unlock it?
-  cryptline serve disk.img                         the clear disk over NBD
-
-`cryptline VERB --help` says more about each."))]
-#[command(after_long_help = concat!("\
-Examples:
-  cryptline serve                                  a 1 GiB encrypted RAM disk, to try it out
-  cryptline create disk.img --size 1G              a new LUKS2 volume
-  cryptline info disk.img                          its header; needs no passphrase
-  cryptline open --check disk.img                  does this passphrase unlock it?
-  cryptline serve disk.img                         the clear disk over NBD
-
-`cryptline VERB --help` says more about each.
-
-Exit codes (as cryptsetup's):
-  0  done
-  1  wrong parameters, or something that is not supported yet
-  2  no key: wrong passphrase or volume key
-  3  out of memory
-  4  wrong device, damaged header, or an I/O error
-  5  it exists already, or another program uses it"))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

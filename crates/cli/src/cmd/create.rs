@@ -158,8 +158,8 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     let name = args.file.display().to_string();
     let passphrase = args.passphrase.read_new(&name)?;
     let failed = |error: cryptline_luks::Error| draft.describe(&error);
-    draft.set_size(args.size, args.preallocate)?;
     let _guard = signals::remove_when_stopped(draft.path())?;
+    draft.set_size(args.size, args.preallocate)?;
 
     let spinner = spinner(match args.format.pbkdf_force_iterations {
         Some(_) => "Making the key slot ...",

@@ -52,9 +52,38 @@ pub fn pages() -> io::Result<Vec<(String, String)>> {
 fn page(command: clap::Command) -> io::Result<(String, String)> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     let name = format!("{name}.1");
+    let notes = command.get_after_long_help().or(command.get_after_help());
+    let notes = notes.map(ToString::to_string).unwrap_or_default();
+    let has_verbs = command.has_subcommands();
+    let page = Man::new(command);
     let mut text = Vec::new();
-    Man::new(command).render(&mut text)?;
+    page.render_title(&mut text)?;
+    page.render_name_section(&mut text)?;
+    page.render_synopsis_section(&mut text)?;
+    page.render_description_section(&mut text)?;
+    page.render_options_section(&mut text)?;
+    if has_verbs {
+        page.render_subcommands_section(&mut text)?;
+    }
+    text.extend_from_slice(as_written(&notes).as_bytes());
     Ok((name, tidy(&String::from_utf8_lossy(&text))))
+}
+
+/// The examples and notes of the help text, line for line.
+fn as_written(notes: &str) -> String {
+    if notes.is_empty() {
+        return String::new();
+    }
+    let mut section = ".SH \"EXAMPLES AND NOTES\"\n.nf\n".to_owned();
+    for line in notes.lines() {
+        // A dot or an apostrophe at its start would be a request to roff.
+        if line.starts_with(['.', '\'']) {
+            section.push_str("\\&");
+        }
+        section.push_str(&line.replace('\\', "\\e").replace('-', "\\-"));
+        section.push('\n');
+    }
+    section + ".fi\n"
 }
 
 /// No space at a line's end, one line end at the end.

@@ -17,7 +17,7 @@ use crate::volume::header::{HeaderFile, check_type, unlock};
 Examples:
   cryptline open --check disk.img                        asks for the passphrase
   cryptline open --check disk.img --key-file key.bin     the file's bytes, as they are
-  printf %s secret | cryptline open --check disk.img --key-file -
+  cryptline open --check disk.img --key-file - < key.bin
   cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
 
 Exit codes: 0 unlocked, 1 wrong parameters, 2 no key with this passphrase, 3 out of memory,

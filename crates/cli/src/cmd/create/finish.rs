@@ -144,5 +144,8 @@ fn failed(action: &str, name: &str, error: &io::Error) -> CliError {
         io::ErrorKind::FileTooLarge => "; nothing was kept, give a smaller --size (see ulimit -f)",
         _ => "",
     };
-    CliError::device(format!("cannot {action} {name}: {error}{advice}"))
+    // Below a wrapper that names the temporary file, which is nobody's business.
+    let cause = error.get_ref().and_then(|inner| inner.source());
+    let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
+    CliError::device(format!("cannot {action} {name}: {cause}{advice}"))
 }

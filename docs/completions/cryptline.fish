@@ -1,0 +1,161 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_cryptline_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_cryptline_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_cryptline_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_cryptline_using_subcommand
+    set -l cmd (__fish_cryptline_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c cryptline -n "__fish_cryptline_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_needs_command" -s V -l version -d 'Print version'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "serve" -d 'Serve the clear disk over NBD'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "info" -d 'Show a LUKS header; needs no passphrase'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "open" -d 'Check whether a passphrase or key unlocks a volume'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Make a new LUKS volume in a file'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Print the device-mapper line of a volume'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show the live statistics of a server'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "man" -d 'Write the man pages into a folder'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s U -l unix -d 'Listen on a Unix socket; `-` is a private temporary one. May be repeated' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s p -l port -d 'Listen on a TCP port; 0 lets the system choose [default with --ip-addr: 10809]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s i -s b -l ip-addr -l bind -d 'Listen on this address or host name for TCP [default: 127.0.0.1]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s e -l export-name -d 'Name of the export; repeated, one for each TARGET [default: "", then the file\'s name]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l description -d 'Description of the export; repeated, one for each TARGET' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND by `sh -c` with $uri, $nbd, $unixsocket, $port, $exportname and $tls set; the server ends when it ends' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfile -l pid-file -d 'Write the process id to FILE when clients can connect' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l io -d 'How to do I/O' -r -f -a "auto\t'io_uring where the kernel allows it, else preadv/pwritev'
+io_uring\t'io_uring or an error'
+preadv\t'preadv2/pwritev2 and poll'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l dispatch -d 'Who runs the cipher; only `inline`, the thread that has the request, exists yet' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Clients at a time; further ones are sent away' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Give statistics as JSON lines on this Unix socket; see `cryptline top`' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Seconds between two lines of statistics' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'Encrypt connections' -r -f -a "off\t'Never'
+on\t'When the client asks for it'
+require\t'Always: plain clients are refused'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as nbdkit and qemu-nbd have it' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
+on\t'Always, or fail'
+off\t'Never: through the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
+luks1\t'LUKS1 only'
+luks2\t'LUKS2 only'
+plain\t'No header: the key comes straight from the passphrase'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l cipher -d 'Cipher word, such as aes-xts-plain64' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-size -d 'Size of the volume key in bits, such as 512' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l hash -d 'Hash that makes the key from the passphrase, such as sha256 or sha512:32; `plain` for none. A key file on disk is the key itself and is not hashed' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l offset -d 'Start of the data on the device, in 512-byte sectors' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-slot -d 'Try only this key slot, whatever its priority' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l exit-with-parent -d 'End when the parent process ends'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s v -l verbose -d 'Say more on standard error'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s f -l foreground -d 'Accepted for scripts written for other servers; this one is always in the foreground'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-verify-peer -d 'Accept only clients with a certificate signed by ca-cert.pem in that directory'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s r -l read-only -d 'Open for reading only'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand info" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand info" -l json -d 'Print JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand info" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l header -d 'Read the LUKS header from FILE instead of the target' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l type -d 'Accept this version only' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
+luks1\t'LUKS1 only'
+luks2\t'LUKS2 only'
+plain\t'No header: the key comes straight from the passphrase'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-slot -d 'Try only this key slot, whatever its priority' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'Only check the passphrase or key; this is all that `open` does'
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l allow-null-cipher -d 'Accept key slots with cipher_null, which protects nothing'
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l size -d 'Size of the file, such as 512M or 1G (powers of 1024)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l type -d 'Header version' -r -f -a "luks1\t'LUKS1'
+luks2\t'LUKS2'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l cipher -d 'Cipher of the data' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-size -d 'Size of the volume key in bits: 512 is AES-256 in XTS mode' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l hash -d 'Hash of the header\'s digest, and of PBKDF2' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 4096 if the size allows it]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf -d 'Key derivation function [default: argon2id; LUKS1: pbkdf2]' -r -f -a "pbkdf2\t'PBKDF2: cheap to attack with graphics cards'
+argon2i\t'Argon2i'
+argon2id\t'Argon2id'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l iter-time -d 'How long unlocking shall take on this machine' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-force-iterations -d 'PBKDF2 iterations or Argon2 passes; nothing is measured then' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-memory -d 'Memory of Argon2 in KiB: at most this, or exactly this with --pbkdf-force-iterations' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-parallel -d 'Lanes of Argon2 [default: one for each processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l label -d 'Label of the volume (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l uuid -d 'UUID of the volume [default: random]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 'Replace the file if it exists'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Reserve the space on disk now'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'The same as --type luks1'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
+on\t'Always, or fail'
+off\t'Never: through the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
+luks1\t'LUKS1 only'
+luks2\t'LUKS2 only'
+plain\t'No header: the key comes straight from the passphrase'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l cipher -d 'Cipher word, such as aes-xts-plain64' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-size -d 'Size of the volume key in bits, such as 512' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l hash -d 'Hash that makes the key from the passphrase, such as sha256 or sha512:32; `plain` for none. A key file on disk is the key itself and is not hashed' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l offset -d 'Start of the data on the device, in 512-byte sectors' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-slot -d 'Try only this key slot, whatever its priority' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l show-keys -d 'Show the volume key; who sees the line can decrypt the volume'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s r -l read-only -d 'Open for reading only'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand man" -s h -l help -d 'Print help'
