@@ -94,14 +94,16 @@ impl Setup {
         let listener = vec![Listener::Unix(UnixListener::bind(&socket).expect("bound"))];
         let mut keep = Vec::new();
         let mut gates = Vec::new();
+        let mut stats = Vec::new();
         let exports = self.exports.into_iter().map(|(name, description, stack)| {
             keep.push(stack.keep);
             gates.push(stack.gate.clone());
+            stats.push(ExportStats::new(true));
             Export {
                 name,
                 description,
                 gate: stack.gate,
-                stats: ExportStats::new(true),
+                stats: Arc::clone(&stats[stats.len() - 1]),
             }
         });
         let exports = Exports::new(exports.collect(), self.tls).expect("an offer");
@@ -120,6 +122,7 @@ impl Setup {
             thread: Some(thread),
             grace,
             gates,
+            stats,
             keep,
             log: self.log,
             watchdog,
@@ -139,6 +142,7 @@ pub struct Served {
     grace: Duration,
     /// The exports' volumes, in order.
     pub gates: Vec<Gate>,
+    stats: Vec<Arc<ExportStats>>,
     keep: Vec<Vec<Box<dyn std::any::Any>>>,
     log: Arc<Mutex<Vec<String>>>,
     watchdog: Watchdog,
@@ -172,6 +176,12 @@ impl Served {
         stream.set_read_timeout(limit).expect("a timeout");
         stream.set_write_timeout(limit).expect("a timeout");
         stream
+    }
+
+    /// Clients in transmission.
+    pub fn connections(&self) -> usize {
+        let counts = self.stats.iter().map(|stats| stats.snapshot().connections);
+        counts.sum()
     }
 
     /// The lines the server has logged.

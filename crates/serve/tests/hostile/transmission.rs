@@ -8,7 +8,7 @@ use cryptline_serve::nbd::codec::wire::cmd;
 use cryptline_testkit::suite::Fresh;
 
 use crate::common::raw::{Raw, Style, say};
-use crate::common::{BACKENDS, Served, Setup, pattern, stack};
+use crate::common::{BACKENDS, Served, Setup, pattern, stack, wait_until};
 use crate::{MemoryBound, alone, others_are_served};
 
 const MIB: u64 = 1 << 20;
@@ -103,6 +103,7 @@ fn client_that_dies_while_it_reads_a_reply_leaves_nothing_behind() {
             let mut some = vec![0; 100_000];
             client.stream.read_exact(&mut some).expect("it has begun");
         }
+        wait_until("all are gone", || served.connections() == 0);
         memory.check_soon();
     });
 }

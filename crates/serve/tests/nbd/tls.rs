@@ -139,6 +139,36 @@ fn client_that_dies_inside_a_record_harms_nobody() {
     }
 }
 
+#[test]
+fn client_that_leaves_with_replies_on_their_way_holds_nothing() {
+    let (Some(python), Some(folder)) = (peer::require("python3-libnbd"), certificates()) else {
+        return;
+    };
+    for backend in BACKENDS {
+        for structured in ["True", "False"] {
+            let served = Setup::new(stack::crypt_over_ram(20 << 20))
+                .backend(backend)
+                .tls(TlsMode::Require, folder.path())
+                .start();
+            let script = format!(
+                "import nbd, os, sys, time\n\
+                 h = nbd.NBD()\n\
+                 h.set_request_structured_replies({structured})\n\
+                 h.set_uri_allow_local_file(True)\n\
+                 h.connect_uri(sys.argv[1])\n\
+                 kept = [nbd.Buffer(16 << 20) for _ in range(12)]\n\
+                 for buffer in kept: h.aio_pread(buffer, 0)\n\
+                 time.sleep(0.3)\n\
+                 os._exit(7)"
+            );
+            let uri = uri(served.socket(), &folder);
+            python.run(["-c", &script, &uri]).exited_with(7);
+            wait_until("the connection is gone", || served.connections() == 0);
+            served.end_well();
+        }
+    }
+}
+
 /// A socket that leads to the server until `cut` bytes have gone there.
 fn cutting_proxy(served: &Served, name: &str, cut: usize) -> PathBuf {
     let path = served.folder().join(name);
