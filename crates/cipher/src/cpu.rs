@@ -1,4 +1,242 @@
-//! What the ciphers run on here.
+//! What the ciphers run on here: the back ends, which of them this CPU has, and which is chosen.
+//!
+//! ```text
+//!   CRYPTLINE_CPU set ──► that one, or an error
+//!   not set ──► avx512, if it does not slow the CPU down ──► avx2 ──► aesni ──► portable
+//! ```
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use thiserror::Error;
+
+/// Names the back end to use, one of [`Backend::ALL`]: for tests and comparisons.
+pub const CPU_VARIABLE: &str = "CRYPTLINE_CPU";
+
+/// One way to compute AES-XTS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// VAES on 512-bit registers: `avx512f`, `avx512bw`, `vaes` and `vpclmulqdq`.
+    Avx512,
+    /// VAES on 256-bit registers: `avx2`, `vaes` and `vpclmulqdq`.
+    Avx2,
+    /// AES-NI on 128-bit registers: `aes` and `ssse3`.
+    AesNi,
+    /// RustCrypto's `aes`, which is constant-time software where the CPU has no AES.
+    Portable,
+}
+
+/// Why a back end cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BackendError {
+    /// The variable names none.
+    #[error("{CPU_VARIABLE}={value} is no back end: unset it, or set one of {}", names(&Backend::ALL))]
+    Unknown {
+        /// What the variable says, printable.
+        value: String,
+    },
+    /// The CPU lacks the features.
+    #[error(
+        "{CPU_VARIABLE}={backend} needs CPU features that are not here: unset it, or set one of {}",
+        names(&Backend::available())
+    )]
+    Unavailable {
+        /// The one asked for.
+        backend: Backend,
+    },
+}
+
+impl Backend {
+    /// Every back end, on this machine or not, the widest first.
+    pub const ALL: [Backend; 4] = [
+        Backend::Avx512,
+        Backend::Avx2,
+        Backend::AesNi,
+        Backend::Portable,
+    ];
+
+    /// The word for it in [`CPU_VARIABLE`].
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Backend::Avx512 => "avx512",
+            Backend::Avx2 => "avx2",
+            Backend::AesNi => "aesni",
+            Backend::Portable => "portable",
+        }
+    }
+
+    /// The back ends that this CPU and its operating system can run, the widest first.
+    #[must_use]
+    pub fn available() -> Vec<Backend> {
+        let all = Backend::ALL.into_iter();
+        all.filter(|backend| backend.is_available()).collect()
+    }
+
+    /// The one to use: what [`CPU_VARIABLE`] says, or the fastest here.
+    ///
+    /// # Errors
+    /// The variable names no back end, or one that this CPU cannot run.
+    pub fn selected() -> Result<Backend, BackendError> {
+        Backend::select(std::env::var_os(CPU_VARIABLE).as_deref())
+    }
+
+    fn select(variable: Option<&OsStr>) -> Result<Backend, BackendError> {
+        let Some(value) = variable else {
+            return Ok(Backend::fastest());
+        };
+        let Some(backend) = Backend::ALL
+            .into_iter()
+            .find(|backend| value == backend.as_str())
+        else {
+            let value = value.to_string_lossy().escape_debug().to_string();
+            return Err(BackendError::Unknown { value });
+        };
+        if backend.is_available() {
+            Ok(backend)
+        } else {
+            Err(BackendError::Unavailable { backend })
+        }
+    }
+
+    fn fastest() -> Backend {
+        let mut candidates = Backend::available().into_iter();
+        let narrow = detection::wide_registers_slow_the_clock();
+        candidates
+            .find(|&backend| !(narrow && backend == Backend::Avx512))
+            .unwrap_or(Backend::Portable)
+    }
+
+    fn is_available(self) -> bool {
+        match self {
+            Backend::Avx512 => detection::Avx512::detect().is_some(),
+            Backend::Avx2 => detection::Avx2::detect().is_some(),
+            Backend::AesNi => detection::AesNi::detect().is_some(),
+            Backend::Portable => true,
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+fn names(backends: &[Backend]) -> String {
+    let names: Vec<&str> = backends.iter().map(|backend| backend.as_str()).collect();
+    names.join(", ")
+}
+
+/// Proofs that the CPU has certain features: each value is made by its `detect` only, so whoever
+/// holds one may run code compiled for those features.
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod detection {
+    use std::arch::x86_64::{__cpuid, CpuidResult};
+
+    /// `avx512f`, `avx512bw`, `vaes`, `vpclmulqdq`, and what [`AesNi`] proves.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512(());
+    /// `avx2`, `vaes`, `vpclmulqdq`, and what [`AesNi`] proves.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2(());
+    /// `aes`, `ssse3`.
+    #[derive(Clone, Copy)]
+    pub(crate) struct AesNi(());
+
+    impl Avx512 {
+        /// The standard library asks the operating system about the registers, too.
+        pub(crate) fn detect() -> Option<Avx512> {
+            Avx2::detect()?;
+            let here = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+            here.then_some(Avx512(()))
+        }
+
+        pub(crate) fn aes(self) -> AesNi {
+            AesNi(())
+        }
+    }
+
+    impl Avx2 {
+        pub(crate) fn detect() -> Option<Avx2> {
+            AesNi::detect()?;
+            let here = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("vaes")
+                && is_x86_feature_detected!("vpclmulqdq");
+            here.then_some(Avx2(()))
+        }
+
+        pub(crate) fn aes(self) -> AesNi {
+            AesNi(())
+        }
+    }
+
+    impl AesNi {
+        pub(crate) fn detect() -> Option<AesNi> {
+            let here = is_x86_feature_detected!("aes") && is_x86_feature_detected!("ssse3");
+            here.then_some(AesNi(()))
+        }
+
+        pub(crate) fn aes(self) -> AesNi {
+            self
+        }
+    }
+
+    /// Whether this is an Intel CPU that lowers its clock for 512-bit registers by more than they
+    /// bring: the ones for which Linux's AES-XTS prefers 256 bits (`arch/x86/crypto`).
+    pub(crate) fn wide_registers_slow_the_clock() -> bool {
+        let vendor = cpuid(0);
+        // "GenuineIntel" in three registers.
+        let intel = (vendor.ebx, vendor.edx, vendor.ecx) == (0x756e_6547, 0x4965_6e69, 0x6c65_746e);
+        intel && vendor.eax >= 1 && is_slowed_model(cpuid(1))
+    }
+
+    // The instruction is a safe function in newer Rust only, and not yet in 1.89.
+    #[allow(unsafe_code, unused_unsafe)]
+    fn cpuid(leaf: u32) -> CpuidResult {
+        // SAFETY: every 64-bit x86 CPU has the instruction, the only thing it asks for.
+        unsafe { __cpuid(leaf) }
+    }
+
+    /// By the family and model in leaf 1 (Intel SDM volume 2A, CPUID, figure 3-6).
+    pub(super) fn is_slowed_model(leaf: CpuidResult) -> bool {
+        let family = (leaf.eax >> 8) & 0xf;
+        let model = ((leaf.eax >> 4) & 0xf) | ((leaf.eax >> 12) & 0xf0);
+        // Skylake-X, Ice Lake (server, two kinds; client, three) and Tiger Lake (two).
+        let slowed = [0x55, 0x6a, 0x6c, 0x7d, 0x7e, 0x9d, 0x8c, 0x8d];
+        family == 6 && slowed.contains(&model)
+    }
+}
+
+/// Nothing to detect: the x86 back ends do not exist here.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) mod detection {
+    pub(crate) enum Avx512 {}
+    pub(crate) enum Avx2 {}
+    pub(crate) enum AesNi {}
+
+    impl Avx512 {
+        pub(crate) fn detect() -> Option<Avx512> {
+            None
+        }
+    }
+
+    impl Avx2 {
+        pub(crate) fn detect() -> Option<Avx2> {
+            None
+        }
+    }
+
+    impl AesNi {
+        pub(crate) fn detect() -> Option<AesNi> {
+            None
+        }
+    }
+
+    pub(crate) fn wide_registers_slow_the_clock() -> bool {
+        false
+    }
+}
 
 /// The backend that the `aes` crate (0.9.4) selects at run time, by the same rules.
 pub(crate) fn rustcrypto_aes_backend() -> &'static str {

@@ -34,6 +34,22 @@ impl IvLayout {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+impl IvLayout {
+    /// For each byte of the IV the byte of `LE64(S)` that it is, or 0x80 for a zero: what the
+    /// byte shuffles of vector instructions take.
+    pub(crate) fn byte_places(self) -> [u8; 16] {
+        let mut places = [0x80; 16];
+        match self {
+            IvLayout::Plain => places[..4].copy_from_slice(&[0, 1, 2, 3]),
+            IvLayout::Plain64 => places[..8].copy_from_slice(&[0, 1, 2, 3, 4, 5, 6, 7]),
+            IvLayout::Plain64Be => places[8..].copy_from_slice(&[7, 6, 5, 4, 3, 2, 1, 0]),
+            IvLayout::Null => {}
+        }
+        places
+    }
+}
+
 /// The IVs of consecutive cipher sectors: first, step, and how they are written down.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IvSequence {
@@ -48,6 +64,13 @@ pub(crate) struct IvSequence {
 }
 
 impl IvSequence {
+    /// What the `n`th cipher sector from here has in place of `next`.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(crate) fn nth(&self, n: u64) -> u64 {
+        self.next.wrapping_add(self.step.wrapping_mul(n))
+    }
+
     /// Writes the next IVs, one for each element.
     #[inline(always)]
     pub(crate) fn fill(&mut self, ivs: &mut [Block]) {

@@ -19,5 +19,6 @@ mod sector;
 mod spec;
 mod xts;
 
+pub use cpu::{Backend, BackendError, CPU_VARIABLE};
 pub use sector::{CipherError, SectorCipher, SectorOptions};
 pub use spec::{CipherSpec, IvMode, SpecError};

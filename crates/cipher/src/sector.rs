@@ -1,12 +1,12 @@
 //! A cipher with its key, ready to work on whole requests of cipher sectors.
 
-use aes::{Aes128, Aes192, Aes256};
 use cipher::inout::InOutBuf;
 use thiserror::Error;
 
+use crate::cpu::{Backend, BackendError};
 use crate::iv::{IvLayout, IvSequence};
 use crate::spec::{CipherSpec, SpecError};
-use crate::xts::{BatchedXts, XtsKernel};
+use crate::xts::{XtsKernel, kernel};
 
 /// Bytes in a sector, always (dm's unit; not the cipher sector).
 const SECTOR_BYTES: u32 = 512;
@@ -53,6 +53,9 @@ pub enum CipherError {
         /// What it must be a multiple of, in 512-byte sectors.
         multiple: u64,
     },
+    /// The back end asked for cannot be had.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
 }
 
 /// A cipher with its expanded key: immutable, shared between threads, wiped when dropped.
@@ -77,14 +80,27 @@ impl SectorCipher {
     ///
     /// # Errors
     /// An unsupported cipher, a key of a wrong size, an impossible sector size, an `iv_offset`
-    /// that is not a multiple of it.
+    /// that is not a multiple of it, a back end in [`crate::CPU_VARIABLE`] that cannot be had.
     pub fn new(
         spec: &CipherSpec,
         key: &[u8],
         options: SectorOptions,
     ) -> Result<SectorCipher, CipherError> {
+        SectorCipher::with_backend(spec, key, options, Backend::selected()?)
+    }
+
+    /// [`SectorCipher::new`] on the given back end, whatever [`crate::CPU_VARIABLE`] says.
+    ///
+    /// # Errors
+    /// As [`SectorCipher::new`], and a back end that this CPU cannot run.
+    pub fn with_backend(
+        spec: &CipherSpec,
+        key: &[u8],
+        options: SectorOptions,
+        backend: Backend,
+    ) -> Result<SectorCipher, CipherError> {
         spec.check_supported()?;
-        let engine = Engine::new(spec, key)?;
+        let engine = Engine::new(spec, key, backend)?;
         let size = options.sector_size;
         if !(512..=4096).contains(&size) || !size.is_power_of_two() {
             return Err(CipherError::SectorSize(size));
@@ -161,6 +177,44 @@ impl SectorCipher {
         self.decrypt_inout(sector, pair(source, destination));
     }
 
+    /// Encrypts a part of one cipher sector where it is: the bytes that encrypting the whole
+    /// sector would put there. `sector` is the cipher sector's place on the target in 512-byte
+    /// sectors and `offset` where `data` begins inside it, in bytes.
+    ///
+    /// # Panics
+    /// If `offset` or the length is not a multiple of [`SectorCipher::granularity`], if `data`
+    /// leaves the cipher sector, or if `sector` is not a multiple of one.
+    pub fn encrypt_slice_in_place(&self, sector: u64, offset: u32, data: &mut [u8]) {
+        self.encrypt_slice_inout(sector, offset, InOutBuf::from(data));
+    }
+
+    /// Decrypts a part of one cipher sector where it is; see
+    /// [`SectorCipher::encrypt_slice_in_place`].
+    ///
+    /// # Panics
+    /// As [`SectorCipher::encrypt_slice_in_place`].
+    pub fn decrypt_slice_in_place(&self, sector: u64, offset: u32, data: &mut [u8]) {
+        self.decrypt_slice_inout(sector, offset, InOutBuf::from(data));
+    }
+
+    /// Encrypts a part of one cipher sector from `source` into `destination`; see
+    /// [`SectorCipher::encrypt_slice_in_place`].
+    ///
+    /// # Panics
+    /// As [`SectorCipher::encrypt_slice_in_place`], and if the lengths differ.
+    pub fn encrypt_slice(&self, sector: u64, offset: u32, source: &[u8], destination: &mut [u8]) {
+        self.encrypt_slice_inout(sector, offset, pair(source, destination));
+    }
+
+    /// Decrypts a part of one cipher sector from `source` into `destination`; see
+    /// [`SectorCipher::encrypt_slice_in_place`].
+    ///
+    /// # Panics
+    /// As [`SectorCipher::encrypt_slice_in_place`], and if the lengths differ.
+    pub fn decrypt_slice(&self, sector: u64, offset: u32, source: &[u8], destination: &mut [u8]) {
+        self.decrypt_slice_inout(sector, offset, pair(source, destination));
+    }
+
     /// Bytes in a cipher sector.
     #[must_use]
     pub fn sector_size(&self) -> u32 {
@@ -212,12 +266,53 @@ impl SectorCipher {
         }
     }
 
+    fn encrypt_slice_inout(&self, sector: u64, offset: u32, data: InOutBuf<'_, '_, u8>) {
+        let blocks_before = self.check_slice(sector, offset, data.len());
+        match &self.engine {
+            Engine::Null => drop(data.into_out_with_copied_in()),
+            Engine::Xts(layout, kernel) => {
+                kernel.encrypt_slice(self.ivs(*layout, sector), blocks_before, data);
+            }
+        }
+    }
+
+    fn decrypt_slice_inout(&self, sector: u64, offset: u32, data: InOutBuf<'_, '_, u8>) {
+        let blocks_before = self.check_slice(sector, offset, data.len());
+        match &self.engine {
+            Engine::Null => drop(data.into_out_with_copied_in()),
+            Engine::Xts(layout, kernel) => {
+                kernel.decrypt_slice(self.ivs(*layout, sector), blocks_before, data);
+            }
+        }
+    }
+
+    /// The cipher blocks before `offset`.
+    fn check_slice(&self, sector: u64, offset: u32, len: usize) -> usize {
+        self.check_start(sector);
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        let granularity = usize::try_from(self.granularity()).unwrap_or(usize::MAX);
+        assert!(
+            offset.is_multiple_of(granularity) && len.is_multiple_of(granularity),
+            "{len} bytes at {offset} are not whole parts of {granularity} bytes"
+        );
+        assert!(
+            offset <= self.sector_bytes() && len <= self.sector_bytes() - offset,
+            "{len} bytes at {offset} leave the cipher sector of {} bytes",
+            self.sector_size
+        );
+        offset / granularity
+    }
+
     fn check_whole_sectors(&self, sector: u64, len: usize) {
         assert!(
             len.is_multiple_of(self.sector_bytes()),
             "{len} bytes are not whole cipher sectors of {}",
             self.sector_size
         );
+        self.check_start(sector);
+    }
+
+    fn check_start(&self, sector: u64) {
         assert!(
             sector.is_multiple_of(self.sectors_per_cipher_sector()),
             "sector {sector} is inside a cipher sector of {} bytes",
@@ -244,18 +339,14 @@ impl SectorCipher {
 }
 
 impl Engine {
-    fn new(spec: &CipherSpec, key: &[u8]) -> Result<Engine, CipherError> {
+    fn new(spec: &CipherSpec, key: &[u8], backend: Backend) -> Result<Engine, CipherError> {
         SectorCipher::check_key_size(spec, key.len())?;
         let Some(layout) = IvLayout::of(spec.iv_mode()) else {
             return Ok(Engine::Null);
         };
         // Equal key halves are accepted: the kernel refuses them only in FIPS mode, and a volume
         // that it opens must open here.
-        let kernel: Box<dyn XtsKernel> = match key.len() {
-            32 => Box::new(BatchedXts::<Aes128>::new(key)),
-            48 => Box::new(BatchedXts::<Aes192>::new(key)),
-            _ => Box::new(BatchedXts::<Aes256>::new(key)),
-        };
+        let kernel = kernel(backend, key).ok_or(BackendError::Unavailable { backend })?;
         Ok(Engine::Xts(layout, kernel))
     }
 }

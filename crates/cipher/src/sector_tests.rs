@@ -1,6 +1,6 @@
 //! Sector ciphers against one block at a time, the vectors of IEEE 1619 and the kernel's words.
 
-use aes::Block;
+use aes::{Aes128, Aes192, Aes256, Block};
 use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit, consts::U16};
 use proptest::prelude::*;
 use xts_mode::Xts128;

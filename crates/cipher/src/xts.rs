@@ -1,264 +1,72 @@
 //! XTS over whole requests (IEEE 1619-2007): many cipher sectors in one call.
 //!
 //! ```text
-//!   IVs of up to 64 sectors ──► AES (tweak key) ──► their first tweaks     one batch
-//!   first tweak T of 512 bytes ──► T·x^0 .. T·x^31, then T·x^32            side by side
-//!   source ^ tweaks ──► AES (data key) ──► ^ tweaks ──► destination        one group
+//!                        ┌─ x86::Avx512   VAES, 512-bit registers
+//!   kernel(backend, key) ├─ x86::Avx2     VAES, 256-bit registers
+//!      = dyn XtsKernel   ├─ x86::AesNi    AES-NI, 128-bit registers
+//!                        └─ BatchedXts    RustCrypto's AES, on every machine
 //! ```
 //!
 //! A library call per sector pays the latency of encrypting one IV each time, which halves the
-//! rate for 512-byte sectors. So the unit of work here is the request: see [`XtsKernel`], behind
-//! which faster kernels plug in.
+//! rate for 512-byte sectors. So the unit of work here is the request.
 
-use aes::Block;
+use aes::{Aes128, Aes192, Aes256};
 use cipher::inout::InOutBuf;
-use cipher::typenum::Unsigned;
-use cipher::{
-    BlockCipherDecBackend, BlockCipherDecClosure, BlockCipherDecrypt, BlockCipherEncBackend,
-    BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit, ParBlocks,
-    ParBlocksSizeUser, consts::U16,
-};
-use zeroize::ZeroizeOnDrop;
 
+use crate::cpu::Backend;
 use crate::iv::IvSequence;
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use portable::BatchedXts;
 
 /// Bytes in a cipher block.
 const BLOCK_BYTES: usize = 16;
-/// Sectors whose IVs are encrypted together: the largest parallel batch of any backend.
-const IV_BATCH: usize = 64;
-/// Blocks that are masked, enciphered and masked again together: small enough for the first-level
-/// cache, whole units, and a multiple of most backends' batches (64 with AVX-512, 8 with AES-NI).
-const GROUP: usize = 64;
-/// The same for the backend whose batch is 30 (VAES with 256-bit registers), and nine batches.
-const GROUP_VAES256: usize = 256;
-const ROOM_VAES256: usize = 270;
-/// Blocks in 512 bytes, the unit in which tweaks are made: every cipher sector is some of them.
-const UNIT: usize = 32;
-/// A unit's first tweak is the one of the unit before times x to this.
-const UNIT_POWER: u64 = 32;
 
-/// One implementation of XTS with its expanded keys, the seam for faster ones.
+/// One implementation of XTS with its expanded keys.
 ///
-/// Works on `data`, whole cipher sectors of `sector_bytes` (a multiple of 512), source to
-/// destination, which are the same memory or apart. `ivs` gives the first IV and the step.
-/// Runs in time that depends on lengths only, never on key, data or IV.
+/// Works on `data`, source to destination, which are the same memory or apart, and runs in time
+/// that depends on lengths and places only, never on key or data.
 pub(crate) trait XtsKernel: Send + Sync {
+    /// `data` is whole cipher sectors of `sector_bytes` (a multiple of 512). `ivs` gives the
+    /// first IV and the step.
     fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>);
     fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>);
+    /// `data` is some blocks of the one sector whose IV is the first of `ivs`, and
+    /// `blocks_before` blocks of that sector precede it.
+    fn encrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: InOutBuf<'_, '_, u8>);
+    fn decrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: InOutBuf<'_, '_, u8>);
     /// Implementation and the CPU features it uses, for people.
     fn name(&self) -> &'static str;
 }
 
-/// XTS over any block cipher that works on many blocks at once.
-pub(crate) struct BatchedXts<C> {
-    data_cipher: C,
-    tweak_cipher: C,
-}
-
-impl<C: KeyInit> BatchedXts<C> {
-    /// `key` is the data key followed by the tweak key.
-    pub(crate) fn new(key: &[u8]) -> BatchedXts<C> {
-        let (data_key, tweak_key) = key.split_at(key.len() / 2);
-        let expand = |half| C::new_from_slice(half).expect("the caller chose C by the key size");
-        BatchedXts {
-            data_cipher: expand(data_key),
-            tweak_cipher: expand(tweak_key),
-        }
-    }
-}
-
-// The bound on `ZeroizeOnDrop` is the proof that both schedules are wiped.
-impl<C> XtsKernel for BatchedXts<C>
-where
-    C: BlockCipherEncrypt
-        + BlockCipherDecrypt
-        + BlockSizeUser<BlockSize = U16>
-        + ZeroizeOnDrop
-        + Send
-        + Sync,
-{
-    fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
-        self.for_each_batch(ivs, sector_bytes, data, |batch| {
-            self.data_cipher.encrypt_with_backend(batch);
-        });
-    }
-
-    fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
-        self.for_each_batch(ivs, sector_bytes, data, |batch| {
-            self.data_cipher.decrypt_with_backend(batch);
-        });
-    }
-
-    fn name(&self) -> &'static str {
-        crate::cpu::rustcrypto_aes_backend()
-    }
-}
-
-impl<C> BatchedXts<C>
-where
-    C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
-{
-    /// Encrypts the IVs of up to [`IV_BATCH`] sectors at once, then does `work` on those sectors.
-    #[inline(always)]
-    fn for_each_batch(
-        &self,
-        mut ivs: IvSequence,
-        sector_bytes: usize,
-        data: InOutBuf<'_, '_, u8>,
-        work: impl Fn(Batch<'_, '_, '_>),
-    ) {
-        let (mut rest, odd) = data.into_chunks::<U16>();
-        assert!(odd.is_empty(), "whole blocks");
-        let sector_blocks = sector_bytes / BLOCK_BYTES;
-        // Not wiped, here and in `Batch::run`: the text is the caller's own, which lies in the
-        // caller's buffer too, and a tweak tells nothing about the keys. Wiping 3 KiB of stack
-        // would make a request of 4 KiB some 5 % slower.
-        let mut sector_tweaks = [Block::default(); IV_BATCH];
-        while !rest.is_empty() {
-            let len = rest.len().min(IV_BATCH * sector_blocks);
-            let (data, after) = rest.split_at(len);
-            rest = after;
-            let sector_tweaks = &mut sector_tweaks[..len / sector_blocks];
-            ivs.fill(sector_tweaks);
-            self.tweak_cipher.encrypt_blocks(sector_tweaks);
-            work(Batch {
-                tweaks: Tweaks::new(sector_tweaks, sector_blocks),
-                data,
-            });
-        }
-    }
-}
-
-/// Sectors with their encrypted IVs. As a closure it becomes code inside the backend's own
-/// function, so that tweaks and XORs are compiled for the same vector registers as its AES rounds.
-struct Batch<'a, 'inp, 'out> {
-    tweaks: Tweaks<'a>,
-    data: InOutBuf<'inp, 'out, Block>,
-}
-
-impl BlockSizeUser for Batch<'_, '_, '_> {
-    type BlockSize = U16;
-}
-
-impl BlockCipherEncClosure for Batch<'_, '_, '_> {
-    #[inline(always)]
-    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
-        self.run_grouped::<B>(|blocks| backend.encrypt_par_blocks(blocks.into()));
-    }
-}
-
-impl BlockCipherDecClosure for Batch<'_, '_, '_> {
-    #[inline(always)]
-    fn call<B: BlockCipherDecBackend<BlockSize = U16>>(self, backend: &B) {
-        self.run_grouped::<B>(|blocks| backend.decrypt_par_blocks(blocks.into()));
-    }
-}
-
-impl Batch<'_, '_, '_> {
-    /// Chooses the group by the backend's number of parallel blocks.
-    #[inline(always)]
-    fn run_grouped<B>(self, cipher: impl Fn(&mut ParBlocks<B>))
-    where
-        B: ParBlocksSizeUser<BlockSize = U16>,
-    {
-        match B::ParBlocksSize::USIZE {
-            30 => self.run::<B, GROUP_VAES256, ROOM_VAES256>(cipher),
-            _ => self.run::<B, GROUP, GROUP>(cipher),
-        }
-    }
-
-    /// Masks, enciphers and masks again groups of `GROUP` blocks, the last one perhaps shorter.
-    #[inline(always)]
-    fn run<B, const GROUP: usize, const ROOM: usize>(mut self, cipher: impl Fn(&mut ParBlocks<B>))
-    where
-        B: ParBlocksSizeUser<BlockSize = U16>,
-    {
-        // Folded when compiling, but `run_grouped` names both groups for every backend.
-        assert!(GROUP.is_multiple_of(UNIT) && padded::<B>(GROUP) <= ROOM);
-        let mut tweaks = [Tweak::default(); GROUP];
-        let mut text = [Block::default(); ROOM];
-        let mut rest = self.data;
-        while !rest.is_empty() {
-            let len = rest.len().min(GROUP);
-            let (mut group, after) = rest.split_at(len);
-            rest = after;
-            self.tweaks.fill(&mut tweaks[..len]);
-            mask(group.get_in(), &tweaks[..len], &mut text[..len]);
-            // Full parallel calls only. The last one may work on old text too, which costs less
-            // than blocks one after another.
-            for blocks in ParBlocks::<B>::slice_as_chunks_mut(&mut text[..padded::<B>(len)]).0 {
-                cipher(blocks);
-            }
-            mask(&text[..len], &tweaks[..len], group.get_out());
-        }
-    }
-}
-
-/// `len` blocks as whole batches.
-#[inline(always)]
-fn padded<B: ParBlocksSizeUser>(len: usize) -> usize {
-    len.next_multiple_of(B::ParBlocksSize::USIZE)
-}
-
-/// `destination = source ^ tweaks`, in the shape that compilers turn into their widest vectors.
-#[inline(always)]
-fn mask(source: &[Block], tweaks: &[Tweak], destination: &mut [Block]) {
-    let (source, _) = Block::cast_slice_to_core(source)
-        .as_flattened()
-        .as_chunks::<8>();
-    let destination = Block::cast_slice_to_core_mut(destination).as_flattened_mut();
-    let (destination, _) = destination.as_chunks_mut::<8>();
-    for ((source, tweak), destination) in source.iter().zip(tweaks.as_flattened()).zip(destination)
-    {
-        *destination = (u64::from_le_bytes(*source) ^ tweak).to_le_bytes();
+/// The kernel of `backend` with `key` (data key, then tweak key: 32, 48 or 64 bytes) expanded;
+/// nothing if this CPU has not what it takes.
+///
+/// Boxed, so that moving the cipher about leaves no copies of the key schedule behind.
+pub(crate) fn kernel(backend: Backend, key: &[u8]) -> Option<Box<dyn XtsKernel>> {
+    match backend {
+        #[cfg(target_arch = "x86_64")]
+        Backend::Avx512 => Some(Box::new(x86::Avx512Xts::new(key)?)),
+        #[cfg(target_arch = "x86_64")]
+        Backend::Avx2 => Some(Box::new(x86::Avx2Xts::new(key)?)),
+        #[cfg(target_arch = "x86_64")]
+        Backend::AesNi => Some(Box::new(x86::AesNiXts::new(key)?)),
+        #[cfg(not(target_arch = "x86_64"))]
+        Backend::Avx512 | Backend::Avx2 | Backend::AesNi => None,
+        Backend::Portable => Some(match key.len() {
+            32 => Box::new(BatchedXts::<Aes128>::new(key)),
+            48 => Box::new(BatchedXts::<Aes192>::new(key)),
+            _ => Box::new(BatchedXts::<Aes256>::new(key)),
+        }),
     }
 }
 
 /// A block as a polynomial over GF(2): bit n of the first half is x^n, of the second x^(64+n),
 /// modulo x^128 + x^7 + x^2 + x + 1 (IEEE 1619-2007, 5.2).
 type Tweak = [u64; 2];
-
-/// The tweak of every block of a batch, in order, a unit of 512 bytes at a time.
-struct Tweaks<'a> {
-    /// Encrypted IVs of the sectors that have not begun.
-    sectors: std::slice::Iter<'a, Block>,
-    sector_units: usize,
-    /// The tweak of the next unit's first block.
-    next: Tweak,
-    /// Units of the current sector that are still to come.
-    units_left: usize,
-}
-
-impl<'a> Tweaks<'a> {
-    fn new(sectors: &'a [Block], sector_blocks: usize) -> Self {
-        let sector_units = sector_blocks / UNIT;
-        Tweaks {
-            sectors: sectors.iter(),
-            sector_units,
-            next: [0; 2],
-            units_left: 0,
-        }
-    }
-
-    /// Writes the tweaks of the next units, which `tweaks` is as long as.
-    #[inline(always)]
-    fn fill(&mut self, tweaks: &mut [Tweak]) {
-        for unit in tweaks.as_chunks_mut::<UNIT>().0 {
-            if self.units_left == 0 {
-                let sector = self.sectors.next().expect("a tweak for every sector");
-                self.next = halves(*sector);
-                self.units_left = self.sector_units;
-            }
-            // Every tweak from the first one, not each from the one before: 32 steps that do not
-            // wait for each other.
-            for (tweak, power) in unit.iter_mut().zip(0..) {
-                *tweak = times_x(self.next, power);
-            }
-            self.next = times_x(self.next, UNIT_POWER);
-            self.units_left -= 1;
-        }
-    }
-}
 
 /// Multiplies by x^`power`, at most 57. Shifts and XORs only: no tables, no branches.
 #[inline(always)]
@@ -271,11 +79,21 @@ fn times_x([low, high]: Tweak, power: u64) -> Tweak {
     [(low << power) ^ reduced, (high << power) | carry]
 }
 
-fn halves(block: Block) -> Tweak {
+/// The tweak `blocks` blocks later.
+fn advance(mut tweak: Tweak, mut blocks: usize) -> Tweak {
+    while blocks > 0 {
+        let step = blocks.min(32);
+        tweak = times_x(tweak, u64::try_from(step).unwrap_or(0));
+        blocks -= step;
+    }
+    tweak
+}
+
+fn from_bytes(block: [u8; BLOCK_BYTES]) -> Tweak {
     let (halves, _) = block.as_chunks::<8>();
     [u64::from_le_bytes(halves[0]), u64::from_le_bytes(halves[1])]
 }
 
-#[cfg(test)]
-#[path = "xts_tests.rs"]
-mod tests;
+fn to_bytes([low, high]: Tweak) -> [u8; BLOCK_BYTES] {
+    (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+}

@@ -1,0 +1,164 @@
+//! AES key schedules (FIPS 197, 5.2 and 5.3.5) for the x86-64 kernels.
+//!
+//! ```text
+//!   key ──► k_0 k_1 .. k_last                    encryption
+//!           k_last InvMixColumns(..) k_0         decryption, the equivalent inverse cipher
+//!   first = k_0 ^ k_last for data, k_0 for IVs; middle = k_1 ..; last = k_last
+//! ```
+
+use std::arch::x86_64::{
+    __m128i, _mm_aesimc_si128, _mm_aeskeygenassist_si128, _mm_cvtsi128_si32, _mm_loadu_si128,
+    _mm_set1_epi32, _mm_storeu_si128,
+};
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::cpu::detection::AesNi;
+
+pub(super) type RoundKey = [u8; 16];
+
+/// Round keys of AES-256, the most there are.
+const ROUND_KEYS_MAX: usize = 15;
+/// Bytes in a column of the state and in a word of the key.
+const WORD: usize = 4;
+
+/// The three schedules of XTS. Wiped when dropped.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(64))]
+pub(super) struct Keys {
+    pub(super) encrypt: Schedule,
+    pub(super) decrypt: Schedule,
+    pub(super) tweak: Schedule,
+}
+
+/// The keys of one direction.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(64))]
+pub(super) struct Schedule {
+    /// What the input is XORed with besides the tweak.
+    pub(super) first: RoundKey,
+    pub(super) last: RoundKey,
+    middle: [RoundKey; ROUND_KEYS_MAX - 2],
+    rounds: usize,
+}
+
+impl Keys {
+    /// Expands `key`: the data key, then the tweak key, of 16, 24 or 32 bytes each. Boxed before
+    /// anything secret is in it, so that no copy stays behind where it was made.
+    pub(super) fn new(cpu: AesNi, key: &[u8]) -> Box<Keys> {
+        let mut keys = Box::new(Keys {
+            encrypt: Schedule::EMPTY,
+            decrypt: Schedule::EMPTY,
+            tweak: Schedule::EMPTY,
+        });
+        let (data_key, tweak_key) = key.split_at(key.len() / 2);
+        keys.encrypt.expand(cpu, data_key);
+        keys.decrypt.invert(cpu, &keys.encrypt);
+        keys.tweak.expand(cpu, tweak_key);
+        keys.encrypt.fold_last();
+        keys.decrypt.fold_last();
+        keys
+    }
+}
+
+impl Schedule {
+    const EMPTY: Schedule = Schedule {
+        first: [0; 16],
+        last: [0; 16],
+        middle: [[0; 16]; ROUND_KEYS_MAX - 2],
+        rounds: 0,
+    };
+
+    /// The keys between the first and the last one.
+    #[inline(always)]
+    pub(super) fn middle(&self) -> &[RoundKey] {
+        &self.middle[..self.rounds - 1]
+    }
+
+    /// KeyExpansion (FIPS 197, algorithm 2).
+    fn expand(&mut self, cpu: AesNi, key: &[u8]) {
+        let key_words = key.len() / WORD;
+        self.rounds = key_words + 6;
+        let mut words = [[0; WORD]; 4 * ROUND_KEYS_MAX];
+        let words = &mut words[..4 * (self.rounds + 1)];
+        for (word, bytes) in words.iter_mut().zip(key.as_chunks::<WORD>().0) {
+            *word = *bytes;
+        }
+        let mut round_constant = 1_u8;
+        for at in key_words..words.len() {
+            let mut word = words[at - 1];
+            if at % key_words == 0 {
+                word.rotate_left(1);
+                word = sub_word(cpu, word);
+                word[0] ^= round_constant;
+                // AES-128 comes to 0x80 and then 0x1b: a public number, so a branch is no leak.
+                round_constant = match round_constant {
+                    0x80 => 0x1b,
+                    other => other << 1,
+                };
+            } else if key_words > 6 && at % key_words == 4 {
+                word = sub_word(cpu, word);
+            }
+            for (byte, before) in word.iter_mut().zip(words[at - key_words]) {
+                *byte ^= before;
+            }
+            words[at] = word;
+        }
+        let (round_keys, _) = words.as_flattened().as_chunks::<16>();
+        self.first = round_keys[0];
+        self.middle[..self.rounds - 1].copy_from_slice(&round_keys[1..self.rounds]);
+        self.last = round_keys[self.rounds];
+        words.as_flattened_mut().zeroize();
+    }
+
+    /// The equivalent inverse cipher of `encrypt`.
+    fn invert(&mut self, cpu: AesNi, encrypt: &Schedule) {
+        self.rounds = encrypt.rounds;
+        self.first = encrypt.last;
+        self.last = encrypt.first;
+        let keys = encrypt.middle().iter().rev();
+        for (key, of_encrypt) in self.middle.iter_mut().zip(keys) {
+            *key = inverse_mix_columns(cpu, of_encrypt);
+        }
+    }
+
+    /// Puts the last key into the first one too: the kernels have it in the tweak.
+    fn fold_last(&mut self) {
+        for (first, last) in self.first.iter_mut().zip(self.last) {
+            *first ^= last;
+        }
+    }
+}
+
+/// The S-box on each byte, by the processor's own.
+fn sub_word(_: AesNi, word: [u8; WORD]) -> [u8; WORD] {
+    #[target_feature(enable = "aes")]
+    fn by_instruction(word: i32) -> i32 {
+        // Its first word is SubWord of the operand's second one.
+        _mm_cvtsi128_si32(_mm_aeskeygenassist_si128::<0>(_mm_set1_epi32(word)))
+    }
+    // SAFETY: an `AesNi` exists only where the CPU has `aes`, the only feature that the function
+    // is compiled for.
+    unsafe { by_instruction(i32::from_le_bytes(word)) }.to_le_bytes()
+}
+
+fn inverse_mix_columns(_: AesNi, key: &RoundKey) -> RoundKey {
+    #[target_feature(enable = "aes")]
+    fn by_instruction(key: &RoundKey) -> RoundKey {
+        let mut inverse = [0; 16];
+        // SAFETY: `key` is 16 bytes to read and `inverse` 16 bytes to write, both live and apart;
+        // these moves need no alignment.
+        unsafe {
+            let mixed = _mm_aesimc_si128(_mm_loadu_si128(key.as_ptr().cast::<__m128i>()));
+            _mm_storeu_si128(inverse.as_mut_ptr().cast::<__m128i>(), mixed);
+        }
+        inverse
+    }
+    // SAFETY: an `AesNi` exists only where the CPU has `aes`, the only feature that the function
+    // is compiled for.
+    unsafe { by_instruction(key) }
+}
+
+#[cfg(test)]
+#[path = "keys_tests.rs"]
+mod tests;
