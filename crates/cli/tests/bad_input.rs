@@ -149,6 +149,8 @@ fn either_copy_of_a_header_is_enough_and_the_damage_is_told() {
         assert!(served.stderr_text().contains(&warning), "{served}");
         let shown = cryptline(["info".as_ref(), image.as_path()]).success();
         assert!(shown.stdout_text().contains(&warning), "{shown}");
+        let state = format!("  Header copy   {damaged}: damaged (");
+        assert!(shown.stdout_text().contains(&state), "{shown}");
     }
 }
 

@@ -33,7 +33,8 @@ fn luks2_is_shown_whole_without_a_passphrase() {
     for line in [
         "  UUID          01234567-89ab-cdef-0123-456789abcdef",
         "  Label         mine",
-        "  Header copy   primary, epoch 1",
+        "  Header copy   primary: good, epoch 1, in use",
+        "  Header copy   secondary: good, epoch 1",
         "  Clear disk    4 MiB (4194304 bytes)",
         "Segment 0: crypt",
         "  Cipher        aes-xts-plain64, 512-bit key",

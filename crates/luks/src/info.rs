@@ -36,12 +36,25 @@ pub struct Info {
     pub epoch: Option<u64>,
     /// "primary" or "secondary": the copy that was used; LUKS2 only.
     pub header_copy: Option<&'static str>,
+    /// How both copies were found; empty for LUKS1.
+    pub header_copies: Vec<CopyInfo>,
     /// Bytes of one copy; LUKS2 only.
     pub metadata_bytes: Option<u64>,
     /// Bytes of the key slots area; LUKS2 only.
     pub keyslots_bytes: Option<u64>,
     /// What the user should know, one line each.
     pub warnings: Vec<String>,
+}
+
+/// One of the two copies of a LUKS2 header.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyInfo {
+    /// "primary" or "secondary".
+    pub copy: &'static str,
+    /// Its epoch, if it is good.
+    pub epoch: Option<u64>,
+    /// What is wrong with it, if anything is.
+    pub damage: Option<String>,
 }
 
 /// A segment.
@@ -208,6 +221,7 @@ fn of_luks1(header: &luks1::Header) -> Info {
         requirements: Vec::new(),
         epoch: None,
         header_copy: None,
+        header_copies: Vec::new(),
         metadata_bytes: None,
         keyslots_bytes: None,
         warnings: Vec::new(),
@@ -237,13 +251,26 @@ fn of_luks2(header: &luks2::Header) -> Info {
         flags: all_printable(&metadata.config.flags),
         requirements: all_printable(&metadata.config.requirements),
         epoch: Some(binary.epoch),
-        header_copy: Some(match header.copy {
-            Copy::Primary => "primary",
-            Copy::Secondary => "secondary",
-        }),
+        header_copy: Some(copy_name(header.copy)),
+        header_copies: header
+            .copies
+            .iter()
+            .map(|state| CopyInfo {
+                copy: copy_name(state.copy),
+                epoch: state.epoch,
+                damage: state.damage.clone(),
+            })
+            .collect(),
         metadata_bytes: Some(binary.copy_size),
         keyslots_bytes: Some(metadata.config.keyslots_size),
         warnings: header.warnings.clone(),
+    }
+}
+
+fn copy_name(copy: Copy) -> &'static str {
+    match copy {
+        Copy::Primary => "primary",
+        Copy::Secondary => "secondary",
     }
 }
 

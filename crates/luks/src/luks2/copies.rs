@@ -29,6 +29,28 @@ struct Good {
 
 type Candidate = Result<Good, Damage>;
 
+/// How one of the two copies was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyState {
+    /// Which copy.
+    pub copy: Copy,
+    /// Its epoch, if it is good.
+    pub epoch: Option<u64>,
+    /// What is wrong with it, if anything is.
+    pub damage: Option<String>,
+}
+
+impl CopyState {
+    fn of(copy: Copy, candidate: &Candidate) -> Self {
+        let good = candidate.as_ref();
+        Self {
+            copy,
+            epoch: good.ok().map(|good| good.binary.epoch),
+            damage: good.err().map(ToString::to_string),
+        }
+    }
+}
+
 /// Reads the header of `device`, which has `device_size` bytes.
 ///
 /// # Errors
@@ -145,6 +167,10 @@ fn check_copy(binary: Binary, whole: &[u8]) -> Candidate {
 }
 
 fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<Header, Error> {
+    let copies = [
+        CopyState::of(Copy::Primary, &primary),
+        CopyState::of(Copy::Secondary, &secondary),
+    ];
     let (good, copy, warning) = match (primary, secondary) {
         (Ok(primary), Ok(secondary)) => newer(primary, secondary),
         (Ok(primary), Err(damage)) => {
@@ -171,6 +197,7 @@ fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<
         binary,
         metadata,
         copy,
+        copies,
         warnings,
     })
 }

@@ -17,6 +17,7 @@ mod unlock;
 mod validate;
 
 pub use self::binary::Copy;
+pub use self::copies::CopyState;
 pub use self::copies::{parse_metadata, read};
 pub(crate) use self::format::{format, wipe_magics};
 
@@ -35,6 +36,8 @@ pub struct Header {
     pub metadata: Metadata,
     /// The copy in use.
     pub copy: Copy,
+    /// How both copies were found.
+    pub copies: [CopyState; 2],
     /// What the user should know, one line each.
     pub warnings: Vec<String>,
 }

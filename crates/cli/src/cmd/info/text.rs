@@ -65,8 +65,18 @@ fn general(page: &mut Page, report: &Report) {
     if let Some(subsystem) = text_of(&header.subsystem) {
         page.line("Subsystem", &subsystem);
     }
-    if let (Some(copy), Some(epoch)) = (header.header_copy, header.epoch) {
-        page.line("Header copy", &format!("{copy}, epoch {epoch}"));
+    for copy in &header.header_copies {
+        let used = match header.header_copy == Some(copy.copy) {
+            true => ", in use",
+            false => "",
+        };
+        page.line(
+            "Header copy",
+            &match (&copy.damage, copy.epoch) {
+                (Some(damage), _) => format!("{}: damaged ({damage})", copy.copy),
+                (None, epoch) => format!("{}: good, epoch {}{used}", copy.copy, epoch.unwrap_or(0)),
+            },
+        );
     }
     if let (Some(metadata), Some(keyslots)) = (header.metadata_bytes, header.keyslots_bytes) {
         let sizes = format!("2 x {}, key slots {}", human(metadata), human(keyslots));
