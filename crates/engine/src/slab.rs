@@ -33,6 +33,12 @@ impl<T> Slab<T> {
     }
 
     /// The value at a place.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.places.get(index)?.as_ref()
+    }
+
+    /// The value at a place, to be changed.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.places.get_mut(index)?.as_mut()
     }

@@ -7,6 +7,7 @@
 //! read:offset=4096      every read that touches byte 4096
 //! read:nth=1:delay=250  the first read takes 250 ms longer and succeeds
 //! write:nth=2:error=ENOSPC
+//! read:nth=2:late       the second read fails when it comes back, as on a real medium
 //! ```
 //!
 //! The rules of a plan count over all queues of the device, in the order of submission.
@@ -51,12 +52,22 @@ pub struct FaultRule {
     delay: Duration,
     /// `None` for a rule that only delays.
     fault: Option<Fault>,
+    /// Fail when the request comes back from below, not when it is submitted.
+    late: bool,
     seen: AtomicU64,
+}
+
+/// What befalls one request.
+#[derive(Clone, Copy)]
+struct Strike {
+    delay: Duration,
+    fault: Option<Fault>,
+    late: bool,
 }
 
 impl FaultRule {
     /// What the rule does to this request, if anything.
-    fn strike(&self, request: &Request) -> Option<(Duration, Option<Fault>)> {
+    fn strike(&self, request: &Request) -> Option<Strike> {
         let on = match request.operation {
             Operation::Read(_) => On::Read,
             Operation::Write { .. } | Operation::WriteZeroes { .. } => On::Write,
@@ -74,7 +85,11 @@ impl FaultRule {
             When::Offset(byte) => (request.offset..request.offset + request.len()).contains(&byte),
             When::Always => true,
         };
-        hit.then_some((self.delay, self.fault))
+        hit.then_some(Strike {
+            delay: self.delay,
+            fault: self.fault,
+            late: self.late,
+        })
     }
 }
 
@@ -99,10 +114,15 @@ impl FromStr for FaultRule {
             when: When::Always,
             delay: Duration::ZERO,
             fault: None,
+            late: false,
             seen: AtomicU64::new(0),
         };
         let mut error = None;
         for word in words {
+            if word == "late" {
+                rule.late = true;
+                continue;
+            }
             let (key, value) = word
                 .split_once('=')
                 .ok_or_else(|| format!("'{word}' is not KEY=VALUE"))?;
@@ -119,7 +139,7 @@ impl FromStr for FaultRule {
                 "error" => error = Some(parse_error(value)?),
                 _ => {
                     return Err(format!(
-                        "unknown '{key}': nth, every, after, offset, delay, error"
+                        "unknown '{key}': nth, every, after, offset, delay, error, late"
                     ));
                 }
             }
@@ -171,6 +191,7 @@ impl Device for FaultDevice {
         Ok(Box::new(FaultQueue {
             lower: self.lower.open_queue(ring)?,
             plan: Arc::clone(&self.plan),
+            doomed: Vec::new(),
         }))
     }
 
@@ -182,26 +203,58 @@ impl Device for FaultDevice {
 struct FaultQueue {
     lower: GatedQueue,
     plan: Arc<FaultPlan>,
+    /// Requests below that will have failed: token, offset, fault.
+    doomed: Vec<(u64, u64, Fault)>,
+}
+
+impl FaultQueue {
+    fn doom(&mut self, completion: &mut Completion) {
+        let request = &completion.request;
+        let is_this =
+            |doomed: &(u64, u64, Fault)| (doomed.0, doomed.1) == (request.token, request.offset);
+        if let Some(index) = self.doomed.iter().position(is_this) {
+            completion.result = Err(self.doomed.swap_remove(index).2);
+        }
+    }
 }
 
 impl Queue for FaultQueue {
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
         let strikes = self.plan.0.iter().filter_map(|rule| rule.strike(&request));
-        let (delay, fault) = strikes.fold((Duration::ZERO, None), |(delay, fault), strike| {
-            (delay + strike.0, fault.or(strike.1))
+        let none = Strike {
+            delay: Duration::ZERO,
+            fault: None,
+            late: false,
+        };
+        let strike = strikes.fold(none, |sum, strike| Strike {
+            delay: sum.delay + strike.delay,
+            fault: sum.fault.or(strike.fault),
+            late: sum.late || strike.late,
         });
-        if !delay.is_zero() {
+        if !strike.delay.is_zero() {
             // A stalled medium: this connection waits, and nobody else may.
-            std::thread::sleep(delay);
+            std::thread::sleep(strike.delay);
         }
-        match fault {
-            Some(fault) => Submitted::Done(request.complete(Err(fault))),
-            None => self.lower.submit(ring, request),
+        match strike.fault {
+            Some(fault) if strike.late => self.doomed.push((request.token, request.offset, fault)),
+            Some(fault) => return Submitted::Done(request.complete(Err(fault))),
+            None => {}
+        }
+        match self.lower.submit(ring, request) {
+            Submitted::Done(mut completion) => {
+                self.doom(&mut completion);
+                Submitted::Done(completion)
+            }
+            Submitted::Pending => Submitted::Pending,
         }
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        let before = done.len();
         self.lower.poll(ring, done);
+        done[before..]
+            .iter_mut()
+            .for_each(|completion| self.doom(completion));
     }
 
     fn measure(&mut self, on: bool) {

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use cryptline_sys::{Buffer, Done, FileId, Io, Ring, SendBatch, Source};
+use cryptline_sys::{Arena, Buffer, Done, FileId, Io, Ring, SendBatch, Source};
 use rustix::io::Errno;
 use rustls::ServerConnection;
 
@@ -65,7 +65,7 @@ struct Tls {
     pending: Range<usize>,
     /// Ciphertext to the socket goes in batches of its own.
     out: Option<Box<SendBatch>>,
-    out_buffer: Option<Buffer>,
+    out_memory: Arc<Arena>,
 }
 
 impl Transport {
@@ -89,7 +89,7 @@ impl Transport {
                     raw: Some(Buffer::alloc(RX_SIZE)?),
                     pending: 0..0,
                     out: Some(SendBatch::new(0, 1)),
-                    out_buffer: Some(Buffer::alloc(TLS_OUT_SIZE)?),
+                    out_memory: Arena::new(TLS_OUT_SIZE, 1)?,
                 }))
             }
         };
@@ -368,10 +368,8 @@ impl Tls {
             return None;
         }
         let mut batch = self.out.take()?;
-        let mut buffer = match self.out_buffer.take() {
-            Some(buffer) => buffer,
-            None => Buffer::alloc(TLS_OUT_SIZE).ok()?,
-        };
+        // Free again once the batch is sent, and one is sent at a time.
+        let mut buffer = self.out_memory.take()?;
         let mut len = 0;
         while self.connection.wants_write() && len < buffer.len() {
             let mut room = &mut buffer[len..];

@@ -9,9 +9,11 @@ use cryptline_serve::nbd::codec::NbdError;
 use cryptline_serve::nbd::codec::wire::{cmd, cmd_flag};
 use cryptline_testkit::suite::{Fresh, devices};
 
-use crate::common::raw::{Raw, Style};
+use crate::common::raw::{Raw, Style, say};
 use crate::common::{BACKENDS, Served, Setup, pattern, stack};
 
+/// Requests that a connection serves at a time.
+const JOBS_MAX: usize = 64;
 /// Bytes of the clear disk in these tests' stacks that hold known data.
 const KNOWN: usize = 2 << 20;
 
@@ -86,6 +88,37 @@ fn large_read_fails_whole_and_gives_no_wrong_data() {
         }
         Ok(())
     });
+}
+
+/// A large read that fails while it has chunks to begin frees its place among the jobs; the write
+/// that gets the place must be served as a write.
+#[test]
+fn write_behind_a_failed_large_read_is_not_taken_for_it() {
+    const LARGE: u32 = 6 << 20;
+    const PIECE: usize = 512 << 10;
+    for backend in BACKENDS {
+        let base = stack::file(LARGE.into(), DirectMode::Auto);
+        let faulty = devices::faulty(base, &["read:nth=2:late"]);
+        let served = Setup::new(faulty).backend(backend).start();
+        let mut client = Raw::connect(&served);
+        // The read and slow flushes take all places, so the write waits for the read's.
+        let (read, mut bytes) = client.encode(cmd::READ, 0, (0, LARGE));
+        for _ in 1..JOBS_MAX {
+            bytes.extend(client.encode(cmd::FLUSH, 0, (0, 0)).1);
+        }
+        let data = pattern(0, PIECE, 7);
+        let (write, request) = client.encode_write(0, 0, &data);
+        bytes.extend(request);
+        say(&mut client.stream, &bytes);
+        let answers = client.answers(JOBS_MAX + 1);
+        assert_eq!(answers[&read].outcome, Err(NbdError::Io));
+        assert!(answers[&write].outcome.is_ok());
+        assert!(
+            client.read(0, u32::try_from(PIECE).expect("small")) == data,
+            "{backend:?}"
+        );
+        served.end_well();
+    }
 }
 
 #[test]

@@ -330,7 +330,16 @@ impl Ring {
     /// Hands everything submitted to the kernel and, unless a completion is already there to be
     /// taken, waits for one.
     pub fn wait(&mut self) -> io::Result<()> {
-        let ready = self.inboxes.iter().any(|inbox| !inbox.is_empty());
+        self.enter(true)
+    }
+
+    /// Hands everything submitted to the kernel and takes in what has finished, without waiting.
+    pub fn poll(&mut self) -> io::Result<()> {
+        self.enter(false)
+    }
+
+    fn enter(&mut self, wait: bool) -> io::Result<()> {
+        let ready = !wait || self.inboxes.iter().any(|inbox| !inbox.is_empty());
         match &mut self.engine {
             Engine::Uring(uring) => {
                 uring.enter(!ready)?;

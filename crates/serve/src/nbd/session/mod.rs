@@ -162,7 +162,10 @@ impl Session {
             if self.is_finished() {
                 return Ok(());
             }
-            self.ring.wait()?;
+            match self.can_begin_more() {
+                true => self.ring.poll()?,
+                false => self.ring.wait()?,
+            }
             self.reap();
             self.publish_times();
         }

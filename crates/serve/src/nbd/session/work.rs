@@ -1,6 +1,6 @@
 //! The work: chunks of jobs, begun while there are buffers, and what becomes of them.
 
-use cryptline_engine::{Completion, Fault, Operation, Request, Submitted};
+use cryptline_engine::{Buffer, Completion, Fault, Operation, Request, Submitted};
 
 use super::super::codec::NbdError;
 use super::super::job::{CHUNK, CHUNKS_IN_FLIGHT, Work};
@@ -34,37 +34,46 @@ impl Session {
         }
     }
 
-    /// Begins chunks of one job; `false` when buffers ran out.
+    /// Whether a job could begin a chunk right now, without waiting for anything to end. So it is
+    /// on a medium that answers at once, where a long job's turn ends before it does.
+    pub(super) fn can_begin_more(&self) -> bool {
+        let mut waiting = self
+            .pending
+            .iter()
+            .filter_map(|&index| self.jobs.get(index));
+        let ready = waiting.any(|job| job.in_flight < CHUNKS_IN_FLIGHT);
+        ready && !self.reserving && self.large.available() > 0
+    }
+
+    /// Gives one job its turn: a few chunks, or all where it must be gathered. `false` when
+    /// buffers ran out.
     fn pump_job(&mut self, index: usize) -> bool {
         if self.must_gather(index) && !self.reserve_gathering(index) {
             return false;
         }
+        let gathered = self.gathering.job == Some(index);
+        let mut turn = 0;
         loop {
             let Some(job) = self.jobs.get_mut(index) else {
                 return true;
             };
-            let Some((offset, len)) = job.next_chunk() else {
+            let (work, chunk) = (job.work, job.next_chunk());
+            let Some((offset, len)) = chunk else {
                 return true;
             };
-            let gathered = self.gathering.job == Some(index);
-            if job.in_flight >= CHUNKS_IN_FLIGHT && !gathered {
+            if !gathered && (turn == CHUNKS_IN_FLIGHT || job.in_flight >= CHUNKS_IN_FLIGHT) {
                 self.pending.push_back(index);
                 return true;
             }
-            let Some(mut buffer) = take_buffer(&self.small, &self.large, len as usize) else {
+            let Some(buffer) = take_buffer(&self.small, &self.large, len as usize) else {
                 return false;
             };
-            job.begun += len;
-            let operation = match job.work {
-                Work::WriteZeros { durable } => {
-                    buffer.fill(0);
-                    Operation::Write {
-                        data: buffer,
-                        durable,
-                    }
-                }
-                _ => Operation::Read(buffer),
+            let Some(operation) = chunk_operation(work, buffer) else {
+                debug_assert!(false, "only jobs served in chunks are pending");
+                return true;
             };
+            job.begun += len;
+            turn += 1;
             self.submit(index, operation, offset);
         }
     }
@@ -157,8 +166,28 @@ impl Session {
             return self.submit(index, Operation::Flush, 0);
         }
         if let Some(job) = self.jobs.remove(index) {
+            if job.error.is_some() {
+                // A failed job may have had chunks to begin. Its place goes to the next request,
+                // which must not be taken for it.
+                self.pending.retain(|&pending| pending != index);
+            }
             self.finish(index, &job);
         }
+    }
+}
+
+/// What serving one chunk of a job is; `None` for work that is not done in chunks of our making.
+fn chunk_operation(work: Work, mut buffer: Buffer) -> Option<Operation> {
+    match work {
+        Work::ReadChunks | Work::ReadWhole | Work::Cache => Some(Operation::Read(buffer)),
+        Work::WriteZeros { durable } => {
+            buffer.fill(0);
+            Some(Operation::Write {
+                data: buffer,
+                durable,
+            })
+        }
+        Work::Write { .. } | Work::Zero { .. } | Work::Trim { .. } | Work::Flush => None,
     }
 }
 
