@@ -362,7 +362,15 @@ fn as_ordinary_user(folder: &Folder) -> std::process::Command {
         return command();
     }
     let program = folder.path("cryptline");
-    fs::copy(env!("CARGO_BIN_EXE_cryptline"), &program).unwrap();
+    // By another process: while this one has the copy open for writing, a test beside it may fork
+    // and so make it busy.
+    let mut copy = std::process::Command::new("cp");
+    let copied = copy
+        .arg(env!("CARGO_BIN_EXE_cryptline"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(folder.root(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(folder.key(), fs::Permissions::from_mode(0o444)).unwrap();
     let mut command = std::process::Command::new("setpriv");

@@ -295,6 +295,12 @@ fn ctrl_c_takes_the_unfinished_file_along() {
     }
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(files(folder.root()).len(), 1, "one temporary file");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", running.id())).unwrap();
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"));
+    let soft = core.and_then(|line| line.split_whitespace().nth(4));
+    assert_eq!(soft, Some("0"), "a core dump would hold the key");
     running.signal(rustix::process::Signal::INT);
     let ended = running.wait(Duration::from_secs(10)).expect("it ends");
     assert_eq!(
