@@ -42,15 +42,6 @@ impl Plan<'_> {
         SectorCipher::new(self.cipher, self.key, self.sectors).map_err(|error| cipher_error(&error))
     }
 
-    /// Largest power of two that divides every transfer's offset and length.
-    fn granularity(&self) -> u32 {
-        let sector = self.sectors.sector_size;
-        match u32::try_from(self.start % u64::from(sector)) {
-            Ok(0) | Err(_) => sector,
-            Ok(rest) => 1 << rest.trailing_zeros(),
-        }
-    }
-
     /// Lays `cipher` over `base`.
     pub fn build(
         &self,
@@ -62,7 +53,10 @@ impl Plan<'_> {
         let (lower, direct) = match base {
             Base::Ram(size) => (Gate::new(RamDevice::new(size)?), None),
             Base::Image(image) => {
-                let device = image.into_device(self.granularity(), options.direct.into())?;
+                let device = image.into_device(
+                    granularity(self.sectors.sector_size, self.start),
+                    options.direct.into(),
+                )?;
                 let direct = device.is_direct();
                 (Gate::new(device), Some(direct))
             }
@@ -100,6 +94,15 @@ impl Plan<'_> {
     }
 }
 
+/// Largest power of two, up to the cipher sector, that divides the device offset and length of every
+/// transfer to data at `start`.
+fn granularity(sector: u32, start: u64) -> u32 {
+    match u32::try_from(start % u64::from(sector)) {
+        Ok(0) | Err(_) => sector,
+        Ok(rest) => 1 << rest.trailing_zeros(),
+    }
+}
+
 /// The cipher word of `--cipher`.
 pub fn parse_cipher(word: &str) -> Result<CipherSpec, CliError> {
     let parsed = CipherSpec::parse(word).and_then(|spec| spec.check_supported().map(|()| spec));
@@ -112,4 +115,18 @@ pub fn parse_cipher(word: &str) -> Result<CipherSpec, CliError> {
 /// A cipher that can not be made of what the command line says.
 fn cipher_error(error: &CipherError) -> CliError {
     CliError::parameters(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::granularity;
+
+    #[test]
+    fn every_transfer_is_a_multiple_of_the_granularity() {
+        assert_eq!(granularity(4096, 16 << 20), 4096);
+        assert_eq!(granularity(512, 16 << 20), 512);
+        assert_eq!(granularity(4096, 3 * 512), 512);
+        assert_eq!(granularity(4096, 4096 + 2048), 2048);
+        assert_eq!(granularity(1024, 512), 512);
+    }
 }
