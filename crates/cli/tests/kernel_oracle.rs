@@ -1,0 +1,98 @@
+//! A real Linux, with its dm-crypt and its cryptsetup, judges the `cryptline` program.
+//!
+//! ```text
+//! on this machine                      in the guest (one boot)           on this machine again
+//! ───────────────                      ───────────────────────           ─────────────────────
+//! an image by cryptsetup or cryptline
+//! cryptline writes it over NBD  ─────► the kernel opens it: the bytes?
+//!                                      the kernel writes other bytes ──► cryptline reads it: the bytes?
+//! cryptline table               ─────► dmsetup table: the same line?
+//! ```
+//!
+//! Each subject adds its cases to the one machine and gives back checks. All checks run, so that one
+//! disagreement does not hide another.
+//!
+//! | module | what is asked |
+//! |---|---|
+//! | `luks` | LUKS2 and LUKS1 by either side, key sizes, sector sizes, key derivations, detached headers, flags |
+//! | `plain` | `cryptsetup open --type plain`: hash, offset, skip, size, sector size |
+//! | `tables` | raw device-mapper lines: IV modes and offsets, sector sizes, options |
+//! | `refusals` | what both refuse: bad lines with the kernel's words, volumes that do not fit |
+//! | `discard` | discards by either side leave all other sectors as they were |
+//! | `files` | an ext4 file system made by either side |
+
+#[path = "kernel_oracle/bench.rs"]
+mod bench;
+#[path = "kernel_oracle/discard.rs"]
+mod discard;
+#[path = "kernel_oracle/exchange.rs"]
+mod exchange;
+#[path = "kernel_oracle/files.rs"]
+mod files;
+#[path = "kernel_oracle/luks.rs"]
+mod luks;
+#[path = "kernel_oracle/plain.rs"]
+mod plain;
+#[path = "kernel_oracle/refusals.rs"]
+mod refusals;
+#[path = "kernel_oracle/tables.rs"]
+mod tables;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cryptline_testkit::oracle::{Oracle, Outcomes};
+
+use bench::Bench;
+
+/// What is looked at once the guest is off: panics when the two sides disagree.
+struct Check<'a> {
+    name: String,
+    verify: Box<dyn FnOnce(&Outcomes) + 'a>,
+}
+
+impl<'a> Check<'a> {
+    fn new(name: impl Into<String>, verify: impl FnOnce(&Outcomes) + 'a) -> Self {
+        Self {
+            name: name.into(),
+            verify: Box::new(verify),
+        }
+    }
+}
+
+#[test]
+fn kernel_oracle_and_cryptline_agree_on_every_volume_both_ways() {
+    let (Some(mut oracle), Some(bench)) = (Oracle::new(), Bench::new()) else {
+        return;
+    };
+    let mut checks = Vec::new();
+    for subject in [
+        luks::ask,
+        plain::ask,
+        tables::ask,
+        refusals::ask,
+        discard::ask,
+        files::ask,
+    ] {
+        checks.extend(subject(&bench, &mut oracle));
+    }
+    eprintln!(
+        "Linux {} and {} checks",
+        oracle.kernel_version(),
+        checks.len()
+    );
+    let outcomes = oracle.run();
+
+    let mut disagreements = Vec::new();
+    for Check { name, verify } in checks {
+        eprintln!("--- {name}");
+        if catch_unwind(AssertUnwindSafe(|| verify(&outcomes))).is_err() {
+            disagreements.push(name);
+        }
+    }
+    assert!(
+        disagreements.is_empty(),
+        "{} disagreements, each explained above:\n{}",
+        disagreements.len(),
+        disagreements.join("\n")
+    );
+}
