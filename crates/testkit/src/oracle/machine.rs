@@ -16,7 +16,8 @@ const BOOT_MAX: Duration = Duration::from_secs(180);
 const SLOT_FIRST: usize = 3;
 const SLOT_END: usize = 32;
 const FUNCTIONS: usize = 8;
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 quiet mitigations=off";
+/// A kernel that stumbles stops at once, and with it QEMU: what it would say afterwards is worth nothing.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 oops=panic panic=-1 quiet mitigations=off";
 
 /// A guest that is off again.
 pub(super) struct Ended {
