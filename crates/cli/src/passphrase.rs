@@ -165,7 +165,7 @@ impl PassphraseSource {
             && secret.len() < wanted
         {
             return Err(CliError::parameters(format!(
-                "{name} has only {} of the {wanted} bytes that --keyfile-size asks for",
+                "{name} has only {} of the {wanted} bytes that are needed (--keyfile-size, or the key size of a plain volume)",
                 secret.len()
             )));
         }
