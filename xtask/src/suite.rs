@@ -39,7 +39,9 @@ pub fn run() -> Result<(), Failed> {
         cargo(&["test", "--workspace", "--doc", "--locked"])
     })?;
     step("fuzz", fuzz)?;
-    step("tests", tests)
+    // No line of ours after the runner's summary.
+    println!("== tests");
+    tests().map_err(|Failed(why)| Failed(format!("tests failed: {why}")))
 }
 
 /// Licences, sources and duplicates need no network; advisories do, and are skipped without it.
