@@ -1,19 +1,11 @@
 //! `file`: a regular file or a block device, by O_DIRECT where that is possible.
 //!
-//! [`Image::open`] opens and locks; its owner may then read a header from it. Only then is the
-//! smallest transfer known, which decides whether O_DIRECT can be used:
-//! [`Image::into_device`].
-//!
 //! A transfer may come back short (a signal, a limit, a full disk); the rest is submitted again,
 //! so that above this file a request is done or failed, never half. Reaching the end of the file
 //! inside the announced size means that somebody cut it short: from then on every request fails
 //! ([`Fault::Truncated`]), because a hole in the ciphertext would decrypt to noise.
 
-use std::fs::File;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,201 +17,6 @@ use crate::slab::Slab;
 use crate::{
     Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
 };
-
-/// Whether to bypass the page cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DirectMode {
-    /// O_DIRECT where the file system takes it at the volume's block size.
-    #[default]
-    Auto,
-    /// O_DIRECT or an error.
-    On,
-    /// Through the page cache.
-    Off,
-}
-
-/// An opened and locked image, before its use is known.
-#[derive(Debug)]
-pub struct Image {
-    file: File,
-    path: PathBuf,
-    size: u64,
-    block: u32,
-    is_block_device: bool,
-    read_only: bool,
-}
-
-impl Image {
-    /// Opens a regular file or block device and takes its lock: exclusive for writing, shared
-    /// for reading.
-    pub fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
-        let metadata =
-            std::fs::metadata(path).map_err(|error| OpenError::system("open", path, error))?;
-        let kind = metadata.file_type();
-        let wrong = |what| OpenError::WrongKind {
-            path: path.to_owned(),
-            what,
-        };
-        if kind.is_dir() {
-            return Err(wrong("a directory"));
-        }
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(wrong("neither a regular file nor a block device"));
-        }
-        let is_block_device = kind.is_block_device();
-        // O_EXCL on a block device: not while it is mounted or claimed by device-mapper.
-        let exclusive = is_block_device && !read_only;
-        let file = File::options()
-            .read(true)
-            .write(!read_only)
-            .custom_flags(if exclusive {
-                OFlags::EXCL.bits().cast_signed()
-            } else {
-                0
-            })
-            .open(path)
-            .map_err(|error| open_error(path, read_only, error))?;
-        lock(&file, path, read_only)?;
-        let (size, block) = match is_block_device {
-            true => cryptline_sys::block_device_size(&file)
-                .map_err(|error| OpenError::system("get the size of", path, error))?,
-            // Of the file that was opened and locked: it may have changed since `metadata`.
-            false => {
-                let metadata = file.metadata();
-                let size = metadata.map_err(|error| OpenError::system("stat", path, error))?;
-                (size.len(), 512)
-            }
-        };
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            size,
-            block,
-            is_block_device,
-            read_only,
-        })
-    }
-
-    /// Size in bytes.
-    #[must_use]
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// The opened file, to read a header from.
-    #[must_use]
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Where it is.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// A device over the image, for transfers that are multiples of `granularity` bytes at
-    /// multiples of `granularity`.
-    pub fn into_device(
-        self,
-        granularity: u32,
-        direct: DirectMode,
-    ) -> Result<FileDevice, OpenError> {
-        let alignment = match direct {
-            DirectMode::Off => None,
-            DirectMode::Auto | DirectMode::On => self.try_direct(granularity),
-        };
-        if direct == DirectMode::On && alignment.is_none() {
-            return Err(OpenError::Geometry(format!(
-                "{} does not take direct I/O in units of {granularity} bytes; use --direct=auto",
-                self.path.display()
-            )));
-        }
-        let block = alignment.unwrap_or(512).max(512);
-        let rotational = self.is_rotational();
-        Ok(FileDevice {
-            shared: Arc::new(Shared {
-                size: self.size - self.size % u64::from(block),
-                is_block_device: self.is_block_device,
-                truncated: AtomicBool::new(false),
-                alignment,
-            }),
-            geometry: Geometry {
-                size: self.size - self.size % u64::from(block),
-                logical_block: block,
-                preferred_block: block.max(4096).max(self.block),
-                read_only: self.read_only,
-                rotational,
-                discard: !self.read_only,
-                write_zeroes: !self.read_only,
-                answers_at_once: false,
-            },
-            file: Arc::new(OwnedFd::from(self.file)),
-        })
-    }
-
-    /// Switches O_DIRECT on where transfers of `granularity` work; the alignment it needs.
-    fn try_direct(&self, granularity: u32) -> Option<u32> {
-        let stated = cryptline_sys::direct_alignment(&self.file).map(|align| align.offset);
-        if stated.is_some_and(|align| !granularity.is_multiple_of(align)) {
-            return None;
-        }
-        let flags = rustix::fs::fcntl_getfl(&self.file).ok()?;
-        rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT).ok()?;
-        // Some file systems accept the flag and refuse the transfer: try one.
-        let works = Buffer::alloc(granularity as usize).is_ok_and(|mut buffer| {
-            rustix::io::pread(&self.file, &mut buffer[..], u64::from(granularity)).is_ok()
-        });
-        if works {
-            return Some(stated.unwrap_or(granularity));
-        }
-        let _ = rustix::fs::fcntl_setfl(&self.file, flags);
-        None
-    }
-
-    /// What the block layer says of a block device; a file's medium is not asked for.
-    fn is_rotational(&self) -> bool {
-        let Ok(stat) = rustix::fs::fstat(&self.file) else {
-            return false;
-        };
-        if !self.is_block_device {
-            return false;
-        }
-        let (major, minor) = (
-            rustix::fs::major(stat.st_rdev),
-            rustix::fs::minor(stat.st_rdev),
-        );
-        let path = format!("/sys/dev/block/{major}:{minor}/queue/rotational");
-        std::fs::read(path).is_ok_and(|text| text.starts_with(b"1"))
-    }
-}
-
-fn open_error(path: &Path, read_only: bool, error: io::Error) -> OpenError {
-    use io::ErrorKind as Kind;
-    match error.kind() {
-        Kind::PermissionDenied | Kind::ReadOnlyFilesystem
-            if !read_only && File::open(path).is_ok() =>
-        {
-            OpenError::NotWritable {
-                path: path.to_owned(),
-                source: error,
-            }
-        }
-        _ => OpenError::system("open", path, error),
-    }
-}
-
-fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), OpenError> {
-    match cryptline_sys::lock_file(file, !read_only) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OpenError::Busy {
-            path: path.to_owned(),
-        }),
-        // File systems without locks (some network mounts): as without us.
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOLCK) => Ok(()),
-        Err(error) => Err(OpenError::system("lock", path, error)),
-    }
-}
 
 /// A file or block device as a device.
 pub struct FileDevice {
@@ -238,14 +35,31 @@ struct Shared {
 }
 
 impl FileDevice {
+    /// A device over an open file; `alignment` is O_DIRECT's, where that is switched on.
+    pub(super) fn new(
+        file: OwnedFd,
+        geometry: Geometry,
+        is_block_device: bool,
+        alignment: Option<u32>,
+    ) -> Self {
+        Self {
+            file: Arc::new(file),
+            geometry,
+            shared: Arc::new(Shared {
+                size: geometry.size,
+                is_block_device,
+                truncated: AtomicBool::new(false),
+                alignment,
+            }),
+        }
+    }
+
     /// Whether O_DIRECT is in use.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.shared.alignment.is_some()
     }
-}
 
-impl FileDevice {
     /// Another open file for one queue. The kernel reports a lost write to the first `fsync` of
     /// each open file: with one of its own, no queue's flush can take the report from another's.
     /// Where `/proc` is not mounted the queues share one, and only the gate's latch tells them.

@@ -1,7 +1,9 @@
 //! Devices at the bottom: where the bytes really are.
 
 mod file;
+mod image;
 mod ram;
 
-pub use file::{DirectMode, FileDevice, Image};
+pub use file::FileDevice;
+pub use image::{DirectMode, Image};
 pub use ram::RamDevice;

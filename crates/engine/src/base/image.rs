@@ -1,0 +1,213 @@
+//! An image: a regular file or a block device, opened and locked, before its use is known.
+//!
+//! ```text
+//! Image::open ── its owner reads a header from it ── Image::into_device ──► FileDevice
+//! ```
+//!
+//! Only once the header is read is the smallest transfer known, and that decides whether O_DIRECT
+//! can be used.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use cryptline_sys::Buffer;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::FileDevice;
+use crate::{Geometry, OpenError};
+
+/// Whether to bypass the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectMode {
+    /// O_DIRECT where the file system takes it at the volume's block size.
+    #[default]
+    Auto,
+    /// O_DIRECT or an error.
+    On,
+    /// Through the page cache.
+    Off,
+}
+
+/// An opened and locked image, before its use is known.
+#[derive(Debug)]
+pub struct Image {
+    file: File,
+    path: PathBuf,
+    size: u64,
+    block: u32,
+    is_block_device: bool,
+    read_only: bool,
+}
+
+impl Image {
+    /// Opens a regular file or block device and takes its lock: exclusive for writing, shared
+    /// for reading.
+    pub fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
+        let metadata =
+            std::fs::metadata(path).map_err(|error| OpenError::system("open", path, error))?;
+        let kind = metadata.file_type();
+        let wrong = |what| OpenError::WrongKind {
+            path: path.to_owned(),
+            what,
+        };
+        if kind.is_dir() {
+            return Err(wrong("a directory"));
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(wrong("neither a regular file nor a block device"));
+        }
+        let is_block_device = kind.is_block_device();
+        // O_EXCL on a block device: not while it is mounted or claimed by device-mapper.
+        let exclusive = is_block_device && !read_only;
+        let file = File::options()
+            .read(true)
+            .write(!read_only)
+            .custom_flags(if exclusive {
+                OFlags::EXCL.bits().cast_signed()
+            } else {
+                0
+            })
+            .open(path)
+            .map_err(|error| open_error(path, read_only, error))?;
+        lock(&file, path, read_only)?;
+        let (size, block) = match is_block_device {
+            true => cryptline_sys::block_device_size(&file)
+                .map_err(|error| OpenError::system("get the size of", path, error))?,
+            // Of the file that was opened and locked: it may have changed since `metadata`.
+            false => {
+                let metadata = file.metadata();
+                let size = metadata.map_err(|error| OpenError::system("stat", path, error))?;
+                (size.len(), 512)
+            }
+        };
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            size,
+            block,
+            is_block_device,
+            read_only,
+        })
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The opened file, to read a header from.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A device over the image, for transfers that are multiples of `granularity` bytes at
+    /// multiples of `granularity`.
+    pub fn into_device(
+        self,
+        granularity: u32,
+        direct: DirectMode,
+    ) -> Result<FileDevice, OpenError> {
+        let alignment = match direct {
+            DirectMode::Off => None,
+            DirectMode::Auto | DirectMode::On => self.try_direct(granularity),
+        };
+        if direct == DirectMode::On && alignment.is_none() {
+            return Err(OpenError::Geometry(format!(
+                "{} does not take direct I/O in units of {granularity} bytes; use --direct=auto",
+                self.path.display()
+            )));
+        }
+        let block = alignment.unwrap_or(512).max(512);
+        let geometry = Geometry {
+            size: self.size - self.size % u64::from(block),
+            logical_block: block,
+            preferred_block: block.max(4096).max(self.block),
+            read_only: self.read_only,
+            rotational: self.is_rotational(),
+            discard: !self.read_only,
+            write_zeroes: !self.read_only,
+            answers_at_once: false,
+        };
+        let file = OwnedFd::from(self.file);
+        Ok(FileDevice::new(
+            file,
+            geometry,
+            self.is_block_device,
+            alignment,
+        ))
+    }
+
+    /// Switches O_DIRECT on where transfers of `granularity` work; the alignment it needs.
+    fn try_direct(&self, granularity: u32) -> Option<u32> {
+        let stated = cryptline_sys::direct_alignment(&self.file).map(|align| align.offset);
+        if stated.is_some_and(|align| !granularity.is_multiple_of(align)) {
+            return None;
+        }
+        let flags = rustix::fs::fcntl_getfl(&self.file).ok()?;
+        rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT).ok()?;
+        // Some file systems accept the flag and refuse the transfer: try one.
+        let works = Buffer::alloc(granularity as usize).is_ok_and(|mut buffer| {
+            rustix::io::pread(&self.file, &mut buffer[..], u64::from(granularity)).is_ok()
+        });
+        if works {
+            return Some(stated.unwrap_or(granularity));
+        }
+        let _ = rustix::fs::fcntl_setfl(&self.file, flags);
+        None
+    }
+
+    /// What the block layer says of a block device; a file's medium is not asked for.
+    fn is_rotational(&self) -> bool {
+        let Ok(stat) = rustix::fs::fstat(&self.file) else {
+            return false;
+        };
+        if !self.is_block_device {
+            return false;
+        }
+        let (major, minor) = (
+            rustix::fs::major(stat.st_rdev),
+            rustix::fs::minor(stat.st_rdev),
+        );
+        let path = format!("/sys/dev/block/{major}:{minor}/queue/rotational");
+        std::fs::read(path).is_ok_and(|text| text.starts_with(b"1"))
+    }
+}
+
+fn open_error(path: &Path, read_only: bool, error: io::Error) -> OpenError {
+    use io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::PermissionDenied | Kind::ReadOnlyFilesystem
+            if !read_only && File::open(path).is_ok() =>
+        {
+            OpenError::NotWritable {
+                path: path.to_owned(),
+                source: error,
+            }
+        }
+        _ => OpenError::system("open", path, error),
+    }
+}
+
+fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), OpenError> {
+    match cryptline_sys::lock_file(file, !read_only) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OpenError::Busy {
+            path: path.to_owned(),
+        }),
+        // File systems without locks (some network mounts): as without us.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOLCK) => Ok(()),
+        Err(error) => Err(OpenError::system("lock", path, error)),
+    }
+}
