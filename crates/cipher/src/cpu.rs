@@ -16,7 +16,7 @@ pub const CPU_VARIABLE: &str = "CRYPTLINE_CPU";
 /// One way to compute AES-XTS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// VAES on 512-bit registers: `avx512f`, `avx512bw`, `vaes` and `vpclmulqdq`.
+    /// VAES on 512-bit registers: what [`Backend::Avx2`] takes, `avx512f` and `avx512bw`.
     Avx512,
     /// VAES on 256-bit registers: `avx2`, `vaes` and `vpclmulqdq`.
     Avx2,
@@ -134,7 +134,7 @@ fn names(backends: &[Backend]) -> String {
 pub(crate) mod detection {
     use std::arch::x86_64::{__cpuid, CpuidResult};
 
-    /// `avx512f`, `avx512bw`, `vaes`, `vpclmulqdq`, and what [`AesNi`] proves.
+    /// `avx512f`, `avx512bw`, and what [`Avx2`] proves.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx512(());
     /// `avx2`, `vaes`, `vpclmulqdq`, and what [`AesNi`] proves.
@@ -266,3 +266,7 @@ fn accelerated() -> &'static str {
 fn accelerated() -> &'static str {
     "rustcrypto-aes"
 }
+
+#[cfg(test)]
+#[path = "cpu_tests.rs"]
+mod tests;

@@ -38,15 +38,15 @@ impl IvLayout {
 impl IvLayout {
     /// For each byte of the IV the byte of `LE64(S)` that it is, or 0x80 for a zero: what the
     /// byte shuffles of vector instructions take.
-    pub(crate) fn byte_places(self) -> [u8; 16] {
-        let mut places = [0x80; 16];
+    #[inline(always)]
+    pub(crate) fn byte_places(self) -> &'static [u8; 16] {
+        const Z: u8 = 0x80;
         match self {
-            IvLayout::Plain => places[..4].copy_from_slice(&[0, 1, 2, 3]),
-            IvLayout::Plain64 => places[..8].copy_from_slice(&[0, 1, 2, 3, 4, 5, 6, 7]),
-            IvLayout::Plain64Be => places[8..].copy_from_slice(&[7, 6, 5, 4, 3, 2, 1, 0]),
-            IvLayout::Null => {}
+            IvLayout::Plain => &[0, 1, 2, 3, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z],
+            IvLayout::Plain64 => &[0, 1, 2, 3, 4, 5, 6, 7, Z, Z, Z, Z, Z, Z, Z, Z],
+            IvLayout::Plain64Be => &[Z, Z, Z, Z, Z, Z, Z, Z, 7, 6, 5, 4, 3, 2, 1, 0],
+            IvLayout::Null => &[Z; 16],
         }
-        places
     }
 }
 

@@ -1,4 +1,5 @@
-//! The same bytes as Linux dm-crypt: every vector of `data/kernel-golden.txt`, both ways.
+//! The same bytes as Linux dm-crypt: every vector of `data/kernel-golden.txt`, both ways, on every
+//! back end of this CPU.
 //!
 //! ```text
 //! table 0 32 crypt CIPHER KEY IV_OFFSET DEVICE OFFSET [OPTIONS] ─► SectorCipher ─┐
@@ -11,7 +12,7 @@
 
 use std::fmt::Write as _;
 
-use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use cryptline_cipher::{Backend, CipherSpec, SectorCipher, SectorOptions};
 use sha2::{Digest, Sha256};
 
 const GOLDEN: &str = include_str!("data/kernel-golden.txt");
@@ -31,7 +32,7 @@ struct Vector {
 #[test]
 fn every_sector_is_encrypted_as_the_kernel_did() {
     let plaintext = plaintext();
-    for vector in vectors() {
+    for vector in on_every_back_end() {
         let mut ciphertext = vec![0xa5; LENGTH];
         vector.cipher.encrypt(0, &plaintext, &mut ciphertext);
         vector.check(&ciphertext);
@@ -44,7 +45,7 @@ fn every_sector_is_encrypted_as_the_kernel_did() {
 #[test]
 fn what_the_kernel_encrypted_is_decrypted_to_the_plaintext() {
     let plaintext = plaintext();
-    for vector in vectors() {
+    for vector in on_every_back_end() {
         let mut ciphertext = vec![0; LENGTH];
         vector.cipher.encrypt(0, &plaintext, &mut ciphertext);
         // Only now are these known to be the kernel's bytes.
@@ -61,7 +62,7 @@ fn what_the_kernel_encrypted_is_decrypted_to_the_plaintext() {
 #[test]
 fn a_sector_alone_is_the_same_as_within_a_large_request() {
     let plaintext = plaintext();
-    for vector in vectors() {
+    for vector in on_every_back_end() {
         let size = usize::try_from(vector.cipher.sector_size()).expect("at most 4096");
         for (number, expected) in &vector.sectors {
             let mut sector = plaintext[number * 512..][..size].to_vec();
@@ -96,7 +97,12 @@ fn plaintext() -> Vec<u8> {
     bytes
 }
 
-fn vectors() -> Vec<Vector> {
+/// The vectors with each back end of this CPU in turn.
+fn on_every_back_end() -> Vec<Vector> {
+    Backend::available().into_iter().flat_map(vectors).collect()
+}
+
+fn vectors(backend: Backend) -> Vec<Vector> {
     let mut vectors: Vec<Vector> = Vec::new();
     let lines = GOLDEN.lines();
     for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -104,7 +110,7 @@ fn vectors() -> Vec<Vector> {
         match (word, vectors.last_mut()) {
             ("table", _) => vectors.push(Vector {
                 table: rest,
-                cipher: cipher(rest),
+                cipher: cipher(rest, backend),
                 sha256: "",
                 sectors: Vec::new(),
             }),
@@ -128,7 +134,7 @@ fn vectors() -> Vec<Vector> {
 }
 
 /// The cipher of `START LENGTH crypt CIPHER KEY IV_OFFSET DEVICE OFFSET [COUNT OPTION...]`.
-fn cipher(table: &str) -> SectorCipher {
+fn cipher(table: &str, backend: Backend) -> SectorCipher {
     let words: Vec<&str> = table.split(' ').collect();
     let [
         "0",
@@ -157,7 +163,7 @@ fn cipher(table: &str) -> SectorCipher {
         }
     }
     let spec = CipherSpec::parse(cipher).expect("a cipher word");
-    SectorCipher::new(&spec, &unhex(key), sectors).expect("the kernel took it")
+    SectorCipher::with_backend(&spec, &unhex(key), sectors, backend).expect("the kernel took it")
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -6,31 +6,35 @@
 //!   A, B ──► A·x^32, B·x^32                           the next unit's
 //! ```
 
+use std::arch::asm;
 use std::arch::x86_64::{__m128i, _mm_loadu_si128};
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi64_si128, _mm512_add_epi64, _mm512_aesdec_epi128, _mm512_aesdeclast_epi128,
-    _mm512_aesenc_epi128, _mm512_aesenclast_epi128, _mm512_broadcast_i32x4, _mm512_bslli_epi128,
-    _mm512_bsrli_epi128, _mm512_clmulepi64_epi128, _mm512_loadu_si512, _mm512_set_epi64,
-    _mm512_set1_epi64, _mm512_shuffle_epi8, _mm512_sllv_epi64, _mm512_srl_epi64, _mm512_srlv_epi64,
-    _mm512_storeu_si512, _mm512_sub_epi64, _mm512_ternarylogic_epi64, _mm512_xor_si512,
+    _mm512_aesenc_epi128, _mm512_aesenclast_epi128, _mm512_alignr_epi8, _mm512_and_si512,
+    _mm512_broadcast_i32x4, _mm512_loadu_si512, _mm512_maskz_mov_epi64, _mm512_maskz_set1_epi64,
+    _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_shuffle_epi8,
+    _mm512_shuffle_epi32, _mm512_sll_epi64, _mm512_slli_epi64, _mm512_sllv_epi64, _mm512_srl_epi64,
+    _mm512_srlv_epi64, _mm512_storeu_si512, _mm512_sub_epi64, _mm512_ternarylogic_epi64,
+    _mm512_xor_si512,
 };
 
 use cipher::Array;
 use cipher::consts::U512;
 use cipher::inout::{InOut, InOutBuf};
+use cipher::typenum::Unsigned;
 
-use super::driver::{IV_BATCH, IV_GROUP, IvGroup, SectorTweaks, xts_kernel};
-use super::keys::{Keys, Schedule};
+use super::driver::{Aligned, IV_GROUP, IvGroup, Sectors, Starts, word_by_word, xts_kernel};
+use super::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::cpu::detection::Avx512;
 use crate::iv::IvSequence;
-use crate::xts::{XtsKernel, advance, from_bytes, to_bytes};
+use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 type Unit = U512;
 /// A and B of the picture above.
 type Powers = [__m512i; 2];
+/// The tweaks of a unit, each XORed with the last round key.
+type Masks = [__m512i; 8];
 
-/// x^128 is x^7 + x^2 + x + 1, as bits.
-const REDUCTION: i64 = 0x87;
 /// Sectors in an [`IvGroup`].
 const SECTORS: u64 = 8;
 /// Truth table of the XOR of three.
@@ -38,40 +42,58 @@ const XOR3: i32 = 0x96;
 
 xts_kernel! {
     /// The kernel of CPUs with VAES and AVX-512.
-    Avx512Xts, Avx512, "avx512f,avx512bw,vaes,vpclmulqdq", "aes-xts (vaes, avx512)"
+    Avx512Xts, Avx512, "avx512f,avx512bw,vaes", "aes-xts (vaes, avx512)"
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
-fn crypt_unit<const ENCRYPT: bool>(
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     keys: &Schedule,
+    masks: Masks,
     [a, b]: Powers,
+    start: Option<&[u8; 16]>,
     mut data: InOut<'_, '_, Array<u8, Unit>>,
-) {
+) -> (Masks, Powers) {
+    let keys = opaque(keys);
     let (first, last) = (broadcast(&keys.first), broadcast(&keys.last));
-    let masks = [
-        xor(a, last),
-        xor(b, last),
-        xor(times_bytes::<1, 15>(a), last),
-        xor(times_bytes::<1, 15>(b), last),
-        xor(times_bytes::<2, 14>(a), last),
-        xor(times_bytes::<2, 14>(b), last),
-        xor(times_bytes::<3, 13>(a), last),
-        xor(times_bytes::<3, 13>(b), last),
-    ];
     let mut state = masks;
     let (source, _) = data.get_in().as_slice().as_chunks::<64>();
     for (state, source) in state.iter_mut().zip(source) {
         *state = _mm512_ternarylogic_epi64::<XOR3>(*state, load(source), first);
     }
-    for key in keys.middle() {
-        let key = broadcast(key);
-        for state in &mut state {
-            *state = match ENCRYPT {
-                true => _mm512_aesenc_epi128(*state, key),
-                false => _mm512_aesdec_epi128(*state, key),
-            };
+    let middle = keys.middle_keys::<MIDDLE>();
+    let mut next = [
+        xor(a, last),
+        xor(b, last),
+        last,
+        last,
+        last,
+        last,
+        last,
+        last,
+    ];
+    // Straight-line code: a loop would not keep all of it in registers.
+    next[2] = round_and_times::<ENCRYPT, 1>(&mut state, &middle[0], a, last);
+    next[3] = round_and_times::<ENCRYPT, 1>(&mut state, &middle[1], b, last);
+    next[4] = round_and_times::<ENCRYPT, 2>(&mut state, &middle[2], a, last);
+    next[5] = round_and_times::<ENCRYPT, 2>(&mut state, &middle[3], b, last);
+    next[6] = round_and_times::<ENCRYPT, 3>(&mut state, &middle[4], a, last);
+    next[7] = round_and_times::<ENCRYPT, 3>(&mut state, &middle[5], b, last);
+    let after = match start {
+        Some(tweak) => {
+            let tweak = broadcast(tweak);
+            [
+                round_and_power::<ENCRYPT>(&mut state, &middle[6], tweak, 0),
+                round_and_power::<ENCRYPT>(&mut state, &middle[7], tweak, 4),
+            ]
         }
+        None => [
+            round_and_times::<ENCRYPT, 4>(&mut state, &middle[6], a, zero()),
+            round_and_times::<ENCRYPT, 4>(&mut state, &middle[7], b, zero()),
+        ],
+    };
+    for key in &middle[8..] {
+        round::<ENCRYPT>(&mut state, key);
     }
     let (destination, _) = data.get_out().as_mut_slice().as_chunks_mut::<64>();
     for ((state, mask), destination) in state.into_iter().zip(masks).zip(destination) {
@@ -81,60 +103,221 @@ fn crypt_unit<const ENCRYPT: bool>(
         };
         store(destination, out);
     }
+    (next, after)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn round<const ENCRYPT: bool>(state: &mut [__m512i; 8], key: &RoundKey) {
+    let key = broadcast(key);
+    for state in state {
+        *state = match ENCRYPT {
+            true => _mm512_aesenc_epi128(*state, key),
+            false => _mm512_aesdec_epi128(*state, key),
+        };
+    }
+}
+
+/// The masks of the unit whose A and B these are.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn masks(keys: &Schedule, [a, b]: Powers) -> Masks {
+    let last = broadcast(&keys.last);
+    [
+        xor(a, last),
+        xor(b, last),
+        times_bytes::<1>(a, last),
+        times_bytes::<1>(b, last),
+        times_bytes::<2>(a, last),
+        times_bytes::<2>(b, last),
+        times_bytes::<3>(a, last),
+        times_bytes::<3>(b, last),
+    ]
 }
 
 /// A and B of a sector's first unit.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
 fn first_powers(tweak: &[u8; 16]) -> Powers {
     let tweak = broadcast(tweak);
-    [
-        times_x(tweak, _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0)),
-        times_x(tweak, _mm512_set_epi64(7, 7, 6, 6, 5, 5, 4, 4)),
-    ]
+    [0, 4].map(|first| {
+        let (shifted, crossed) = times_x(tweak, first);
+        reduce(shifted, crossed, low_halves(crossed))
+    })
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
 fn next_powers([a, b]: Powers) -> Powers {
-    [times_bytes::<4, 12>(a), times_bytes::<4, 12>(b)]
+    [times_bytes::<4>(a, zero()), times_bytes::<4>(b, zero())]
 }
 
-/// Each block times x^power, its own power of 0 to 7 in both of its halves.
+/// Each block times x^`first`, x^(`first` + 1) and so on, in two parts whose XOR it is once
+/// the low halves of the second part are reduced.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
-fn times_x(tweak: __m512i, power: __m512i) -> __m512i {
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn times_x(tweak: __m512i, first: i64) -> (__m512i, __m512i) {
+    let power = _mm512_add_epi64(
+        _mm512_set1_epi64(first),
+        _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0),
+    );
     let shifted = _mm512_sllv_epi64(tweak, power);
     // 64 - 0 shifts everything out.
     let over = _mm512_srlv_epi64(tweak, _mm512_sub_epi64(_mm512_set1_epi64(64), power));
-    // What leaves the low half enters the high one; what leaves the high half is reduced.
-    let carried = _mm512_bslli_epi128::<8>(over);
-    let reduced = _mm512_clmulepi64_epi128::<0x01>(over, _mm512_set1_epi64(REDUCTION));
-    _mm512_ternarylogic_epi64::<XOR3>(shifted, carried, reduced)
+    // What leaves the low half enters the high one, and what leaves the high half the low one:
+    // that is its product with the 1 of x^7 + x^2 + x + 1.
+    (shifted, _mm512_shuffle_epi32::<0x4e>(over))
 }
 
-/// Each block times x^(8 · `LEFT`); `RIGHT` is 16 - `LEFT`.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
-fn times_bytes<const LEFT: i32, const RIGHT: i32>(tweak: __m512i) -> __m512i {
-    const { assert!(LEFT + RIGHT == 16) };
-    let over = _mm512_bsrli_epi128::<RIGHT>(tweak);
-    let reduced = _mm512_clmulepi64_epi128::<0x00>(over, _mm512_set1_epi64(REDUCTION));
-    xor(_mm512_bslli_epi128::<LEFT>(tweak), reduced)
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn low_halves(blocks: __m512i) -> __m512i {
+    _mm512_maskz_mov_epi64(0x55, blocks)
+}
+
+/// `a ^ b ^ over · (x^7 + x^2 + x)`.
+///
+/// Without a carry-less multiplication, since that runs where the AES rounds do on AMD's CPUs,
+/// and with few bit shifts, since those do on Intel's.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn reduce(a: __m512i, b: __m512i, over: __m512i) -> __m512i {
+    reduce_high(reduce_low(a, over), b, over)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn reduce_low(a: __m512i, over: __m512i) -> __m512i {
+    let by_x = _mm512_add_epi64(over, over);
+    _mm512_ternarylogic_epi64::<XOR3>(a, by_x, _mm512_slli_epi64::<2>(over))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn reduce_high(low: __m512i, b: __m512i, over: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi64::<XOR3>(low, b, _mm512_slli_epi64::<7>(over))
+}
+
+/// Each block times x^(8 · `BYTES`), and XORed with `other`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn times_bytes<const BYTES: usize>(tweak: __m512i, other: __m512i) -> __m512i {
+    // What leaves at the top comes in at the bottom: that is its product with the 1 of
+    // x^7 + x^2 + x + 1.
+    let rotated = rotate_bytes::<BYTES>(tweak);
+    let over = _mm512_and_si512(rotated, load(&const { lowest(BYTES) }));
+    reduce(rotated, other, over)
+}
+
+/// The lowest `bytes` bytes of every block.
+const fn lowest(bytes: usize) -> [u8; 64] {
+    let mut mask = [0; 64];
+    let mut at = 0;
+    while at < 64 {
+        if at % 16 < bytes {
+            mask[at] = 0xff;
+        }
+        at += 1;
+    }
+    mask
+}
+
+/// A round and, in its gaps, [`times_bytes`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn round_and_times<const ENCRYPT: bool, const BYTES: usize>(
+    state: &mut [__m512i; 8],
+    key: &RoundKey,
+    tweak: __m512i,
+    other: __m512i,
+) -> __m512i {
+    let key = broadcast(key);
+    let [s0, s1, s2, s3, s4, s5, s6, s7] = state;
+    let rotated = pair::<ENCRYPT>(s0, s1, key, rotate_bytes::<BYTES>(tweak));
+    let over = _mm512_and_si512(rotated, load(&const { lowest(BYTES) }));
+    let over = pair::<ENCRYPT>(s2, s3, key, over);
+    let low = pair::<ENCRYPT>(s4, s5, key, reduce_low(rotated, over));
+    pair::<ENCRYPT>(s6, s7, key, reduce_high(low, other, over))
+}
+
+/// A round and, in its gaps, one half of [`first_powers`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn round_and_power<const ENCRYPT: bool>(
+    state: &mut [__m512i; 8],
+    key: &RoundKey,
+    tweak: __m512i,
+    first: i64,
+) -> __m512i {
+    let key = broadcast(key);
+    let [s0, s1, s2, s3, s4, s5, s6, s7] = state;
+    let (shifted, crossed) = times_x(tweak, first);
+    let shifted = pair::<ENCRYPT>(s0, s1, key, shifted);
+    let over = pair::<ENCRYPT>(s2, s3, key, low_halves(crossed));
+    let low = pair::<ENCRYPT>(s4, s5, key, reduce_low(shifted, over));
+    pair::<ENCRYPT>(s6, s7, key, reduce_high(low, crossed, over))
+}
+
+/// A quarter of a round. The compiler leaves the four in their order and has `made` ready after
+/// this one: it would do all other work together otherwise, which then waits for the one port
+/// that the AES unit leaves, and the AES unit for it.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn pair<const ENCRYPT: bool>(
+    s0: &mut __m512i,
+    s1: &mut __m512i,
+    key: __m512i,
+    mut made: __m512i,
+) -> __m512i {
+    for state in [&mut *s0, &mut *s1] {
+        *state = match ENCRYPT {
+            true => _mm512_aesenc_epi128(*state, key),
+            false => _mm512_aesdec_epi128(*state, key),
+        };
+    }
+    // SAFETY: no instruction at all.
+    unsafe {
+        asm!(
+            "/* {} {} {} */",
+            inout(zmm_reg) *s0, inout(zmm_reg) *s1, inout(zmm_reg) made,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    made
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn rotate_bytes<const BYTES: usize>(tweak: __m512i) -> __m512i {
+    match BYTES {
+        1 => _mm512_alignr_epi8::<15>(tweak, tweak),
+        2 => _mm512_alignr_epi8::<14>(tweak, tweak),
+        3 => _mm512_alignr_epi8::<13>(tweak, tweak),
+        _ => _mm512_alignr_epi8::<12>(tweak, tweak),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn zero() -> __m512i {
+    _mm512_setzero_si512()
 }
 
 /// The encrypted IVs of the next sectors, [`IV_GROUP`] at a time.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
-fn encrypt_ivs(keys: &Schedule, ivs: &mut IvSequence, groups: &mut [IvGroup]) {
-    let places = broadcast(&ivs.layout.byte_places());
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn encrypt_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence, groups: &mut [IvGroup]) {
+    let places = broadcast(ivs.layout.byte_places());
     let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
     // The low half of each block counts, the high one stays 0.
-    let [n0, n1, n2, n3] = [0, 1, 2, 3].map(|n| ivs.nth(n).cast_signed());
-    let mut low = _mm512_set_epi64(0, n3, 0, n2, 0, n1, 0, n0);
-    let step = ivs.step.wrapping_mul(4).cast_signed();
-    let step = _mm512_set_epi64(0, step, 0, step, 0, step, 0, step);
+    let in_low = |number: u64| _mm512_maskz_set1_epi64(0x55, number.cast_signed());
+    // A step is a power of two.
+    let log = _mm_cvtsi64_si128(i64::from(ivs.step.trailing_zeros()));
+    let places_in_four = _mm512_sll_epi64(_mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0), log);
+    let mut low = _mm512_add_epi64(in_low(ivs.next), places_in_four);
+    let step = in_low(ivs.step.wrapping_mul(4));
     for group in groups {
+        let keys = opaque(keys);
         let high = _mm512_add_epi64(low, step);
         let numbers = [low, high];
         low = _mm512_add_epi64(high, step);
@@ -143,7 +326,7 @@ fn encrypt_ivs(keys: &Schedule, ivs: &mut IvSequence, groups: &mut [IvGroup]) {
             let iv = _mm512_shuffle_epi8(_mm512_srl_epi64(number, shift), places);
             xor(iv, broadcast(&keys.first))
         });
-        for key in keys.middle() {
+        for key in keys.middle_keys::<MIDDLE>() {
             let key = broadcast(key);
             state = state.map(|state| _mm512_aesenc_epi128(state, key));
         }
@@ -155,13 +338,13 @@ fn encrypt_ivs(keys: &Schedule, ivs: &mut IvSequence, groups: &mut [IvGroup]) {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
 fn xor(a: __m512i, b: __m512i) -> __m512i {
     _mm512_xor_si512(a, b)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
 fn broadcast(block: &[u8; 16]) -> __m512i {
     // SAFETY: `block` is 16 bytes to read; this load needs no alignment.
     let block = unsafe { _mm_loadu_si128(block.as_ptr().cast::<__m128i>()) };
@@ -169,14 +352,14 @@ fn broadcast(block: &[u8; 16]) -> __m512i {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
 fn load(source: &[u8; 64]) -> __m512i {
     // SAFETY: `source` is 64 bytes to read; this load needs no alignment.
     unsafe { _mm512_loadu_si512(source.as_ptr().cast::<__m512i>()) }
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes,vpclmulqdq")]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
 fn store(destination: &mut [u8; 64], value: __m512i) {
     // SAFETY: `destination` is 64 bytes to write, borrowed by nobody else; this store needs no
     // alignment.

@@ -6,6 +6,7 @@
 //!   first = k_0 ^ k_last for data, k_0 for IVs; middle = k_1 ..; last = k_last
 //! ```
 
+use std::arch::asm;
 use std::arch::x86_64::{
     __m128i, _mm_aesimc_si128, _mm_aeskeygenassist_si128, _mm_cvtsi128_si32, _mm_loadu_si128,
     _mm_set1_epi32, _mm_storeu_si128,
@@ -39,7 +40,7 @@ pub(super) struct Schedule {
     pub(super) first: RoundKey,
     pub(super) last: RoundKey,
     middle: [RoundKey; ROUND_KEYS_MAX - 2],
-    rounds: usize,
+    pub(super) rounds: usize,
 }
 
 impl Keys {
@@ -70,9 +71,15 @@ impl Schedule {
     };
 
     /// The keys between the first and the last one.
-    #[inline(always)]
-    pub(super) fn middle(&self) -> &[RoundKey] {
+    fn middle(&self) -> &[RoundKey] {
         &self.middle[..self.rounds - 1]
+    }
+
+    /// The same for code that knows how many there are, which is `MIDDLE`.
+    #[inline(always)]
+    pub(super) fn middle_keys<const MIDDLE: usize>(&self) -> &[RoundKey; MIDDLE] {
+        const { assert!(MIDDLE <= ROUND_KEYS_MAX - 2) };
+        self.middle.first_chunk().expect("asserted above")
     }
 
     /// KeyExpansion (FIPS 197, algorithm 2).
@@ -127,6 +134,21 @@ impl Schedule {
         for (first, last) in self.first.iter_mut().zip(self.last) {
             *first ^= last;
         }
+    }
+}
+
+/// The same schedule, of which the compiler knows nothing: it would move the loads of round keys
+/// out of the loops around, and has no registers to keep them in.
+// The pointer is not followed there, so the assembly has no business with memory.
+#[allow(clippy::pointers_in_nomem_asm_block)]
+#[inline(always)]
+pub(super) fn opaque(schedule: &Schedule) -> &Schedule {
+    let mut pointer: *const Schedule = schedule;
+    // SAFETY: no instruction at all, so the pointer is the one that was made from `schedule`, with
+    // its lifetime.
+    unsafe {
+        asm!("/* {} */", inout(reg) pointer, options(nomem, nostack, preserves_flags));
+        &*pointer
     }
 }
 
