@@ -58,27 +58,19 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     let (first, last) = (broadcast(&keys.first), broadcast(&keys.last));
     let mut state = masks;
     let (source, _) = data.get_in().as_slice().as_chunks::<64>();
-    for (state, source) in state.iter_mut().zip(source) {
-        *state = _mm512_ternarylogic_epi64::<XOR3>(*state, load(source), first);
-    }
+    let source = source.first_chunk().expect("a unit");
     let middle = keys.middle_keys::<MIDDLE>();
-    let mut next = [
+    // Straight-line code: a loop would not keep all of it in registers.
+    let next = [
         xor(a, last),
         xor(b, last),
-        last,
-        last,
-        last,
-        last,
-        last,
-        last,
+        first_round::<ENCRYPT>(&mut state, source, first, &middle[0], a, last),
+        round_and_times::<ENCRYPT, 1>(&mut state, &middle[1], b, last),
+        round_and_times::<ENCRYPT, 2>(&mut state, &middle[2], a, last),
+        round_and_times::<ENCRYPT, 2>(&mut state, &middle[3], b, last),
+        round_and_times::<ENCRYPT, 3>(&mut state, &middle[4], a, last),
+        round_and_times::<ENCRYPT, 3>(&mut state, &middle[5], b, last),
     ];
-    // Straight-line code: a loop would not keep all of it in registers.
-    next[2] = round_and_times::<ENCRYPT, 1>(&mut state, &middle[0], a, last);
-    next[3] = round_and_times::<ENCRYPT, 1>(&mut state, &middle[1], b, last);
-    next[4] = round_and_times::<ENCRYPT, 2>(&mut state, &middle[2], a, last);
-    next[5] = round_and_times::<ENCRYPT, 2>(&mut state, &middle[3], b, last);
-    next[6] = round_and_times::<ENCRYPT, 3>(&mut state, &middle[4], a, last);
-    next[7] = round_and_times::<ENCRYPT, 3>(&mut state, &middle[5], b, last);
     let after = match start {
         Some(tweak) => {
             let tweak = broadcast(tweak);
@@ -237,6 +229,31 @@ fn round_and_times<const ENCRYPT: bool, const BYTES: usize>(
     let over = _mm512_and_si512(rotated, load(&const { lowest(BYTES) }));
     let over = pair::<ENCRYPT>(s2, s3, key, over);
     let low = pair::<ENCRYPT>(s4, s5, key, reduce_low(rotated, over));
+    pair::<ENCRYPT>(s6, s7, key, reduce_high(low, other, over))
+}
+
+/// As [`round_and_times`] of one byte, and the text comes in before.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,vaes")]
+fn first_round<const ENCRYPT: bool>(
+    state: &mut [__m512i; 8],
+    source: &[[u8; 64]; 8],
+    first: __m512i,
+    key: &RoundKey,
+    tweak: __m512i,
+    other: __m512i,
+) -> __m512i {
+    let key = broadcast(key);
+    let enter = |mask, at: usize| _mm512_ternarylogic_epi64::<XOR3>(mask, load(&source[at]), first);
+    let [s0, s1, s2, s3, s4, s5, s6, s7] = state;
+    (*s0, *s1) = (enter(*s0, 0), enter(*s1, 1));
+    let rotated = pair::<ENCRYPT>(s0, s1, key, rotate_bytes::<1>(tweak));
+    (*s2, *s3) = (enter(*s2, 2), enter(*s3, 3));
+    let over = _mm512_and_si512(rotated, load(&const { lowest(1) }));
+    let over = pair::<ENCRYPT>(s2, s3, key, over);
+    (*s4, *s5) = (enter(*s4, 4), enter(*s5, 5));
+    let low = pair::<ENCRYPT>(s4, s5, key, reduce_low(rotated, over));
+    (*s6, *s7) = (enter(*s6, 6), enter(*s7, 7));
     pair::<ENCRYPT>(s6, s7, key, reduce_high(low, other, over))
 }
 
