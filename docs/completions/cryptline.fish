@@ -32,6 +32,7 @@ complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "open" -d 'Check
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Make a new LUKS volume in a file'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Print the device-mapper line of a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show the live statistics of a server'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions on this machine'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "man" -d 'Write the man pages into a folder'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s U -l unix -d 'Listen on a Unix socket; `-` is a private temporary one. May be repeated' -r -F
@@ -157,5 +158,17 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s h -l help 
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Measure this cipher; may be repeated [default: all there are]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Length of the key in bits [default: the shortest and the longest]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Measure argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all there are]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l seconds -d 'Time for the ciphers and PBKDF2 together; each Argon2 takes its --iter-time and a half more' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l iter-time -d 'How long Argon2 shall take' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-memory -d 'Memory of Argon2 in KiB, at most' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-parallel -d 'Lanes of Argon2 [default: one for each processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-cipher -d 'Leave out the ciphers'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-kdf -d 'Leave out the key derivation functions'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l compare-cryptsetup -d 'Time the unlocking of a new LUKS2 header beside cryptsetup, which must be installed'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l json -d 'Print JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand man" -s h -l help -d 'Print help'

@@ -54,6 +54,8 @@ pub enum Command {
     Table(cmd::table::TableArgs),
     /// Show the live statistics of a server
     Top(cmd::top::TopArgs),
+    /// Measure ciphers and key derivation functions on this machine
+    Benchmark(cmd::benchmark::BenchmarkArgs),
     /// Print a completion script for a shell
     Completions(cmd::completions::CompletionsArgs),
     /// Write the man pages into a folder

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod benchmark;
 pub mod cmd;
 pub mod error;
 mod harden;

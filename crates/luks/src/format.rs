@@ -240,6 +240,25 @@ pub(crate) fn new_kdf(
     Ok(kdf)
 }
 
+/// The costs that a new key slot would get here, and how long deriving `key_len` bytes with them
+/// takes.
+///
+/// # Errors
+/// [`Error::Parameters`] for impossible costs, [`Error::NotSupported`] for an unknown hash,
+/// [`Error::OutOfMemory`].
+pub fn benchmark(
+    kind: KdfKind,
+    hash: &str,
+    cost: &KdfCost,
+    key_len: usize,
+) -> Result<(Kdf, Duration), Error> {
+    let kdf = new_kdf(kind, hash, cost, key_len)?;
+    let mut out = SecretBuf::zeroed(key_len).map_err(Error::KeyMemory)?;
+    let start = Instant::now();
+    kdf.derive(b"benchmark", &mut out)?;
+    Ok((kdf, start.elapsed()))
+}
+
 /// PBKDF2 iterations that take `target` for `key_len` bytes: measured on a shorter run.
 pub(crate) fn pbkdf2_iterations(hash: Hash, target: Duration, key_len: usize) -> u32 {
     const MEASURED_MIN: Duration = Duration::from_millis(100);
@@ -370,6 +389,29 @@ mod tests {
     fn pbkdf2_is_measured_to_about_the_target() {
         let iterations = pbkdf2_iterations(Hash::Sha256, Duration::from_millis(200), 32);
         assert!(iterations > 10_000, "{iterations}");
+    }
+
+    #[test]
+    fn benchmark_tells_costs_and_the_time_they_take() {
+        let cost = KdfCost {
+            iterations: Some(5),
+            memory_kib: Some(64),
+            cpus: Some(2),
+            ..KdfCost::default()
+        };
+        let (kdf, time) = benchmark(KdfKind::Argon2i, "", &cost, 32).unwrap();
+        assert!(matches!(
+            kdf,
+            Kdf::Argon2 {
+                time: 5,
+                memory_kib: 64,
+                cpus: 2,
+                ..
+            }
+        ));
+        assert!(time > Duration::ZERO);
+        let refused = benchmark(KdfKind::Pbkdf2, "md5", &cost, 32);
+        assert_eq!(refused.err().unwrap().exit_code(), 1);
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! What `benchmark` measures and how it says it.
+//!
+//! ```text
+//! ciphers  every cipher of this build ─┐
+//! kdfs     PBKDF2, Argon2             ─┼─ measure ─► Report ─► text, or JSON
+//! compare  cryptsetup, side by side   ─┘
+//! ```
+
+pub mod ciphers;
+pub mod compare;
+pub mod kdfs;
+mod measure;
+mod text;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use ciphers::CipherRow;
+use compare::Comparison;
+use kdfs::KdfRow;
+use measure::Measured;
+
+/// Above this share of lost processor time the numbers are not to be trusted.
+const BUSY_MAX: f64 = 0.03;
+
+/// Everything measured; `docs/benchmark-json.md` says what each member means.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    /// Threads of the rows for all cores.
+    pub cores: usize,
+    /// Share of the time in which others had the processor, 0 to 1.
+    pub busy: f64,
+    /// Speed of the ciphers.
+    pub ciphers: Vec<CipherRow>,
+    /// Speed of the key derivation functions.
+    pub kdfs: Vec<KdfRow>,
+    /// Unlocking, beside cryptsetup.
+    pub comparison: Option<Comparison>,
+    /// Numbers that have a goal.
+    pub figures: Vec<Figure>,
+    /// What spoils the numbers, one line each.
+    pub warnings: Vec<String>,
+    #[serde(skip)]
+    time: Time,
+}
+
+/// A number that has a goal.
+#[derive(Debug, Serialize)]
+pub struct Figure {
+    /// Its name.
+    pub name: &'static str,
+    /// The number.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The largest value that is good enough, if there is a goal under these circumstances.
+    pub goal: Option<f64>,
+    /// Whether the goal was reached.
+    pub met: Option<bool>,
+}
+
+/// Wall and processor time of all samples.
+#[derive(Debug, Default)]
+struct Time {
+    wall: Duration,
+    cpu: Duration,
+}
+
+impl Report {
+    /// An empty one.
+    #[must_use]
+    pub fn new(cores: usize) -> Self {
+        Self {
+            cores,
+            ..Self::default()
+        }
+    }
+
+    /// Says what spoils the numbers. Last, when all is measured.
+    pub fn finish(&mut self) {
+        let (wall, cpu) = (self.time.wall.as_secs_f64(), self.time.cpu.as_secs_f64());
+        if wall > 0.0 {
+            self.busy = (1.0 - cpu / wall).max(0.0);
+        }
+        if self.busy > BUSY_MAX {
+            self.warnings.push(format!(
+                "this machine is busy: other programs took {:.0} % of the time; run it again when it is idle",
+                self.busy * 100.0
+            ));
+        }
+        if cfg!(debug_assertions) {
+            self.warnings.push(
+                "this is a debug build, which is many times slower than a release build".into(),
+            );
+        }
+    }
+
+    /// The report for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text::render(self)
+    }
+
+    fn count(&mut self, measured: &Measured) {
+        self.time.wall += measured.wall;
+        self.time.cpu += measured.cpu;
+    }
+}

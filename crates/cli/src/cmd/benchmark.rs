@@ -1,0 +1,184 @@
+//! `benchmark`: how fast ciphers and key derivation functions are on this machine.
+
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline_luks::format::KdfCost;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::CliError;
+use crate::benchmark::{Report, ciphers, compare, kdfs};
+
+/// Longest measurement, in seconds.
+const SECONDS_MAX: f64 = 3600.0;
+/// One PBKDF2 hash takes as long as this many measurements of a cipher.
+const SHARES_OF_PBKDF2: u32 = 4;
+
+/// What to measure, and for how long.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline benchmark                                      everything, in about 20 seconds
+  cryptline benchmark --cipher aes-xts-plain64 --key-size 512
+  cryptline benchmark --kdf argon2id --kdf pbkdf2-sha512
+  cryptline benchmark --json | jq '.ciphers[] | select(.threads == 1)'
+  cryptline benchmark --compare-cryptsetup --no-cipher     unlocking, beside cryptsetup
+
+Nothing is read from or written to a disk. With --cipher only ciphers are measured, with --kdf
+only key derivation functions; give both for both. Each speed is the median of several samples
+after a warm-up, with buffers that fit the L2 cache; CRYPTLINE_CPU chooses the back end as
+everywhere. The JSON is described in docs/benchmark-json.md.")]
+pub struct BenchmarkArgs {
+    /// Measure this cipher; may be repeated [default: all there are]
+    #[arg(long, value_name = "SPEC")]
+    pub cipher: Vec<String>,
+
+    /// Length of the key in bits [default: the shortest and the longest]
+    #[arg(long, value_name = "BITS")]
+    pub key_size: Option<usize>,
+
+    /// Measure argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all there are]
+    #[arg(long, value_name = "NAME")]
+    pub kdf: Vec<String>,
+
+    /// Leave out the ciphers
+    #[arg(long, conflicts_with = "cipher")]
+    pub no_cipher: bool,
+
+    /// Leave out the key derivation functions
+    #[arg(long, conflicts_with = "kdf")]
+    pub no_kdf: bool,
+
+    /// Time for the ciphers and PBKDF2 together; each Argon2 takes its --iter-time and a half more
+    #[arg(long, value_name = "S", default_value_t = 12.0)]
+    pub seconds: f64,
+
+    /// How long Argon2 shall take
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub iter_time: u64,
+
+    /// Memory of Argon2 in KiB, at most
+    #[arg(long, value_name = "KIB")]
+    pub pbkdf_memory: Option<u32>,
+
+    /// Lanes of Argon2 [default: one for each processor, at most 4]
+    #[arg(long, value_name = "N")]
+    pub pbkdf_parallel: Option<u32>,
+
+    /// Time the unlocking of a new LUKS2 header beside cryptsetup, which must be installed
+    #[arg(long)]
+    pub compare_cryptsetup: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measures, and prints when all is done.
+///
+/// # Errors
+/// Exit code 1 for what there is not, 3 when there is too little memory for Argon2.
+pub fn run(args: &BenchmarkArgs) -> Result<ExitCode, CliError> {
+    let plan = Plan::new(args)?;
+    let cores = available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut report = Report::new(cores);
+    plan.measure(args, &mut report)?;
+    report.finish();
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report)
+            .map(|text| text + "\n")
+            .map_err(|error| CliError::device(format!("cannot make the JSON: {error}")))?,
+        false => report.text(),
+    };
+    crate::output::print(&text)?;
+    crate::output::warn(&report.warnings);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What to measure, checked before anything is.
+struct Plan {
+    ciphers: Vec<ciphers::Case>,
+    kdfs: Vec<kdfs::Case>,
+    time: Duration,
+    cost: KdfCost,
+}
+
+impl Plan {
+    fn new(args: &BenchmarkArgs) -> Result<Self, CliError> {
+        if !(args.seconds > 0.0 && args.seconds <= SECONDS_MAX) {
+            return Err(CliError::parameters(format!(
+                "--seconds {}: give more than 0 and at most {SECONDS_MAX}",
+                args.seconds
+            )));
+        }
+        if args.no_cipher && args.no_kdf && !args.compare_cryptsetup {
+            return Err(CliError::parameters(
+                "nothing is left to measure; leave out --no-cipher or --no-kdf",
+            ));
+        }
+        // As cryptsetup: naming one thing is asking for that alone.
+        let ciphers = !args.no_cipher && (!args.cipher.is_empty() || args.kdf.is_empty());
+        let kdfs = !args.no_kdf && (!args.kdf.is_empty() || args.cipher.is_empty());
+        let plan = Self {
+            ciphers: match ciphers {
+                true => ciphers::cases(&args.cipher, args.key_size)?,
+                false => Vec::new(),
+            },
+            kdfs: match kdfs {
+                true => kdfs::cases(&args.kdf)?,
+                false => Vec::new(),
+            },
+            time: Duration::from_secs_f64(args.seconds),
+            cost: KdfCost {
+                target: Duration::from_millis(args.iter_time),
+                iterations: None,
+                memory_kib: args.pbkdf_memory,
+                cpus: args.pbkdf_parallel,
+            },
+        };
+        Ok(plan)
+    }
+
+    fn measure(&self, args: &BenchmarkArgs, report: &mut Report) -> Result<(), CliError> {
+        let of_ciphers = ciphers::count(&self.ciphers, report.cores);
+        let of_ciphers = u32::try_from(of_ciphers).unwrap_or(u32::MAX);
+        let is_pbkdf2 = |case: &&kdfs::Case| matches!(case, kdfs::Case::Pbkdf2(_));
+        let pbkdf2s = self.kdfs.iter().filter(is_pbkdf2).count();
+        let pbkdf2s = u32::try_from(pbkdf2s).unwrap_or(u32::MAX);
+        let shares = of_ciphers.saturating_add(pbkdf2s.saturating_mul(SHARES_OF_PBKDF2));
+        let share = self.time / shares.max(1);
+
+        let steps = u64::from(of_ciphers) + u64::try_from(self.kdfs.len()).unwrap_or(0);
+        let progress = progress(steps + u64::from(args.compare_cryptsetup));
+        for &case in &self.kdfs {
+            progress.set_message(case.name());
+            kdfs::measure(report, case, share * SHARES_OF_PBKDF2, &self.cost)?;
+            progress.inc(1);
+        }
+        for case in &self.ciphers {
+            progress.set_message(case.name());
+            ciphers::measure(report, case, share, &|| progress.inc(1));
+        }
+        if args.compare_cryptsetup {
+            progress.set_message("unlocking, beside cryptsetup");
+            let default = KdfCost::default().target == self.cost.target
+                && args.pbkdf_memory.is_none()
+                && args.pbkdf_parallel.is_none();
+            compare::measure(report, &self.cost, default)?;
+        }
+        progress.finish_and_clear();
+        Ok(())
+    }
+}
+
+/// Drawn on standard error when that is a terminal, and only between measurements: a thread that
+/// redraws would take time from what is measured.
+fn progress(steps: u64) -> ProgressBar {
+    let progress = ProgressBar::new(steps);
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
+        progress.set_style(style);
+    }
+    progress
+}
