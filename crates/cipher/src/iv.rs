@@ -19,6 +19,8 @@ pub(crate) enum IvLayout {
     Plain64Be,
     /// Zeros.
     Null,
+    /// Zeros, `LE64(S)` (SPDK).
+    Spdk,
 }
 
 impl IvLayout {
@@ -29,6 +31,7 @@ impl IvLayout {
             IvMode::Plain64 => Some(IvLayout::Plain64),
             IvMode::Plain64Be => Some(IvLayout::Plain64Be),
             IvMode::Null => Some(IvLayout::Null),
+            IvMode::Spdk => Some(IvLayout::Spdk),
             _ => None,
         }
     }
@@ -46,6 +49,7 @@ impl IvLayout {
             IvLayout::Plain64 => &[0, 1, 2, 3, 4, 5, 6, 7, Z, Z, Z, Z, Z, Z, Z, Z],
             IvLayout::Plain64Be => &[Z, Z, Z, Z, Z, Z, Z, Z, 7, 6, 5, 4, 3, 2, 1, 0],
             IvLayout::Null => &[Z; 16],
+            IvLayout::Spdk => &[Z, Z, Z, Z, Z, Z, Z, Z, 0, 1, 2, 3, 4, 5, 6, 7],
         }
     }
 }
@@ -82,6 +86,7 @@ impl IvSequence {
                 IvLayout::Plain64 => u128::from(number).to_le_bytes(),
                 IvLayout::Plain64Be => u128::from(number).to_be_bytes(),
                 IvLayout::Null => [0; 16],
+                IvLayout::Spdk => (u128::from(number) << 64).to_le_bytes(),
             }
             .into();
         }

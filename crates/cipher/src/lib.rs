@@ -6,15 +6,18 @@
 //!      sector size, iv_offset, ... ───┘          │
 //!                                   IV of every cipher sector (iv)
 //!                                                │
-//!                                   one XTS kernel over the whole request (xts)
+//!                      AES-XTS: one kernel over the whole request (xts)
+//!                      all else: batches of sectors (modes)
 //! ```
 //!
-//! The bytes are those of the Linux dm-crypt target (`drivers/md/dm-crypt.c`, target 1.28).
+//! The bytes are those of the Linux dm-crypt target (`drivers/md/dm-crypt.c`, target 1.28). One IV
+//! mode more, `spdk`, reads and writes volumes of SPDK's crypto device, which dm-crypt cannot.
 
 #![deny(unsafe_code)]
 
 mod cpu;
 mod iv;
+mod modes;
 mod sector;
 mod spec;
 mod xts;

@@ -5,7 +5,8 @@ use thiserror::Error;
 
 use crate::cpu::{Backend, BackendError};
 use crate::iv::{IvLayout, IvSequence};
-use crate::spec::{CipherSpec, SpecError};
+use crate::modes::{KeySizes, Modes, Numbers};
+use crate::spec::{CipherSpec, IvMode, SpecError};
 use crate::xts::{XtsKernel, kernel};
 
 /// Bytes in a sector, always (dm's unit; not the cipher sector).
@@ -36,7 +37,7 @@ pub enum CipherError {
         /// The cipher word.
         cipher: String,
         /// Allowed sizes, as text.
-        expected: &'static str,
+        expected: String,
         /// Size of the key in bytes.
         actual: usize,
     },
@@ -53,6 +54,9 @@ pub enum CipherError {
         /// What it must be a multiple of, in 512-byte sectors.
         multiple: u64,
     },
+    /// loop-AES and TrueCrypt know sectors of 512 bytes only.
+    #[error("Error creating IV (lmk and tcw need sector_size:512)")]
+    IvNeedsSmallSectors,
     /// The back end asked for cannot be had.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -73,6 +77,7 @@ enum Engine {
     Null,
     /// Boxed, so that moving the cipher about leaves no copies of the key schedule behind.
     Xts(IvLayout, Box<dyn XtsKernel>),
+    Modes(Modes),
 }
 
 impl SectorCipher {
@@ -100,7 +105,7 @@ impl SectorCipher {
         backend: Backend,
     ) -> Result<SectorCipher, CipherError> {
         spec.check_supported()?;
-        let engine = Engine::new(spec, key, backend)?;
+        SectorCipher::check_key_size(spec, key.len())?;
         let size = options.sector_size;
         if !(512..=4096).contains(&size) || !size.is_power_of_two() {
             return Err(CipherError::SectorSize(size));
@@ -113,6 +118,10 @@ impl SectorCipher {
                 multiple,
             });
         }
+        if size != SECTOR_BYTES && matches!(spec.iv_mode(), IvMode::Lmk | IvMode::Tcw) {
+            return Err(CipherError::IvNeedsSmallSectors);
+        }
+        let engine = Engine::new(spec, key, size, backend)?;
         let large = options.iv_large_sectors;
         Ok(SectorCipher {
             engine,
@@ -128,12 +137,12 @@ impl SectorCipher {
     /// # Errors
     /// [`CipherError::KeySize`].
     pub fn check_key_size(spec: &CipherSpec, size: usize) -> Result<(), CipherError> {
-        let (sizes, expected): (&[usize], _) = match (spec.check_supported(), spec.is_null()) {
-            (Err(_), _) => return Ok(()),
-            (Ok(()), true) => (&[0], "an empty key, -,"),
-            (Ok(()), false) => (&[32, 48, 64], "32, 48 or 64 bytes"),
+        let (fits, expected) = match KeySizes::of(spec) {
+            _ if spec.check_supported().is_err() => return Ok(()),
+            Some(sizes) => (sizes.contains(size), sizes.to_string()),
+            None => (size == 0, "an empty key, -,".to_owned()),
         };
-        if sizes.contains(&size) {
+        if fits {
             return Ok(());
         }
         let cipher = spec.as_str().escape_debug().to_string();
@@ -221,13 +230,14 @@ impl SectorCipher {
         self.sector_size
     }
 
-    /// Bytes that change alone when one byte of the plaintext changes: 16 for XTS, 1 for the
-    /// null cipher; a mode that chains through the sector has the cipher sector here.
+    /// Bytes that can be encrypted and decrypted alone: 16 for AES-XTS, 1 for the null cipher, the
+    /// cipher sector for all else.
     #[must_use]
     pub fn granularity(&self) -> u32 {
         match self.engine {
             Engine::Null => 1,
             Engine::Xts(..) => 16,
+            Engine::Modes(_) => self.sector_size,
         }
     }
 
@@ -237,6 +247,7 @@ impl SectorCipher {
         match &self.engine {
             Engine::Null => "null",
             Engine::Xts(_, kernel) => kernel.name(),
+            Engine::Modes(modes) => modes.name(),
         }
     }
 
@@ -253,6 +264,7 @@ impl SectorCipher {
             Engine::Xts(layout, kernel) => {
                 kernel.encrypt(self.ivs(*layout, sector), self.sector_bytes(), data);
             }
+            Engine::Modes(modes) => modes.encrypt(self.numbers(sector), self.sector_bytes(), data),
         }
     }
 
@@ -263,6 +275,7 @@ impl SectorCipher {
             Engine::Xts(layout, kernel) => {
                 kernel.decrypt(self.ivs(*layout, sector), self.sector_bytes(), data);
             }
+            Engine::Modes(modes) => modes.decrypt(self.numbers(sector), self.sector_bytes(), data),
         }
     }
 
@@ -273,6 +286,8 @@ impl SectorCipher {
             Engine::Xts(layout, kernel) => {
                 kernel.encrypt_slice(self.ivs(*layout, sector), blocks_before, data);
             }
+            // The whole sector or nothing, by its granularity.
+            Engine::Modes(modes) => modes.encrypt(self.numbers(sector), self.sector_bytes(), data),
         }
     }
 
@@ -283,6 +298,8 @@ impl SectorCipher {
             Engine::Xts(layout, kernel) => {
                 kernel.decrypt_slice(self.ivs(*layout, sector), blocks_before, data);
             }
+            // The whole sector or nothing, by its granularity.
+            Engine::Modes(modes) => modes.decrypt(self.numbers(sector), self.sector_bytes(), data),
         }
     }
 
@@ -329,6 +346,14 @@ impl SectorCipher {
         }
     }
 
+    fn numbers(&self, sector: u64) -> Numbers {
+        Numbers {
+            next: sector.wrapping_add(self.iv_offset),
+            step: self.sectors_per_cipher_sector(),
+            shift: self.iv_shift,
+        }
+    }
+
     fn sector_bytes(&self) -> usize {
         usize::try_from(self.sector_size).expect("at most 4096")
     }
@@ -339,15 +364,29 @@ impl SectorCipher {
 }
 
 impl Engine {
-    fn new(spec: &CipherSpec, key: &[u8], backend: Backend) -> Result<Engine, CipherError> {
-        SectorCipher::check_key_size(spec, key.len())?;
-        let Some(layout) = IvLayout::of(spec.iv_mode()) else {
+    fn new(
+        spec: &CipherSpec,
+        key: &[u8],
+        sector_size: u32,
+        backend: Backend,
+    ) -> Result<Engine, CipherError> {
+        if spec.is_null() {
             return Ok(Engine::Null);
-        };
-        // Equal key halves are accepted: the kernel refuses them only in FIPS mode, and a volume
-        // that it opens must open here.
-        let kernel = kernel(backend, key).ok_or(BackendError::Unavailable { backend })?;
-        Ok(Engine::Xts(layout, kernel))
+        }
+        match IvLayout::of(spec.iv_mode()) {
+            // Equal key halves are accepted: the kernel refuses them only in FIPS mode, and a
+            // volume that it opens must open here.
+            Some(layout) if spec.is_single_aes_xts() => {
+                let kernel = kernel(backend, key).ok_or(BackendError::Unavailable { backend })?;
+                Ok(Engine::Xts(layout, kernel))
+            }
+            _ => {
+                let modes = Modes::new(spec, key, sector_size);
+                Ok(Engine::Modes(
+                    modes.expect("cipher, mode and key size were checked"),
+                ))
+            }
+        }
     }
 }
 

@@ -10,6 +10,8 @@
 
 use thiserror::Error;
 
+use crate::modes::{self, EssivHash};
+
 /// Longest crypto API name, with its terminating zero (`CRYPTO_MAX_ALG_NAME` of the kernel).
 const MAX_ALGORITHM_NAME_LEN: usize = 128;
 
@@ -79,6 +81,19 @@ pub enum SpecError {
     /// No IV mode of this name exists.
     #[error("Invalid IV mode (there is no {0:?}; check the spelling, plain64 is usual)")]
     InvalidIvMode(String),
+    /// The IV is random, and nothing keeps it.
+    #[error(
+        "Integrity profile not supported. (a random IV is kept in integrity metadata, which is not supported yet; choose plain64)"
+    )]
+    RandomNeedsIntegrity,
+    /// The digest for ESSIV has no size of a key.
+    #[error(
+        "Error decoding and setting key (the hash of essiv gives no key of this cipher; choose another, as essiv:sha256)"
+    )]
+    EssivKeySize,
+    /// The IV mode does not go with the chaining mode.
+    #[error("Error creating IV (eboiv and elephant need a mode of whole blocks, as cbc)")]
+    IvNeedsBlocks,
     /// Valid for the kernel, not served here yet.
     #[error("not supported yet: {0}")]
     NotSupportedYet(String),
@@ -111,6 +126,10 @@ pub enum IvMode {
     Tcw,
     /// Random, stored in per-sector metadata.
     Random,
+    /// 64-bit sector number, little-endian, in the last 8 bytes: how SPDK's crypto device and
+    /// ubiblk write it. Not dm-crypt's. They count their own blocks: with blocks of 4096 bytes
+    /// the cipher sector must have that size too and `iv_large_sectors` be set.
+    Spdk,
 }
 
 impl IvMode {
@@ -127,6 +146,7 @@ impl IvMode {
             "lmk" => IvMode::Lmk,
             "tcw" => IvMode::Tcw,
             "random" => IvMode::Random,
+            "spdk" => IvMode::Spdk,
             other => return Err(SpecError::InvalidIvMode(other.to_owned())),
         })
     }
@@ -205,21 +225,49 @@ impl CipherSpec {
     /// Whether a [`SectorCipher`](crate::SectorCipher) can be made of it.
     ///
     /// # Errors
-    /// [`SpecError::NotSupportedYet`] with the cipher word.
+    /// [`SpecError::NotSupportedYet`] with the cipher word, and what the kernel says to parts that
+    /// do not go together.
     pub fn check_supported(&self) -> Result<(), SpecError> {
-        let null = self.is_null() && self.chain_mode == "ecb";
-        let xts = self.cipher == "aes"
-            && self.chain_mode == "xts"
-            && matches!(
-                self.iv_mode,
-                IvMode::Plain | IvMode::Plain64 | IvMode::Plain64Be | IvMode::Null
-            );
-        if (null || xts) && self.key_count == 1 {
+        if self.is_null() && self.chain_mode == "ecb" && self.key_count == 1 {
             return Ok(());
         }
+        if !modes::is_known(self) {
+            return Err(self.not_supported_yet());
+        }
+        match &self.iv_mode {
+            IvMode::Random => Err(SpecError::RandomNeedsIntegrity),
+            IvMode::Eboiv | IvMode::Elephant if !modes::iv_can_be_made(self) => {
+                Err(SpecError::IvNeedsBlocks)
+            }
+            IvMode::Essiv(name) => self.check_essiv_hash(name),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether plain AES-XTS with one key: what the kernels of the `xts` module do.
+    pub(crate) fn is_single_aes_xts(&self) -> bool {
+        self.cipher == "aes" && self.chain_mode == "xts" && self.key_count == 1
+    }
+
+    /// The digest must be a key of the cipher.
+    fn check_essiv_hash(&self, name: &str) -> Result<(), SpecError> {
+        match EssivHash::by_name(name) {
+            Some(hash) if hash.fits(&self.cipher) => Ok(()),
+            // The kernel compares with the least and the largest key first.
+            Some(hash) if hash.is_between_keys(&self.cipher) => Err(SpecError::EssivKeySize),
+            None if EssivHash::is_for_later(name) => Err(self.not_supported_yet()),
+            _ => {
+                let (chain_mode, cipher) = (&self.chain_mode, &self.cipher);
+                let name = format!("essiv({chain_mode}({cipher}),{name})");
+                Err(SpecError::UnknownCipher(name))
+            }
+        }
+    }
+
+    fn not_supported_yet(&self) -> SpecError {
         // Escaped, since the word may come from a hostile header and go to a terminal.
         let word = self.text.escape_debug();
-        Err(SpecError::NotSupportedYet(format!("cipher {word}")))
+        SpecError::NotSupportedYet(format!("cipher {word}"))
     }
 }
 
@@ -305,6 +353,10 @@ fn parse_iv_mode(
     options: Option<&str>,
 ) -> Result<IvMode, SpecError> {
     match name {
+        // The crypto API makes the IV here, so there must be room for one.
+        Some("essiv") if chain_mode == "ecb" => {
+            Err(SpecError::UnknownCipher("essiv(ecb)".to_owned()))
+        }
         // A cipher without IVs drops the IV mode, whatever it is called.
         Some(name) if chain_mode != "ecb" => IvMode::parse(name, options),
         _ => Ok(IvMode::None),

@@ -2,7 +2,7 @@
 //! back end of this CPU.
 //!
 //! ```text
-//! table 0 32 crypt CIPHER KEY IV_OFFSET DEVICE OFFSET [OPTIONS] ─► SectorCipher ─┐
+//! table 0 LENGTH crypt CIPHER KEY IV_OFFSET DEVICE OFFSET [OPTIONS] ─► SectorCipher ─┐
 //! plaintext (SplitMix64, seed 1) ────────────────────────────────────────────────┴─► ciphertext
 //!                                                     sha256 of all, first 32 bytes of each sector
 //! ```
@@ -16,14 +16,17 @@ use cryptline_cipher::{Backend, CipherSpec, SectorCipher, SectorOptions};
 use sha2::{Digest, Sha256};
 
 const GOLDEN: &str = include_str!("data/kernel-golden.txt");
+/// Bytes of the longest vector.
 const LENGTH: usize = 16 * 1024;
 /// Vectors in the file: fewer would mean that this test reads less than the kernel wrote.
-const VECTORS: usize = 34;
+const VECTORS: usize = 34 + 81;
 
 /// One `table` with the kernel's answer.
 struct Vector {
     table: &'static str,
     cipher: SectorCipher,
+    /// In bytes.
+    length: usize,
     sha256: &'static str,
     /// Number of a 512-byte sector and its first 32 bytes.
     sectors: Vec<(usize, &'static str)>,
@@ -33,10 +36,11 @@ struct Vector {
 fn every_sector_is_encrypted_as_the_kernel_did() {
     let plaintext = plaintext();
     for vector in on_every_back_end() {
-        let mut ciphertext = vec![0xa5; LENGTH];
-        vector.cipher.encrypt(0, &plaintext, &mut ciphertext);
+        let plaintext = &plaintext[..vector.length];
+        let mut ciphertext = vec![0xa5; vector.length];
+        vector.cipher.encrypt(0, plaintext, &mut ciphertext);
         vector.check(&ciphertext);
-        let mut in_place = plaintext.clone();
+        let mut in_place = plaintext.to_vec();
         vector.cipher.encrypt_in_place(0, &mut in_place);
         vector.check(&in_place);
     }
@@ -46,11 +50,12 @@ fn every_sector_is_encrypted_as_the_kernel_did() {
 fn what_the_kernel_encrypted_is_decrypted_to_the_plaintext() {
     let plaintext = plaintext();
     for vector in on_every_back_end() {
-        let mut ciphertext = vec![0; LENGTH];
-        vector.cipher.encrypt(0, &plaintext, &mut ciphertext);
+        let plaintext = &plaintext[..vector.length];
+        let mut ciphertext = vec![0; vector.length];
+        vector.cipher.encrypt(0, plaintext, &mut ciphertext);
         // Only now are these known to be the kernel's bytes.
         vector.check(&ciphertext);
-        let mut decrypted = vec![0xa5; LENGTH];
+        let mut decrypted = vec![0xa5; vector.length];
         vector.cipher.decrypt(0, &ciphertext, &mut decrypted);
         assert!(decrypted == plaintext, "{}", vector.table);
         vector.cipher.decrypt_in_place(0, &mut ciphertext);
@@ -111,6 +116,7 @@ fn vectors(backend: Backend) -> Vec<Vector> {
             ("table", _) => vectors.push(Vector {
                 table: rest,
                 cipher: cipher(rest, backend),
+                length: length(rest),
                 sha256: "",
                 sectors: Vec::new(),
             }),
@@ -128,9 +134,17 @@ fn vectors(backend: Backend) -> Vec<Vector> {
     for vector in &vectors {
         let sectors =
             vector.sectors.len() * usize::try_from(vector.cipher.sector_size()).unwrap_or(0);
-        assert_eq!(sectors, LENGTH, "sectors of {}", vector.table);
+        assert_eq!(sectors, vector.length, "sectors of {}", vector.table);
     }
     vectors
+}
+
+/// The length of `START LENGTH crypt ...`, in bytes.
+fn length(table: &str) -> usize {
+    let sectors = table.split(' ').nth(1).and_then(|word| word.parse().ok());
+    let sectors: usize = sectors.expect("a number of sectors");
+    assert!(sectors * 512 <= LENGTH, "{table}");
+    sectors * 512
 }
 
 /// The cipher of `START LENGTH crypt CIPHER KEY IV_OFFSET DEVICE OFFSET [COUNT OPTION...]`.
@@ -138,7 +152,7 @@ fn cipher(table: &str, backend: Backend) -> SectorCipher {
     let words: Vec<&str> = table.split(' ').collect();
     let [
         "0",
-        "32",
+        _,
         "crypt",
         cipher,
         key,

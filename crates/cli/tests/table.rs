@@ -117,7 +117,7 @@ fn broken_tables_get_the_kernels_words_and_exit_code_1() {
             "is not a size",
         ),
         (
-            format!("0 8 crypt serpent-xts-plain64 {ZEROS} 0 ram:1M 0"),
+            format!("0 8 crypt anubis-cbc-plain64 {ZEROS} 0 ram:1M 0"),
             "not supported yet",
         ),
         (

@@ -432,7 +432,7 @@ mod tests {
             1
         );
         assert_eq!(
-            refused(|options| options.cipher = "serpent-xts-plain64".into()).exit_code(),
+            refused(|options| options.cipher = "anubis-xts-plain64".into()).exit_code(),
             1
         );
         assert_eq!(

@@ -41,6 +41,7 @@ pub mod golden;
 mod initramfs;
 mod kernel;
 mod machine;
+pub mod matrix;
 pub mod pattern;
 mod report;
 

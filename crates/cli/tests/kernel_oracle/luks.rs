@@ -20,6 +20,30 @@ const ARGON2ID: &str =
 const ARGON2I: &str =
     "--pbkdf argon2i --pbkdf-force-iterations 5 --pbkdf-memory 1024 --pbkdf-parallel 2";
 
+/// Kinds and ciphers of volumes, key slots included, that are not AES-XTS.
+const CIPHERS: &[(&str, &str)] = &[
+    ("luks1", "aes-cbc-essiv:sha256 --key-size 256"),
+    ("luks1", "serpent-xts-plain64 --key-size 512"),
+    ("luks1", "cast6-cbc-essiv:sha256 --key-size 256"),
+    (
+        "luks2",
+        "aes-cbc-essiv:sha256 --key-size 256 --sector-size 4096",
+    ),
+    (
+        "luks2",
+        "serpent-xts-plain64 --key-size 512 --sector-size 4096",
+    ),
+    (
+        "luks2",
+        "twofish-cbc-essiv:sha256 --key-size 256 --sector-size 512",
+    ),
+    (
+        "luks2",
+        "camellia-xts-plain64 --key-size 512 --sector-size 512",
+    ),
+    ("luks2", "aes-lrw-benbi --key-size 384 --sector-size 512"),
+];
+
 /// Who makes the header.
 #[derive(Clone, Copy, Debug)]
 enum Maker {
@@ -38,10 +62,24 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
             volumes.push(luks1(bench, maker, key_bits));
         }
     }
+    for (kind, cipher) in CIPHERS {
+        let options = format!("--cipher {cipher} {PBKDF2}");
+        let name = format!("{kind} by us, {cipher}");
+        let header = header_of(kind);
+        volumes.push(format(
+            bench,
+            Maker::Cryptline,
+            name,
+            kind,
+            &options,
+            header,
+        ));
+        volumes.push(made_by_the_guest(bench, kind, &options));
+    }
     volumes.push(compact(bench));
     volumes.push(detached(bench));
-    volumes.push(made_by_the_guest(bench, "luks1"));
-    volumes.push(made_by_the_guest(bench, "luks2"));
+    volumes.push(made_by_the_guest(bench, "luks1", PBKDF2));
+    volumes.push(made_by_the_guest(bench, "luks2", PBKDF2));
     volumes.push(with_flags(bench));
     let checks = volumes
         .into_iter()
@@ -64,6 +102,13 @@ fn luks1<'a>(bench: &'a Bench, maker: Maker, key_bits: u32) -> Volume<'a> {
     let name = format!("luks1 by {maker:?}, {key_bits} bits");
     let options = format!("--key-size {key_bits} --hash sha512 {PBKDF2}");
     format(bench, maker, name, "luks1", &options, LUKS1_HEADER)
+}
+
+fn header_of(kind: &str) -> usize {
+    match kind {
+        "luks1" => LUKS1_HEADER,
+        _ => LUKS2_HEADER,
+    }
 }
 
 fn format<'a>(
@@ -132,17 +177,13 @@ fn detached(bench: &Bench) -> Volume<'_> {
 }
 
 /// Nothing of ours before the guest formatted and filled it.
-fn made_by_the_guest<'a>(bench: &'a Bench, kind: &str) -> Volume<'a> {
-    let name = format!("{kind} by the guest");
-    let header = if kind == "luks1" {
-        LUKS1_HEADER
-    } else {
-        LUKS2_HEADER
-    };
+fn made_by_the_guest<'a>(bench: &'a Bench, kind: &str, options: &str) -> Volume<'a> {
+    let name = format!("{kind} by the guest, {options}");
+    let header = header_of(kind);
     let image = bench.image(&name, header + CLEAR_BYTES);
     let ours = opening(bench, &image);
     let theirs =
-        format!("cryptsetup luksFormat -q --type {kind} {PBKDF2} --key-file $key $disk\n{OPEN}");
+        format!("cryptsetup luksFormat -q --type {kind} {options} --key-file $key $disk\n{OPEN}");
     let mut volume = Volume::new(name, &image, ours, &theirs);
     volume.we_write = false;
     volume

@@ -1,5 +1,6 @@
 //! Raw device-mapper lines: the same line gives the same bytes, and comes back as the same line.
 
+use cryptline_testkit::oracle::matrix::Combination;
 use cryptline_testkit::oracle::{Oracle, pattern};
 
 use super::Check;
@@ -7,6 +8,7 @@ use super::bench::{Bench, Opening, hex, text};
 use super::exchange::{CLEAR_BYTES, Volume};
 
 /// What follows `0 LENGTH crypt`, with the key by its length.
+#[derive(Clone, Copy)]
 struct Line {
     cipher: &'static str,
     key_bytes: usize,
@@ -21,6 +23,8 @@ struct Line {
 /// Sixteen sectors below the point where a 32-bit sector number wraps.
 const BELOW_32_BITS: u64 = (1 << 32) - 16;
 const LENGTH: usize = CLEAR_BYTES / 512;
+/// Clear sectors of a volume of the matrix: enough for all that is written to it.
+const LENGTH_OF_MATRIX: usize = 1072;
 
 const fn line(cipher: &'static str, key_bytes: usize, options: &'static str) -> Line {
     Line {
@@ -88,14 +92,46 @@ const LINES: &[Line] = &[
 
 /// Every line, over an image that it fills.
 pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
+    ask_lines(bench, oracle, LINES.iter().copied())
+}
+
+/// The same of ciphers, modes and IVs that are not plain AES-XTS.
+pub fn ask_matrix<'a>(
+    bench: &'a Bench,
+    oracle: &mut Oracle,
+    combinations: &[Combination],
+) -> Vec<Check<'a>> {
+    ask_lines(bench, oracle, combinations.iter().map(Line::of))
+}
+
+fn ask_lines<'a>(
+    bench: &'a Bench,
+    oracle: &mut Oracle,
+    lines: impl Iterator<Item = Line>,
+) -> Vec<Check<'a>> {
     let volumes = (0..)
-        .zip(LINES)
+        .zip(lines)
         .map(|(index, line)| line.volume(bench, index));
     let checks = volumes.map(|volume| volume.exchange(bench, oracle));
     checks.collect()
 }
 
 impl Line {
+    /// A combination around the end of 32 bits.
+    fn of(combination: &Combination) -> Self {
+        let options = match (combination.sector_bytes, combination.large_iv) {
+            (512, false) => "",
+            (1024, false) => "1 sector_size:1024",
+            (4096, false) => "1 sector_size:4096",
+            (2048, true) => "2 sector_size:2048 iv_large_sectors",
+            (4096, true) => "2 sector_size:4096 iv_large_sectors",
+            other => panic!("no words for {other:?}"),
+        };
+        line(combination.cipher, combination.key_bytes, options)
+            .at(BELOW_32_BITS, 8)
+            .sectors(LENGTH_OF_MATRIX)
+    }
+
     fn volume<'a>(&self, bench: &'a Bench, index: u64) -> Volume<'a> {
         let key = match self.key_bytes {
             0 => "-".to_owned(),

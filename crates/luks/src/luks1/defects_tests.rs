@@ -176,16 +176,16 @@ fn null_cipher_is_refused_unless_allowed() {
 
 #[test]
 fn other_ciphers_and_hashes_are_refused_by_name_and_still_described() {
-    let image = with(8, b"serpent\0");
+    let image = with(8, b"anubis\0");
     let header = image.read().unwrap();
     assert_eq!(
         header.info().segments[0].cipher.as_deref(),
-        Some("serpent-xts-plain64")
+        Some("anubis-xts-plain64")
     );
     let error = header.segment(SegmentPolicy::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "not supported yet: cipher serpent-xts-plain64"
+        "not supported yet: cipher anubis-xts-plain64"
     );
     let error = with(72, b"md5\0")
         .unlock(&UnlockOptions::default())

@@ -131,16 +131,16 @@ fn integrity_is_refused_by_name() {
 
 #[test]
 fn other_ciphers_are_refused_by_name() {
-    let image = edited(|json| json["segments"]["0"]["encryption"] = json!("serpent-xts-plain64"));
+    let image = edited(|json| json["segments"]["0"]["encryption"] = json!("anubis-xts-plain64"));
     let error = segment_error(&image);
     assert_eq!(
         error.to_string(),
-        "not supported yet: cipher serpent-xts-plain64"
+        "not supported yet: cipher anubis-xts-plain64"
     );
     assert_eq!(error.exit_code(), 1);
     assert_eq!(
         image.read().unwrap().info().segments[0].cipher.as_deref(),
-        Some("serpent-xts-plain64")
+        Some("anubis-xts-plain64")
     );
 }
 

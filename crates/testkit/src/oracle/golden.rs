@@ -5,27 +5,36 @@
 
 use std::fmt::Write as _;
 
+use std::time::Duration;
+
 use super::kernel::HexSum;
+use super::matrix::{COMBINATIONS, Combination};
 use super::{Oracle, pattern};
 
-/// Bytes of plaintext for each vector: 32 sectors, four of the largest cipher sectors.
+/// Bytes of plaintext for the longest vector: 32 sectors, four of the largest cipher sectors.
 const LENGTH: usize = 16 * 1024;
-const LENGTH_SECTORS: u64 = 32;
+const SECTORS: usize = 32;
+/// Sectors of a vector of the matrix in cipher sectors of 512 bytes.
+const SECTORS_OF_MATRIX: usize = 16;
 const PLAINTEXT_SEED: u64 = 1;
 /// Vector `n`'s key is the pattern of seed `KEY_SEED + n`.
 const KEY_SEED: u64 = 1000;
 /// Sixteen sectors below the point where a 32-bit sector number wraps.
 const BELOW_32_BITS: u64 = (1 << 32) - 16;
+/// The same within a vector of the matrix.
+const AROUND_32_BITS: u64 = (1 << 32) - 8;
 const CASE: &str = "golden";
+/// Each vector loads modules and waits for udev's absence; processors here are emulated.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 const HEAD: &str = "\
 # Written by Linux dm-crypt through `cargo xtask golden`; do not edit.
 #
-# Every vector encrypts the same 16384 bytes of plaintext: the SplitMix64 outputs for seed 1 as
-# little-endian 64-bit words.
+# Every vector encrypts the first LENGTH sectors of the same plaintext: the SplitMix64 outputs for
+# seed 1 as little-endian 64-bit words.
 #
 # table       the device-mapper table: START LENGTH crypt CIPHER KEY IV_OFFSET DEVICE OFFSET [OPTIONS]
-# sha256      of the 16384 bytes of ciphertext
+# sha256      of all bytes of ciphertext
 # sector N    the first 32 bytes of ciphertext at 512-byte sector N, for every N where a cipher sector starts
 
 ";
@@ -37,6 +46,8 @@ struct Vector {
     iv_offset: u64,
     sector_bytes: usize,
     large_iv: bool,
+    /// Length in 512-byte sectors.
+    sectors: usize,
 }
 
 /// The whole golden file, made by a real kernel.
@@ -53,13 +64,15 @@ pub fn generate(mut oracle: Oracle) -> String {
     let case = oracle
         .case(CASE)
         .read_only_disk("plain", &plain)
-        .disk("cipher", &cipher);
+        .disk("cipher", &cipher)
+        .timeout(TIMEOUT);
     for (index, vector) in (0..).zip(&vectors) {
-        let table = vector.table(index, "$cipher", index * LENGTH_SECTORS);
+        let table = vector.table(index, "$cipher", index * LENGTH / 512);
         case.script(&format!(
             "dmsetup create golden --table \"{table}\"\n\
-             dd if=$plain of=/dev/mapper/golden bs=16k conv=fsync\n\
-             dmsetup remove golden"
+             dd if=$plain of=/dev/mapper/golden bs=4k count={} conv=fsync\n\
+             dmsetup remove golden",
+            vector.sectors / 8
         ));
     }
     oracle.run().passed(CASE);
@@ -67,7 +80,7 @@ pub fn generate(mut oracle: Oracle) -> String {
     let ciphertexts = std::fs::read(&cipher).expect("the guest's disk");
     let mut text = HEAD.to_owned();
     for (index, (vector, ciphertext)) in (0..).zip(vectors.iter().zip(ciphertexts.chunks(LENGTH))) {
-        text.push_str(&vector.describe(index, ciphertext));
+        text.push_str(&vector.describe(index, &ciphertext[..vector.sectors * 512]));
     }
     text
 }
@@ -89,6 +102,7 @@ fn vectors() -> Vec<Vector> {
                         iv_offset,
                         sector_bytes,
                         large_iv,
+                        sectors: SECTORS,
                     });
                 }
             }
@@ -102,15 +116,40 @@ fn vectors() -> Vec<Vector> {
                 iv_offset,
                 sector_bytes,
                 large_iv: false,
+                sectors: SECTORS,
             });
         }
     }
+    vectors.extend(COMBINATIONS.iter().map(Vector::of));
     vectors
 }
 
 impl Vector {
-    fn table(&self, index: u64, device: &str, offset_sectors: u64) -> String {
-        let key = pattern::bytes(KEY_SEED + index, self.key_bytes);
+    fn of(combination: &Combination) -> Self {
+        let &Combination {
+            cipher,
+            key_bytes,
+            sector_bytes,
+            large_iv,
+        } = combination;
+        let sectors = if sector_bytes == 512 {
+            SECTORS_OF_MATRIX
+        } else {
+            SECTORS
+        };
+        Self {
+            cipher,
+            key_bytes,
+            iv_offset: AROUND_32_BITS,
+            sector_bytes,
+            large_iv,
+            sectors,
+        }
+    }
+
+    fn table(&self, index: usize, device: &str, offset_sectors: usize) -> String {
+        let seed = KEY_SEED + u64::try_from(index).unwrap_or(u64::MAX - KEY_SEED);
+        let key = pattern::bytes(seed, self.key_bytes);
         let sector_size =
             (self.sector_bytes != 512).then(|| format!("sector_size:{}", self.sector_bytes));
         let large_iv = self.large_iv.then(|| "iv_large_sectors".to_owned());
@@ -120,14 +159,15 @@ impl Vector {
             count => format!(" {count} {}", options.join(" ")),
         };
         format!(
-            "0 {LENGTH_SECTORS} crypt {} {} {} {device} {offset_sectors}{options}",
+            "0 {} crypt {} {} {} {device} {offset_sectors}{options}",
+            self.sectors,
             self.cipher,
             hex(&key),
             self.iv_offset
         )
     }
 
-    fn describe(&self, index: u64, ciphertext: &[u8]) -> String {
+    fn describe(&self, index: usize, ciphertext: &[u8]) -> String {
         let mut text = String::new();
         let _infallible = writeln!(text, "table {}", self.table(index, "DEVICE", 0));
         let _infallible = writeln!(text, "sha256 {:x}", HexSum(ciphertext));

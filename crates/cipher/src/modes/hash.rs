@@ -1,0 +1,105 @@
+//! Hashes that make an ESSIV key of a volume key.
+
+use zeroize::{Zeroize, Zeroizing};
+
+use super::blocks::Algorithm;
+
+/// A hash whose digest some cipher takes as a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EssivHash {
+    Blake2b160,
+    Blake2b256,
+    Md5,
+    Ripemd160,
+    Sha1,
+    Sha224,
+    Sha256,
+    Sha3_224,
+    Sha3_256,
+    Sm3,
+}
+
+/// The kernel's names.
+const NAMES: [(&str, EssivHash); 10] = [
+    ("blake2b-160", EssivHash::Blake2b160),
+    ("blake2b-256", EssivHash::Blake2b256),
+    ("md5", EssivHash::Md5),
+    ("rmd160", EssivHash::Ripemd160),
+    ("sha1", EssivHash::Sha1),
+    ("sha224", EssivHash::Sha224),
+    ("sha256", EssivHash::Sha256),
+    ("sha3-224", EssivHash::Sha3_224),
+    ("sha3-256", EssivHash::Sha3_256),
+    ("sm3", EssivHash::Sm3),
+];
+
+/// Hashes of the kernel that are not served, though their digests may be keys.
+const NOT_SERVED: &[&str] = &[
+    "blake2s-128",
+    "blake2s-160",
+    "blake2s-224",
+    "blake2s-256",
+    "md4",
+    "streebog256",
+    "wp256",
+];
+
+/// A digest, at most 32 bytes.
+pub(super) type Digest = Vec<u8>;
+
+impl EssivHash {
+    /// The hash that the kernel calls `name`, among those that can make a key.
+    pub(crate) fn by_name(name: &str) -> Option<EssivHash> {
+        let known = NAMES.iter().find(|(known, _)| *known == name);
+        known.map(|&(_, hash)| hash)
+    }
+
+    /// Whether the kernel has `name` and it is not served here.
+    pub(crate) fn is_for_later(name: &str) -> bool {
+        NOT_SERVED.contains(&name)
+    }
+
+    /// Whether the digest is a key of the cipher.
+    pub(crate) fn fits(self, cipher: &str) -> bool {
+        let algorithm = Algorithm::by_name(cipher);
+        algorithm.is_none_or(|algorithm| algorithm.key_sizes().contains(&self.output_len()))
+    }
+
+    /// Whether the digest is longer than the least key of the cipher and shorter than the largest.
+    pub(crate) fn is_between_keys(self, cipher: &str) -> bool {
+        let sizes = Algorithm::by_name(cipher).map_or(&[][..], Algorithm::key_sizes);
+        let bounds = sizes.first().zip(sizes.last());
+        bounds.is_some_and(|(least, most)| (least..=most).contains(&&self.output_len()))
+    }
+
+    fn output_len(self) -> usize {
+        match self {
+            EssivHash::Md5 => 16,
+            EssivHash::Blake2b160 | EssivHash::Ripemd160 | EssivHash::Sha1 => 20,
+            EssivHash::Sha224 | EssivHash::Sha3_224 => 28,
+            EssivHash::Blake2b256 | EssivHash::Sha256 | EssivHash::Sha3_256 | EssivHash::Sm3 => 32,
+        }
+    }
+
+    pub(super) fn digest(self, key: &[u8]) -> Zeroizing<Digest> {
+        match self {
+            EssivHash::Blake2b160 => hashed::<blake2::Blake2b<digest::consts::U20>>(key),
+            EssivHash::Blake2b256 => hashed::<blake2::Blake2b<digest::consts::U32>>(key),
+            EssivHash::Md5 => hashed::<md5::Md5>(key),
+            EssivHash::Ripemd160 => hashed::<ripemd::Ripemd160>(key),
+            EssivHash::Sha1 => hashed::<sha1::Sha1>(key),
+            EssivHash::Sha224 => hashed::<sha2::Sha224>(key),
+            EssivHash::Sha256 => hashed::<sha2::Sha256>(key),
+            EssivHash::Sha3_224 => hashed::<sha3::Sha3_224>(key),
+            EssivHash::Sha3_256 => hashed::<sha3::Sha3_256>(key),
+            EssivHash::Sm3 => hashed::<sm3::Sm3>(key),
+        }
+    }
+}
+
+fn hashed<D: digest::Digest>(key: &[u8]) -> Zeroizing<Digest> {
+    let mut output = D::digest(key);
+    let digest = Zeroizing::new(output.to_vec());
+    output.as_mut_slice().zeroize();
+    digest
+}

@@ -1,0 +1,172 @@
+//! XTS and LRW: every block is masked, enciphered and masked again.
+//!
+//! ```text
+//!   XTS   mask of a sector's block n = E_tweak(IV) · x^n     little-endian polynomials
+//!   LRW   mask of a sector's block n = K · (IV + n)          big-endian polynomials, K a second key
+//! ```
+//!
+//! Sources: IEEE 1619-2007 (XTS), the P1619 draft of 2004 as in Linux `crypto/lrw.c`. Plain
+//! AES-XTS does not come here but to the `xts` module.
+
+use aes::Block;
+use cipher::inout::InOutBuf;
+use zeroize::Zeroizing;
+
+use super::blocks::{Algorithm, BlockCipher};
+use super::chain::Chain;
+use super::{BATCH, BLOCK_BYTES, GROUP, xor};
+
+pub(super) struct Xts {
+    data: Box<dyn BlockCipher>,
+    tweak: Box<dyn BlockCipher>,
+}
+
+impl Xts {
+    /// `key` is the data key followed by the tweak key.
+    pub(super) fn new(algorithm: Algorithm, key: &[u8]) -> Option<Xts> {
+        let (data, tweak) = key.split_at(key.len() / 2);
+        Some(Xts {
+            data: algorithm.cipher(data)?,
+            tweak: algorithm.cipher(tweak)?,
+        })
+    }
+
+    fn run(
+        &self,
+        ivs: &[Block],
+        data: InOutBuf<'_, '_, Block>,
+        cipher: impl Fn(&dyn BlockCipher, &mut [Block]),
+    ) {
+        let mut tweaks = [Block::default(); BATCH];
+        let tweaks = &mut tweaks[..ivs.len()];
+        tweaks.copy_from_slice(ivs);
+        self.tweak.encrypt(tweaks);
+        let start = |sector: usize| u128::from_le_bytes(tweaks[sector].into());
+        let next = |tweak: &mut u128| *tweak = times_x(*tweak);
+        let mask = |tweak: &u128| tweak.to_le_bytes().into();
+        masked(ivs.len(), data, start, next, mask, |blocks| {
+            cipher(&*self.data, blocks);
+        });
+    }
+}
+
+impl Chain for Xts {
+    fn encrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+        self.run(ivs, data, |cipher, blocks| cipher.encrypt(blocks));
+    }
+
+    fn decrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+        self.run(ivs, data, |cipher, blocks| cipher.decrypt(blocks));
+    }
+}
+
+pub(super) struct Lrw {
+    data: Box<dyn BlockCipher>,
+    /// At `n` the second key times `2^(n+1) - 1`: what a counter changes by that ends in `n`
+    /// ones. Which entries are read depends on sector numbers only.
+    steps: Box<Zeroizing<[u128; 128]>>,
+}
+
+impl Lrw {
+    /// `key` is the cipher's key followed by 16 bytes, the second key.
+    pub(super) fn new(algorithm: Algorithm, key: &[u8]) -> Option<Lrw> {
+        let (data, second) = key.split_last_chunk::<BLOCK_BYTES>()?;
+        let mut steps = Box::new(Zeroizing::new([0; 128]));
+        let mut power = Zeroizing::new(u128::from_be_bytes(*second));
+        let mut sum = Zeroizing::new(0);
+        for step in steps.iter_mut() {
+            *sum ^= *power;
+            *step = *sum;
+            *power = times_x(*power);
+        }
+        Some(Lrw {
+            data: algorithm.cipher(data)?,
+            steps,
+        })
+    }
+
+    fn run(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>, cipher: impl Fn(&mut [Block])) {
+        let start = |sector: usize| {
+            let counter = u128::from_be_bytes(ivs[sector].into());
+            (counter, self.product(counter))
+        };
+        let next = |(counter, product): &mut (u128, u128)| {
+            *product ^= self.steps[ones_at_end(*counter)];
+            *counter = counter.wrapping_add(1);
+        };
+        let mask = |(_, product): &(u128, u128)| product.to_be_bytes().into();
+        masked(ivs.len(), data, start, next, mask, cipher);
+    }
+
+    /// The second key times `counter`, which is no secret.
+    fn product(&self, counter: u128) -> u128 {
+        let mut product = 0;
+        for (place, step) in self.steps.iter().enumerate() {
+            if counter >> place & 1 == 1 {
+                let below = place.checked_sub(1).map_or(0, |place| self.steps[place]);
+                product ^= step ^ below;
+            }
+        }
+        product
+    }
+}
+
+impl Chain for Lrw {
+    fn encrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+        self.run(ivs, data, |blocks| self.data.encrypt(blocks));
+    }
+
+    fn decrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+        self.run(ivs, data, |blocks| self.data.decrypt(blocks));
+    }
+}
+
+/// Ones at the end of `counter`, and 127 for nothing but ones, which become zeros.
+fn ones_at_end(counter: u128) -> usize {
+    usize::try_from(counter.trailing_ones()).map_or(127, |ones| ones.min(127))
+}
+
+/// Masks, enciphers and masks again. `start` gives a sector's first state, `next` the one of the
+/// block after, `mask` the mask in a state.
+fn masked<S: Default>(
+    sectors: usize,
+    data: InOutBuf<'_, '_, Block>,
+    start: impl Fn(usize) -> S,
+    next: impl Fn(&mut S),
+    mask: impl Fn(&S) -> Block,
+    cipher: impl Fn(&mut [Block]),
+) {
+    let sector_blocks = data.len() / sectors;
+    let mut state = S::default();
+    let mut masks = [Block::default(); GROUP];
+    let mut text = [Block::default(); GROUP];
+    let mut rest = data;
+    let mut position = 0;
+    while !rest.is_empty() {
+        let len = rest.len().min(GROUP);
+        let (mut group, after) = rest.split_at(len);
+        rest = after;
+        for (index, source) in group.get_in().iter().enumerate() {
+            let place = position + index;
+            match place.is_multiple_of(sector_blocks) {
+                true => state = start(place / sector_blocks),
+                false => next(&mut state),
+            }
+            masks[index] = mask(&state);
+            text[index] = *source;
+            xor(&mut text[index], &masks[index]);
+        }
+        cipher(&mut text[..len]);
+        let out = group.get_out().iter_mut();
+        for ((out, text), mask) in out.zip(&mut text).zip(&masks) {
+            xor(text, mask);
+            *out = *text;
+        }
+        position += len;
+    }
+}
+
+/// Multiplies by x modulo x^128 + x^7 + x^2 + x + 1, without a branch.
+fn times_x(number: u128) -> u128 {
+    number << 1 ^ (number >> 127).wrapping_neg() & 0x87
+}
