@@ -1,3 +1,5 @@
+//! Every mode on every cipher it takes: both directions, in and out of place, and what is refused.
+
 use super::*;
 use crate::{SectorCipher, SectorOptions};
 use proptest::prelude::*;
