@@ -25,6 +25,7 @@
 pub mod base;
 pub mod blocking;
 pub mod device;
+pub mod dispatch;
 mod error;
 pub mod gate;
 pub mod layer;

@@ -1,0 +1,81 @@
+//! Dispatch: who runs the cipher.
+//!
+//! ```text
+//! inline   the thread that has the request
+//! queue    as dm-crypt does: a pool of workers, and for writes one thread that sorts and submits
+//! auto     the thread that has the request; idle cores take pieces of a large one
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Who runs the cipher, for one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// The thread that has the request, alone.
+    Inline,
+    /// Worker threads, as dm-crypt's work queues. To measure against, and for rotating disks.
+    Queue,
+    /// The thread that has the request; helpers take pieces of a large one while cores are idle.
+    #[default]
+    Auto,
+}
+
+/// How a volume's requests reach its cipher. The flags have the names they have in a device-mapper
+/// table, and matter for [`Mode::Queue`] only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dispatch {
+    /// Who decrypts reads.
+    pub read: Mode,
+    /// Who encrypts writes.
+    pub write: Mode,
+    /// A request's worker is the one of the core it was submitted on.
+    pub same_cpu_crypt: bool,
+    /// Encrypted writes are submitted as they come: no writer thread, no sorting by sector.
+    pub submit_from_crypt_cpus: bool,
+    /// Workers and the writer run at the highest priority (nice -20), where that is permitted.
+    pub high_priority: bool,
+}
+
+impl Dispatch {
+    /// The same mode for both directions, no flags.
+    #[must_use]
+    pub fn both(mode: Mode) -> Self {
+        Self {
+            read: mode,
+            write: mode,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a direction goes through worker threads.
+    #[must_use]
+    pub fn uses_workers(&self) -> bool {
+        self.read == Mode::Queue || self.write == Mode::Queue
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "inline" => Ok(Self::Inline),
+            "queue" => Ok(Self::Queue),
+            "auto" => Ok(Self::Auto),
+            other => Err(format!(
+                "{other:?} is no dispatch mode; inline, queue and auto are"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inline => "inline",
+            Self::Queue => "queue",
+            Self::Auto => "auto",
+        })
+    }
+}
