@@ -29,6 +29,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -209,6 +210,14 @@ struct InFlight {
     io: Io,
 }
 
+/// How long to wait for something to finish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    None,
+    For(Duration),
+    Endless,
+}
+
 enum Engine {
     Uring(Box<Uring>),
     Syscalls(Syscalls),
@@ -223,6 +232,8 @@ pub struct Ring {
     inboxes: Vec<VecDeque<Done>>,
     registered: Option<Arc<Arena>>,
     transfer_limit: usize,
+    /// When the next `wait` must return, if nothing else ends it.
+    wake_by: Option<Instant>,
     /// Scratch space of `wait`.
     finished: Vec<(u32, Result<usize, Errno>)>,
     /// A ring belongs to the thread that made it (`IORING_SETUP_SINGLE_ISSUER`).
@@ -249,6 +260,7 @@ impl Ring {
             registered: None,
             finished: Vec::with_capacity(depth as usize),
             transfer_limit: usize::MAX,
+            wake_by: None,
             not_send: PhantomData,
         })
     }
@@ -327,8 +339,15 @@ impl Ring {
         self.inboxes[usize::from(source.0)].push_back(Done { token, result, io });
     }
 
+    /// Makes the next [`wait`](Self::wait) return at `moment`, should nothing have finished by
+    /// then. The earliest of several moments counts. It is forgotten after that wait, so who has
+    /// timed work says so again in each `submit` and `poll`.
+    pub fn wake_by(&mut self, moment: Instant) {
+        self.wake_by = Some(self.wake_by.map_or(moment, |earlier| earlier.min(moment)));
+    }
+
     /// Hands everything submitted to the kernel and, unless a completion is already there to be
-    /// taken, waits for one.
+    /// taken, waits for one, or for the moment of [`wake_by`](Self::wake_by).
     pub fn wait(&mut self) -> io::Result<()> {
         self.enter(true)
     }
@@ -340,9 +359,13 @@ impl Ring {
 
     fn enter(&mut self, wait: bool) -> io::Result<()> {
         let ready = !wait || self.inboxes.iter().any(|inbox| !inbox.is_empty());
+        let patience = match (ready, self.patience(wait)) {
+            (true, _) => Patience::None,
+            (false, patience) => patience,
+        };
         match &mut self.engine {
             Engine::Uring(uring) => {
-                uring.enter(!ready)?;
+                uring.enter(patience)?;
                 while let Some((slot, result)) = uring.reap() {
                     Self::deliver(
                         &mut self.slots,
@@ -355,7 +378,7 @@ impl Ring {
             }
             Engine::Syscalls(syscalls) => {
                 let finished = &mut self.finished;
-                syscalls.poll(&self.files, &mut self.slots, !ready, finished)?;
+                syscalls.poll(&self.files, &mut self.slots, patience, finished)?;
                 for (slot, result) in finished.drain(..) {
                     Self::deliver(
                         &mut self.slots,
@@ -368,6 +391,20 @@ impl Ring {
             }
         }
         Ok(())
+    }
+
+    /// How long a `wait` may take; takes the moment of `wake_by` with it.
+    fn patience(&mut self, wait: bool) -> Patience {
+        if !wait {
+            return Patience::None;
+        }
+        let Some(moment) = self.wake_by.take() else {
+            return Patience::Endless;
+        };
+        match moment.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Patience::None,
+            left => Patience::For(left),
+        }
     }
 
     /// The next finished operation of one source.

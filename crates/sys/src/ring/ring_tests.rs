@@ -275,3 +275,80 @@ fn operation_carried_out_at_once_is_there_to_be_taken() {
         assert_eq!(ring.in_flight(), 0);
     });
 }
+
+/// A ring of each kind; the third waits as on a kernel older than 5.11.
+fn every_way_to_wait(test: impl Fn(Ring)) {
+    both(&test);
+    let mut ring = Ring::new(BackendChoice::Auto, 16).unwrap();
+    if let Engine::Uring(uring) = &mut ring.engine {
+        uring.times_waits = false;
+    }
+    test(ring);
+}
+
+#[test]
+fn wait_with_nothing_in_flight_returns_at_the_earliest_moment_and_not_before() {
+    every_way_to_wait(|mut ring| {
+        let start = Instant::now();
+        let earliest = start + Duration::from_millis(3);
+        ring.wake_by(start + Duration::from_secs(3600));
+        ring.wake_by(earliest);
+        ring.wake_by(start + Duration::from_secs(1800));
+        while Instant::now() < earliest {
+            // A signal may end a wait early.
+            ring.wake_by(earliest);
+            ring.wait().unwrap();
+        }
+        assert!(start.elapsed() < Duration::from_secs(600));
+    });
+}
+
+#[test]
+fn completion_ends_a_wait_before_its_moment() {
+    every_way_to_wait(|mut ring| {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
+        let source = ring.add_source();
+        let receive = Io::Receive {
+            file,
+            buffer: filled(0, 16),
+            start: 0,
+            len: 16,
+        };
+        ring.submit(source, 1, receive).unwrap();
+        let far = Instant::now() + Duration::from_secs(3600);
+        // Handed to the kernel here, and not ready.
+        ring.wake_by(Instant::now() + Duration::from_millis(1));
+        ring.wait().unwrap();
+        assert!(ring.next_done(source).is_none());
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            theirs.write_all(b"late").unwrap();
+            theirs
+        });
+        let done = loop {
+            if let Some(done) = ring.next_done(source) {
+                break done;
+            }
+            ring.wake_by(far);
+            ring.wait().unwrap();
+        };
+        assert_eq!(done.result, Ok(4));
+        assert!(Instant::now() < far);
+        drop(writer.join().unwrap());
+    });
+}
+
+#[test]
+fn moment_that_is_past_does_not_wait_and_is_forgotten() {
+    every_way_to_wait(|mut ring| {
+        let now = Instant::now();
+        ring.wake_by(now);
+        ring.wait().unwrap();
+        assert_eq!(ring.wake_by, None);
+        // Only looking in leaves the moment for the wait.
+        ring.wake_by(now);
+        ring.poll().unwrap();
+        assert_eq!(ring.wake_by, Some(now));
+    });
+}

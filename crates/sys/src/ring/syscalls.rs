@@ -2,12 +2,14 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{Allocate, InFlight, Io};
+use super::{Allocate, InFlight, Io, Patience};
 
 type Finished = (u32, Result<usize, Errno>);
 
@@ -41,21 +43,25 @@ impl Syscalls {
         }
     }
 
-    /// Tries the waiting sockets that are ready; blocks until one is where `wait` says so.
+    /// Tries the waiting sockets that are ready; waits for one as long as `patience` says.
     pub fn poll(
         &mut self,
         files: &[Arc<OwnedFd>],
         slots: &mut [Option<InFlight>],
-        wait: bool,
+        patience: Patience,
         finished: &mut Vec<Finished>,
     ) -> io::Result<()> {
-        if self.waiting.is_empty() {
+        let nothing_timed = !matches!(patience, Patience::For(_));
+        if self.waiting.is_empty() && nothing_timed {
             return Ok(());
         }
-        let (count, timeout) = (self.polled.len() as libc::nfds_t, if wait { -1 } else { 0 });
+        let timeout = timeout(patience);
+        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let count = self.polled.len() as libc::nfds_t;
         // SAFETY: the pointer and count are those of a live vector of `pollfd`, which the call
-        // fills in; the descriptors are kept open by the ring.
-        let ready = unsafe { libc::poll(self.polled.as_mut_ptr(), count, timeout) };
+        // fills in; the descriptors are kept open by the ring; the time lives until the end of
+        // this function or is null, and so is the signal mask, which then stays as it is.
+        let ready = unsafe { libc::ppoll(self.polled.as_mut_ptr(), count, timeout, ptr::null()) };
         if ready < 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
@@ -81,6 +87,19 @@ impl Syscalls {
         }
         Ok(())
     }
+}
+
+/// `None` is for ever.
+fn timeout(patience: Patience) -> Option<libc::timespec> {
+    let left = match patience {
+        Patience::None => Duration::ZERO,
+        Patience::For(left) => left,
+        Patience::Endless => return None,
+    };
+    Some(libc::timespec {
+        tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: left.subsec_nanos().into(),
+    })
 }
 
 fn is_socket(io: &Io) -> bool {

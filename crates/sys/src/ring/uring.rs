@@ -1,14 +1,16 @@
 //! The io_uring engine.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use io_uring::squeue::Entry;
 use io_uring::{IoUring, Probe, opcode, types};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use super::Io;
+use super::{Io, Patience};
 use crate::{Arena, Buffer};
 
 /// Marks the cancel request itself, which has no slot.
@@ -17,6 +19,8 @@ const CANCEL: u64 = u64::MAX;
 pub(super) struct Uring {
     ring: IoUring,
     unsubmitted: bool,
+    /// The kernel takes a time limit with the wait itself (5.11).
+    pub(super) times_waits: bool,
 }
 
 impl Uring {
@@ -38,6 +42,7 @@ impl Uring {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(Self {
+            times_waits: ring.params().is_feature_ext_arg(),
             ring,
             unsubmitted: false,
         })
@@ -78,11 +83,12 @@ impl Uring {
         }
     }
 
-    /// Submits what is queued; waits for one completion where `wait` says so.
-    pub fn enter(&mut self, wait: bool) -> io::Result<()> {
+    /// Submits what is queued; waits for one completion as long as `patience` says.
+    pub fn enter(&mut self, patience: Patience) -> io::Result<()> {
         // Finished work that the kernel can post only while we are inside it. A caller that always
         // has something else to take must not keep it out.
         let held_back = self.ring.submission().taskrun();
+        let wait = patience != Patience::None;
         if !wait && !self.unsubmitted && !held_back {
             return Ok(());
         }
@@ -90,17 +96,37 @@ impl Uring {
         if ready && !self.unsubmitted {
             return Ok(());
         }
-        match self.ring.submit_and_wait(usize::from(wait && !ready)) {
+        let entered = match patience {
+            Patience::For(limit) if !ready => self.wait_for(limit),
+            _ => self.ring.submit_and_wait(usize::from(wait && !ready)),
+        };
+        match entered {
             Ok(_) => self.unsubmitted = false,
-            // A full completion queue empties by reaping; a signal changes nothing.
+            // A full completion queue empties by reaping; a signal or the end of the time changes
+            // nothing.
             Err(error)
                 if matches!(
                     Errno::from_io_error(&error),
-                    Some(Errno::INTR | Errno::AGAIN | Errno::BUSY)
+                    Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::TIME)
                 ) => {}
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Submits what is queued and waits for one completion, but no longer than `limit`.
+    fn wait_for(&self, limit: Duration) -> io::Result<usize> {
+        if self.times_waits {
+            let limit = types::Timespec::from(limit);
+            let limit = types::SubmitArgs::new().timespec(&limit);
+            return self.ring.submitter().submit_with_args(1, &limit);
+        }
+        let submitted = self.ring.submit()?;
+        // SAFETY: `self.ring` keeps the descriptor open as long as it is borrowed here.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        let limit = Timespec::try_from(limit).ok();
+        rustix::event::poll(&mut [PollFd::new(&ring, PollFlags::IN)], limit.as_ref())?;
+        Ok(submitted)
     }
 
     pub fn reap(&mut self) -> Option<(u32, Result<usize, Errno>)> {
@@ -130,7 +156,7 @@ impl Uring {
         }
         self.unsubmitted = true;
         while in_flight > 0 {
-            if self.enter(true).is_err() {
+            if self.enter(Patience::Endless).is_err() {
                 return false;
             }
             while self.reap().is_some() {
