@@ -10,12 +10,16 @@ use cipher::{
 };
 use zeroize::ZeroizeOnDrop;
 
+use super::cbc::Lanes;
+
 /// A block cipher with its expanded key.
 pub(super) trait BlockCipher: Send + Sync {
     /// Encrypts each block by itself.
     fn encrypt(&self, blocks: &mut [Block]);
     /// Decrypts each block by itself.
     fn decrypt(&self, blocks: &mut [Block]);
+    /// Encrypts sectors whose blocks are chained.
+    fn encrypt_chained(&self, sectors: Lanes<'_, '_, '_>);
 }
 
 /// The ciphers of 16-byte blocks that are served.
@@ -106,6 +110,19 @@ where
     fn decrypt(&self, blocks: &mut [Block]) {
         self.decrypt_with_backend(Blocks(blocks));
     }
+
+    fn encrypt_chained(&self, sectors: Lanes<'_, '_, '_>) {
+        self.encrypt_with_backend(sectors);
+    }
+}
+
+/// Encrypts each block by itself, inside a closure that has the back end already.
+#[inline(always)]
+pub(super) fn encrypt_each<B>(backend: &B, blocks: &mut [Block])
+where
+    B: BlockCipherEncBackend<BlockSize = U16>,
+{
+    BlockCipherEncClosure::call(Blocks(blocks), backend);
 }
 
 /// Blocks on their way through a back end, in its parallel calls as far as they pay.
@@ -143,9 +160,8 @@ impl Blocks<'_> {
     {
         let (chunks, rest) = ParBlocks::<B>::slice_as_chunks_mut(self.0);
         chunks.iter_mut().for_each(&many);
-        // A parallel call takes little longer than a few calls for one block, which wait for
-        // each other.
-        if rest.len() > B::ParBlocksSize::USIZE / 8 + 1 {
+        // A parallel call takes as long as some calls for one block.
+        if rest.len() > (B::ParBlocksSize::USIZE / 4).max(1) {
             let mut filled_up = ParBlocks::<B>::default();
             filled_up[..rest.len()].copy_from_slice(rest);
             many(&mut filled_up);

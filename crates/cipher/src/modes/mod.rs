@@ -12,6 +12,7 @@
 //! Every cipher here has blocks of 16 bytes. Source: `drivers/md/dm-crypt.c` (target 1.28).
 
 mod blocks;
+mod cbc;
 mod chain;
 mod elephant;
 mod hash;
