@@ -7,6 +7,9 @@
 //!                dropping it, wherever that happens, frees the slot
 //! ```
 //!
+//! A buffer can be cut into pieces that go separate ways and are joined again; the slot is free when
+//! the last piece is gone.
+//!
 //! Ownership is the whole safety argument: while the kernel reads or writes a slot, the
 //! [`Buffer`] sits inside the ring, so nobody can hold a slice of it. Taking and freeing a slot
 //! is one atomic operation on a bitmap, never an allocation.
@@ -15,7 +18,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -26,10 +29,12 @@ pub struct Arena {
     slot_count: usize,
     /// One bit a slot, set while it is free.
     free: Box<[AtomicU64]>,
+    /// For each slot whose buffer has been cut: how many pieces there are.
+    pieces: Box<[AtomicU32]>,
 }
 
-// SAFETY: the mapping belongs to the arena alone, and a slot is reached only through the one
-// `Buffer` that owns it; the bitmap is atomic.
+// SAFETY: the mapping belongs to the arena alone, and a byte of it is reached only through the one
+// `Buffer` that owns it; the bitmap and the counts are atomic.
 unsafe impl Send for Arena {}
 // SAFETY: as above; `&Arena` offers no access to the memory itself.
 unsafe impl Sync for Arena {}
@@ -67,6 +72,7 @@ impl Arena {
             slot_size,
             slot_count,
             free,
+            pieces: (0..slot_count).map(|_| AtomicU32::new(0)).collect(),
         }))
     }
 
@@ -85,7 +91,10 @@ impl Arena {
                         return Some(Buffer {
                             arena: Arc::clone(self),
                             slot: word * 64 + usize::try_from(bit).unwrap_or(0),
+                            start: 0,
+                            capacity: self.slot_size,
                             len: self.slot_size,
+                            whole: true,
                         });
                     }
                     Err(now) => seen = now,
@@ -128,11 +137,18 @@ impl Drop for Arena {
     }
 }
 
-/// Owned, page-aligned I/O memory.
+/// Owned I/O memory: a whole slot, page-aligned, or a piece of one.
 pub struct Buffer {
     arena: Arc<Arena>,
     slot: usize,
+    /// First byte in the slot, and how many belong to this buffer. No two buffers of one slot
+    /// overlap.
+    start: usize,
+    capacity: usize,
+    /// At most `capacity`.
     len: usize,
+    /// This is the slot's only piece, and its count is not kept.
+    whole: bool,
 }
 
 impl Buffer {
@@ -149,7 +165,7 @@ impl Buffer {
     /// Bytes the buffer can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.arena.slot_size
+        self.capacity
     }
 
     /// Sets the length in bytes.
@@ -157,8 +173,51 @@ impl Buffer {
     /// # Panics
     /// Where `len` is more than the capacity: a caller's bug.
     pub fn set_len(&mut self, len: usize) {
-        assert!(len <= self.arena.slot_size, "buffer length over capacity");
+        assert!(len <= self.capacity, "buffer length over capacity");
         self.len = len;
+    }
+
+    /// Cuts the buffer in two: this one keeps the bytes before `at`, the new one has the rest.
+    ///
+    /// # Panics
+    /// Where either would be empty: a caller's bug.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        // No empty pieces: `join` tells from the bytes alone that no other piece is left.
+        assert!(0 < at && at < self.len, "buffer cut outside its bytes");
+        let count = &self.arena.pieces[self.slot];
+        match self.whole {
+            true => count.store(2, Ordering::Relaxed),
+            // Relaxed: this piece keeps the count above zero.
+            false => _ = count.fetch_add(1, Ordering::Relaxed),
+        }
+        let rest = Self {
+            arena: Arc::clone(&self.arena),
+            slot: self.slot,
+            start: self.start + at,
+            capacity: self.capacity - at,
+            len: self.len - at,
+            whole: false,
+        };
+        (self.capacity, self.len, self.whole) = (at, at, false);
+        rest
+    }
+
+    /// Joins a buffer with the piece that was cut off right behind it.
+    ///
+    /// # Panics
+    /// Where `rest` is another's piece, or there is a gap between the two: a caller's bug.
+    pub fn join(&mut self, rest: Self) {
+        let adjacent = Arc::ptr_eq(&self.arena, &rest.arena)
+            && self.slot == rest.slot
+            && self.start + self.capacity == rest.start
+            && self.len == self.capacity;
+        assert!(adjacent, "buffers joined that were not one");
+        self.capacity += rest.capacity;
+        self.len += rest.len;
+        drop(rest);
+        // All bytes of the slot in one piece: there is no other.
+        self.whole = self.capacity == self.arena.slot_size;
     }
 
     /// Whether the buffer is a slot of `arena`.
@@ -167,12 +226,13 @@ impl Buffer {
     }
 
     fn start(&self) -> *mut u8 {
-        // SAFETY: `slot < slot_count` (set by `Arena::take`), so the offset stays in the mapping.
+        // SAFETY: `slot < slot_count` (set by `Arena::take`) and `start <= slot_size` (set by
+        // `split_off`), so the offset stays in the mapping.
         unsafe {
             self.arena
                 .start
                 .as_ptr()
-                .add(self.slot * self.arena.slot_size)
+                .add(self.slot * self.arena.slot_size + self.start)
         }
     }
 }
@@ -181,8 +241,8 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the slot is mapped, initialised (anonymous pages start as zeros), owned by
-        // this buffer alone, and `len` is within it.
+        // SAFETY: `start..start + len` of the slot is mapped, initialised (anonymous pages start as
+        // zeros) and owned by this buffer alone: `take` hands out whole slots, `split_off` cuts.
         unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
@@ -196,6 +256,14 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if !self.whole {
+            // Release, and acquire by the last: what was done to any piece happens before the
+            // slot is free.
+            if self.arena.pieces[self.slot].fetch_sub(1, Ordering::Release) > 1 {
+                return;
+            }
+            fence(Ordering::Acquire);
+        }
         let bit = 1 << (self.slot % 64);
         // Release: what was done to the slot happens before the next owner's acquire.
         let before = self.arena.free[self.slot / 64].fetch_or(bit, Ordering::Release);
@@ -241,6 +309,62 @@ mod tests {
         let buffer = Buffer::alloc(513).unwrap();
         assert_eq!(buffer.as_ptr().addr() % crate::page_size(), 0);
         assert_eq!(buffer.len(), 513);
+    }
+
+    #[test]
+    fn pieces_are_disjoint_and_join_to_the_whole() {
+        let arena = Arena::new(8192, 1).unwrap();
+        let mut head = arena.take().unwrap();
+        head.set_len(6000);
+        let mut tail = head.split_off(1000);
+        let mut middle = tail.split_off(2000);
+        std::mem::swap(&mut middle, &mut tail);
+        assert_eq!((head.len(), middle.len(), tail.len()), (1000, 2000, 3000));
+        head.fill(1);
+        middle.fill(2);
+        tail.fill(3);
+        head.join(middle);
+        head.join(tail);
+        assert_eq!((head.len(), head.capacity()), (6000, 8192));
+        let expected = [vec![1; 1000], vec![2; 2000], vec![3; 3000]].concat();
+        assert_eq!(&head[..], expected);
+        assert_eq!(arena.available(), 0);
+        drop(head);
+        assert_eq!(arena.available(), 1);
+    }
+
+    #[test]
+    fn slot_is_free_when_its_last_piece_is_gone_wherever_that_is() {
+        let arena = Arena::new(4096, 1).unwrap();
+        for _ in 0..200 {
+            let mut head = arena.take().unwrap();
+            let mut tail = head.split_off(1024);
+            let last = tail.split_off(1024);
+            let threads = [head, tail].map(|piece| std::thread::spawn(move || drop(piece)));
+            assert_eq!(arena.available(), 0);
+            drop(last);
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert_eq!(arena.available(), 1);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "not one")]
+    fn buffers_that_were_never_one_do_not_join() {
+        let arena = Arena::new(4096, 2).unwrap();
+        let (mut one, two) = (arena.take().unwrap(), arena.take().unwrap());
+        one.join(two);
+    }
+
+    #[test]
+    #[should_panic(expected = "not one")]
+    fn pieces_with_a_gap_between_them_do_not_join() {
+        let mut head = Buffer::alloc(4096).unwrap();
+        let mut rest = head.split_off(1000);
+        let tail = rest.split_off(1000);
+        head.join(tail);
     }
 
     #[test]

@@ -1,0 +1,77 @@
+//! Waking a thread that waits on its ring.
+//!
+//! ```text
+//! sleeper   ASLEEP ─► enter the kernel ─► clear ─► look at what others have left
+//! waker     leave it ─► NOTIFIED ─► write the eventfd, only where ASLEEP was set
+//! ```
+//!
+//! While the thread is busy, waking it is one atomic operation and no system call.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::event::EventfdFlags;
+
+const NOTIFIED: u32 = 1;
+const ASLEEP: u32 = 2;
+
+/// Ends a ring's wait from any thread.
+#[derive(Clone)]
+pub struct Waker(Arc<Bell>);
+
+impl Waker {
+    /// Makes the ring's present or next wait return at once. What the caller did before this is
+    /// visible to the ring's thread after that wait.
+    pub fn wake(&self) {
+        let before = self.0.state.fetch_or(NOTIFIED, Ordering::AcqRel);
+        if before & (NOTIFIED | ASLEEP) == ASLEEP {
+            // It can fail only where the counter is at its limit, and then the ring is woken.
+            let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// The sleeper's side.
+pub(super) struct Bell {
+    state: AtomicU32,
+    event: OwnedFd,
+}
+
+impl Bell {
+    pub fn new() -> io::Result<Arc<Self>> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Arc::new(Self {
+            state: AtomicU32::new(0),
+            event: rustix::event::eventfd(0, flags)?,
+        }))
+    }
+
+    pub fn waker(self: &Arc<Self>) -> Waker {
+        Waker(Arc::clone(self))
+    }
+
+    /// Becomes readable when somebody wakes a sleeper.
+    pub fn event(&self) -> &OwnedFd {
+        &self.event
+    }
+
+    /// Says that the thread is about to wait; `false` where it must not, because it has been woken.
+    pub fn fall_asleep(&self) -> bool {
+        self.state.fetch_or(ASLEEP, Ordering::AcqRel) & NOTIFIED == 0
+    }
+
+    /// Says that the thread is awake and will now look at everything others have left for it.
+    pub fn awake(&self) {
+        if self.state.load(Ordering::Relaxed) != 0 {
+            self.state.swap(0, Ordering::AcqRel);
+        }
+    }
+
+    /// Makes the event unreadable again.
+    pub fn silence(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.event, &mut count);
+    }
+}
