@@ -24,7 +24,9 @@ mod shared;
 pub use buffer::{Arena, Buffer};
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use inherit::take_listen_fds;
-pub use ring::{Allocate, Backend, BackendChoice, Done, FileId, Io, Ring, SendBatch, Source};
+pub use ring::{
+    Allocate, Backend, BackendChoice, Done, FileId, Io, Ring, SendBatch, Source, Waker,
+};
 pub use secret::SecretBuf;
 pub use shared::SharedMemory;
 

@@ -21,8 +21,10 @@
 mod batch;
 mod syscalls;
 mod uring;
+mod waker;
 
 pub use batch::SendBatch;
+pub use waker::Waker;
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,6 +38,7 @@ use rustix::io::Errno;
 use crate::{Arena, Buffer};
 use syscalls::Syscalls;
 use uring::Uring;
+use waker::Bell;
 
 /// Which engine a ring should use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -234,6 +237,10 @@ pub struct Ring {
     transfer_limit: usize,
     /// When the next `wait` must return, if nothing else ends it.
     wake_by: Option<Instant>,
+    /// Others may end a `wait`: there is a [`Waker`].
+    bell: Option<Arc<Bell>>,
+    /// The next `wait` must not wait.
+    stay_awake: bool,
     /// Scratch space of `wait`.
     finished: Vec<(u32, Result<usize, Errno>)>,
     /// A ring belongs to the thread that made it (`IORING_SETUP_SINGLE_ISSUER`).
@@ -261,6 +268,8 @@ impl Ring {
             finished: Vec::with_capacity(depth as usize),
             transfer_limit: usize::MAX,
             wake_by: None,
+            bell: None,
+            stay_awake: false,
             not_send: PhantomData,
         })
     }
@@ -346,8 +355,45 @@ impl Ring {
         self.wake_by = Some(self.wake_by.map_or(moment, |earlier| earlier.min(moment)));
     }
 
+    /// Lets the next [`wait`](Self::wait) hand over and take in, but not wait: for a queue that has
+    /// more to give than it gave in this `poll`.
+    pub fn stay_awake(&mut self) {
+        self.stay_awake = true;
+    }
+
+    /// What ends a wait of this ring from another thread.
+    pub fn waker(&mut self) -> io::Result<Waker> {
+        let bell = match &self.bell {
+            Some(bell) => bell,
+            None => {
+                let bell = Bell::new()?;
+                match &mut self.engine {
+                    Engine::Uring(uring) => uring.listen(Arc::clone(&bell)),
+                    Engine::Syscalls(syscalls) => syscalls.listen(Arc::clone(&bell)),
+                }
+                self.bell.insert(bell)
+            }
+        };
+        Ok(bell.waker())
+    }
+
+    /// Makes room for more operations in flight: for a layer that makes several of one. To be
+    /// called before the queues that use them are opened.
+    pub fn reserve(&mut self, more: u32) {
+        let depth = u32::try_from(self.slots.len()).expect("a depth was a u32");
+        let all = depth.saturating_add(more);
+        self.slots.resize_with(all as usize, || None);
+        self.free_slots.extend(depth..all);
+        self.free_slots
+            .reserve(all as usize - self.free_slots.len());
+        self.finished.reserve(all as usize);
+        for inbox in &mut self.inboxes {
+            inbox.reserve((all as usize).saturating_sub(inbox.len()));
+        }
+    }
+
     /// Hands everything submitted to the kernel and, unless a completion is already there to be
-    /// taken, waits for one, or for the moment of [`wake_by`](Self::wake_by).
+    /// taken, waits for one, for a [`Waker`], or for the moment of [`wake_by`](Self::wake_by).
     pub fn wait(&mut self) -> io::Result<()> {
         self.enter(true)
     }
@@ -358,11 +404,18 @@ impl Ring {
     }
 
     fn enter(&mut self, wait: bool) -> io::Result<()> {
-        let ready = !wait || self.inboxes.iter().any(|inbox| !inbox.is_empty());
-        let patience = match (ready, self.patience(wait)) {
-            (true, _) => Patience::None,
-            (false, patience) => patience,
-        };
+        let mut patience = self.patience(wait);
+        if patience != Patience::None && !self.may_wait() {
+            patience = Patience::None;
+        }
+        let entered = self.enter_engine(patience);
+        if let Some(bell) = &self.bell {
+            bell.awake();
+        }
+        entered
+    }
+
+    fn enter_engine(&mut self, patience: Patience) -> io::Result<()> {
         match &mut self.engine {
             Engine::Uring(uring) => {
                 uring.enter(patience)?;
@@ -391,6 +444,13 @@ impl Ring {
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing is there to be taken: no completion, no word from a queue or a waker.
+    fn may_wait(&mut self) -> bool {
+        !std::mem::take(&mut self.stay_awake)
+            && self.inboxes.iter().all(VecDeque::is_empty)
+            && self.bell.as_ref().is_none_or(|bell| bell.fall_asleep())
     }
 
     /// How long a `wait` may take; takes the moment of `wake_by` with it.

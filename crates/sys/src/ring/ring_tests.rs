@@ -352,3 +352,117 @@ fn moment_that_is_past_does_not_wait_and_is_forgotten() {
         assert_eq!(ring.wake_by, Some(now));
     });
 }
+
+#[test]
+fn waker_ends_a_wait_from_another_thread() {
+    both(|mut ring| {
+        let waker = ring.waker().unwrap();
+        for _ in 0..200 {
+            let waker = waker.clone();
+            let thread = std::thread::spawn(move || waker.wake());
+            ring.wait().unwrap();
+            thread.join().unwrap();
+            // Whether the waker came before the wait or during it, nothing is left over for long.
+            ring.poll().unwrap();
+        }
+    });
+}
+
+#[test]
+fn waking_before_the_wait_is_not_lost_and_counts_once() {
+    both(|mut ring| {
+        let waker = ring.waker().unwrap();
+        waker.wake();
+        waker.wake();
+        ring.wait().unwrap();
+        let start = Instant::now();
+        ring.wake_by(start + Duration::from_millis(20));
+        ring.wait().unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(20));
+    });
+}
+
+#[test]
+fn two_threads_play_ping_pong_by_their_wakers() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    both(|mut ring| {
+        let here = ring.waker().unwrap();
+        let count = Arc::new(AtomicU32::new(0));
+        let (give, take) = std::sync::mpsc::channel();
+        let other_count = Arc::clone(&count);
+        let other = std::thread::spawn(move || {
+            let mut ring = Ring::new(BackendChoice::Auto, 8).unwrap();
+            give.send(ring.waker().unwrap()).unwrap();
+            for round in 0..2000 {
+                while other_count.load(Ordering::Relaxed) != 2 * round + 1 {
+                    ring.wait().unwrap();
+                }
+                other_count.store(2 * round + 2, Ordering::Relaxed);
+                here.wake();
+            }
+        });
+        let there = take.recv().unwrap();
+        for round in 0..2000 {
+            count.store(2 * round + 1, Ordering::Relaxed);
+            there.wake();
+            while count.load(Ordering::Relaxed) != 2 * round + 2 {
+                ring.wait().unwrap();
+            }
+        }
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_wait_that_must_stay_awake_does_not_wait() {
+    both(|mut ring| {
+        let _waker = ring.waker().unwrap();
+        ring.stay_awake();
+        ring.wait().unwrap();
+    });
+}
+
+#[test]
+fn waker_and_socket_end_the_same_wait() {
+    both(|mut ring| {
+        let waker = ring.waker().unwrap();
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let (file, source) = (ring.add_file(Arc::new(far.into())), ring.add_source());
+        let receive = Io::Receive {
+            file,
+            buffer: filled(0, 16),
+            start: 0,
+            len: 16,
+        };
+        ring.submit(source, 1, receive).unwrap();
+        let thread = std::thread::spawn(move || waker.wake());
+        ring.wait().unwrap();
+        thread.join().unwrap();
+        assert!(ring.next_done(source).is_none());
+        near.write_all(b"x").unwrap();
+        assert_eq!(finish(&mut ring, source).result, Ok(1));
+    });
+}
+
+#[test]
+fn reserved_operations_come_on_top_of_the_depth() {
+    both(|mut ring| {
+        ring.reserve(16);
+        assert_eq!(ring.depth(), 32);
+        let (near, far) = UnixStream::pair().unwrap();
+        let (file, source) = (ring.add_file(Arc::new(far.into())), ring.add_source());
+        for token in 0..32 {
+            let receive = Io::Receive {
+                file,
+                buffer: filled(0, 16),
+                start: 0,
+                len: 16,
+            };
+            ring.submit(source, token, receive).unwrap();
+        }
+        drop(near);
+        for _ in 0..32 {
+            assert_eq!(finish(&mut ring, source).result, Ok(0));
+        }
+    });
+}

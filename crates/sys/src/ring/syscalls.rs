@@ -9,7 +9,11 @@ use std::time::Duration;
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::waker::Bell;
 use super::{Allocate, InFlight, Io, Patience};
+
+/// The place of the bell among the waiting.
+const BELL: u32 = u32::MAX;
 
 type Finished = (u32, Result<usize, Errno>);
 
@@ -17,6 +21,7 @@ pub(super) struct Syscalls {
     /// Slots whose socket was not ready, and what `poll` is asked about each, side by side.
     waiting: Vec<u32>,
     polled: Vec<libc::pollfd>,
+    bell: Option<Arc<Bell>>,
 }
 
 impl Syscalls {
@@ -24,23 +29,34 @@ impl Syscalls {
         Self {
             waiting: Vec::with_capacity(depth as usize),
             polled: Vec::with_capacity(depth as usize),
+            bell: None,
         }
+    }
+
+    /// Lets `bell` end a wait.
+    pub fn listen(&mut self, bell: Arc<Bell>) {
+        self.watch(BELL, bell.event(), libc::POLLIN);
+        self.bell = Some(bell);
     }
 
     /// Carries the operation out, or notes that its socket must become ready first.
     pub fn start(&mut self, slot: u32, fd: &OwnedFd, io: &mut Io) -> Option<Result<usize, Errno>> {
         match run(fd, io) {
             Err(Errno::AGAIN) if is_socket(io) => {
-                self.waiting.push(slot);
-                self.polled.push(libc::pollfd {
-                    fd: fd.as_raw_fd(),
-                    events: events(io),
-                    revents: 0,
-                });
+                self.watch(slot, fd, events(io));
                 None
             }
             result => Some(result),
         }
+    }
+
+    fn watch(&mut self, slot: u32, fd: &OwnedFd, events: libc::c_short) {
+        self.waiting.push(slot);
+        self.polled.push(libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events,
+            revents: 0,
+        });
     }
 
     /// Tries the waiting sockets that are ready; waits for one as long as `patience` says.
@@ -51,8 +67,13 @@ impl Syscalls {
         patience: Patience,
         finished: &mut Vec<Finished>,
     ) -> io::Result<()> {
-        let nothing_timed = !matches!(patience, Patience::For(_));
-        if self.waiting.is_empty() && nothing_timed {
+        let sockets = self.waiting.len() - usize::from(self.bell.is_some());
+        let pointless = match patience {
+            Patience::None => sockets == 0,
+            Patience::For(_) => false,
+            Patience::Endless => self.waiting.is_empty(),
+        };
+        if pointless {
             return Ok(());
         }
         let timeout = timeout(patience);
@@ -72,6 +93,17 @@ impl Syscalls {
         let mut index = 0;
         while index < self.waiting.len() {
             let slot = self.waiting[index];
+            if slot == BELL {
+                if let Some(bell) = self
+                    .bell
+                    .as_ref()
+                    .filter(|_| self.polled[index].revents != 0)
+                {
+                    bell.silence();
+                }
+                index += 1;
+                continue;
+            }
             let entry = slots[slot as usize].as_mut();
             let result = match entry.filter(|_| self.polled[index].revents != 0) {
                 Some(entry) => run(&files[entry.io.file().0 as usize], &mut entry.io),

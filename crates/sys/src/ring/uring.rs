@@ -10,17 +10,23 @@ use io_uring::{IoUring, Probe, opcode, types};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
+use super::waker::Bell;
 use super::{Io, Patience};
 use crate::{Arena, Buffer};
 
 /// Marks the cancel request itself, which has no slot.
 const CANCEL: u64 = u64::MAX;
+/// Marks the poll on the bell, which has no slot either.
+const BELL: u64 = u64::MAX - 1;
 
 pub(super) struct Uring {
     ring: IoUring,
     unsubmitted: bool,
     /// The kernel takes a time limit with the wait itself (5.11).
     pub(super) times_waits: bool,
+    bell: Option<Arc<Bell>>,
+    /// The kernel watches the bell.
+    listening: bool,
 }
 
 impl Uring {
@@ -45,7 +51,14 @@ impl Uring {
             times_waits: ring.params().is_feature_ext_arg(),
             ring,
             unsubmitted: false,
+            bell: None,
+            listening: false,
         })
+    }
+
+    /// Lets `bell` end a wait.
+    pub fn listen(&mut self, bell: Arc<Bell>) {
+        self.bell = Some(bell);
     }
 
     pub fn register(&self, arena: &Arc<Arena>) -> bool {
@@ -67,12 +80,21 @@ impl Uring {
         registered: Option<&Arc<Arena>>,
     ) -> Result<(), Errno> {
         let entry = describe(fd, io, registered).user_data(u64::from(slot));
+        // SAFETY: everything the entry points to is owned by the `Io` in the slot table, which is
+        // neither moved out nor changed before its completion is reaped; `Ring`'s drop waits for
+        // the kernel, or leaks the table. The descriptor is kept open by `Ring`.
+        unsafe { self.push_entry(&entry) }
+    }
+
+    /// Queues an entry, handing the queue to the kernel where it is full.
+    ///
+    /// # Safety
+    /// What the entry points to and its descriptor stay as they are until its completion.
+    unsafe fn push_entry(&mut self, entry: &Entry) -> Result<(), Errno> {
         self.unsubmitted = true;
         loop {
-            // SAFETY: everything the entry points to is owned by the `Io` in the slot table, which
-            // is neither moved out nor changed before its completion is reaped; `Ring`'s drop
-            // waits for the kernel, or leaks the table. The descriptor is kept open by `Ring`.
-            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+            // SAFETY: the caller's promise.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
             match self.ring.submit() {
@@ -89,6 +111,9 @@ impl Uring {
         // has something else to take must not keep it out.
         let held_back = self.ring.submission().taskrun();
         let wait = patience != Patience::None;
+        if wait {
+            self.watch_bell()?;
+        }
         if !wait && !self.unsubmitted && !held_back {
             return Ok(());
         }
@@ -114,6 +139,20 @@ impl Uring {
         Ok(())
     }
 
+    /// Asks for a completion when the bell rings, once.
+    fn watch_bell(&mut self) -> io::Result<()> {
+        let Some(bell) = self.bell.as_ref().filter(|_| !self.listening) else {
+            return Ok(());
+        };
+        let event = types::Fd(bell.event().as_raw_fd());
+        let flags = u32::from(libc::POLLIN.cast_unsigned());
+        let entry = opcode::PollAdd::new(event, flags).build().user_data(BELL);
+        // SAFETY: the entry refers to no memory, and `self.bell` keeps the descriptor open.
+        unsafe { self.push_entry(&entry) }?;
+        self.listening = true;
+        Ok(())
+    }
+
     /// Submits what is queued and waits for one completion, but no longer than `limit`.
     fn wait_for(&self, limit: Duration) -> io::Result<usize> {
         if self.times_waits {
@@ -132,8 +171,14 @@ impl Uring {
     pub fn reap(&mut self) -> Option<(u32, Result<usize, Errno>)> {
         loop {
             let entry = self.ring.completion().next()?;
+            if entry.user_data() == BELL {
+                self.listening = false;
+                if let Some(bell) = &self.bell {
+                    bell.silence();
+                }
+            }
             let Ok(slot) = u32::try_from(entry.user_data()) else {
-                continue; // the cancel request
+                continue; // the bell, or the cancel request
             };
             let result = usize::try_from(entry.result())
                 .map_err(|_| Errno::from_raw_os_error(entry.result().saturating_neg()));
