@@ -3,7 +3,7 @@
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::{Gate, GatedQueue};
 use cryptline_testkit::conformance;
-use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, NULL};
+use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, NULL, QUICK};
 use cryptline_testkit::suite::{self, Driver, Fresh, Setup, checks};
 
 conformance! {
@@ -13,6 +13,16 @@ conformance! {
     file_direct_in_4096 => devices::file_direct_4096;
     fault_over_ram => || devices::ram().map(devices::faultless);
     fault_over_file => || devices::file_buffered().map(devices::faultless);
+    delay_over_ram => || Some(devices::delayed(devices::ram()?, QUICK));
+    delay_over_file => || Some(devices::delayed(devices::file_buffered()?, QUICK));
+    delay_over_direct_file => || Some(devices::delayed(devices::file_direct()?, QUICK));
+    delay_of_nothing_over_ram => || Some(devices::delayed(devices::ram()?, "read=0"));
+    aes_512_over_delay_over_ram =>
+        || Some(devices::crypt(devices::delayed(devices::ram()?, QUICK), &AES_512));
+    aes_4096_over_fault_over_delay_over_file => || {
+        let slow = devices::delayed(devices::file_buffered()?, QUICK);
+        Some(devices::crypt(devices::faultless(slow), &AES_4096))
+    };
     aes_512_over_ram => || Some(devices::crypt(devices::ram()?, &AES_512));
     aes_512_over_file => || Some(devices::crypt(devices::file_buffered()?, &AES_512));
     aes_512_over_direct_file => || Some(devices::crypt(devices::file_direct()?, &AES_512));

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cryptline_engine::{Completion, Operation, Request};
 use cryptline_testkit::model::ModelDisk;
-use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, NULL};
+use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, NULL, QUICK};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog, fill, noise};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -227,6 +227,10 @@ devices_behave_like_the_model! {
     file_direct => devices::file_direct;
     file_direct_in_4096 => devices::file_direct_4096;
     fault_over_ram => || devices::ram().map(devices::faultless);
+    delay_over_ram => || Some(devices::delayed(devices::ram()?, QUICK));
+    delay_over_direct_file => || Some(devices::delayed(devices::file_direct()?, QUICK));
+    aes_512_over_delay_over_ram =>
+        || Some(devices::crypt(devices::delayed(devices::ram()?, QUICK), &AES_512));
     aes_512_over_ram => || Some(devices::crypt(devices::ram()?, &AES_512));
     aes_4096_over_ram => || Some(devices::crypt(devices::ram()?, &AES_4096));
     aes_512_over_file => || Some(devices::crypt(devices::file_buffered()?, &AES_512));

@@ -36,7 +36,7 @@ const REQUESTS: u64 = 4000;
 
 fn main() {
     let both = [BackendChoice::Auto, BackendChoice::Syscalls];
-    let tests: [(&str, &dyn Fn()); 8] = [
+    let tests: [(&str, &dyn Fn()); 9] = [
         ("allocation_is_counted", &allocation_is_counted),
         ("second_thread_is_noticed", &second_thread_is_noticed),
         ("crypt_over_ram", &|| {
@@ -59,6 +59,13 @@ fn main() {
         ("crypt_over_direct_file_by_io_uring", &|| {
             let backend = BackendChoice::Auto;
             check(backend, devices::file_direct_4096(), Flushes::WithWorker);
+        }),
+        ("crypt_over_delay_over_ram", &|| {
+            for backend in both {
+                let medium = "read=5us..20us,write=5us~1us,flush=10us,parallel=4";
+                let slow = devices::ram().map(|ram| devices::delayed(ram, medium));
+                check(backend, slow, Flushes::Alone);
+            }
         }),
         ("crypt_over_crypt_over_file", &|| {
             let inner = devices::file_buffered().map(|file| devices::crypt(file, &AES_512));

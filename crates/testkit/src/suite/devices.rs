@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::{DirectMode, FileDevice, Image, RamDevice};
-use cryptline_engine::layer::{CryptDevice, CryptOptions, FaultDevice, FaultPlan};
+use cryptline_engine::layer::{
+    CryptDevice, CryptOptions, DelayDevice, DelaySpec, FaultDevice, FaultPlan,
+};
 use cryptline_engine::{Gate, OpenError};
 use tempfile::TempDir;
 
@@ -12,6 +14,10 @@ use super::{Fresh, noise};
 
 /// Size of each base in bytes: whole 4096-byte blocks, and no power of two.
 pub const SIZE: u64 = 3 * 1024 * 1024 + 7 * 4096;
+
+/// A medium so fast that whole suites run over it, and slow enough that much is in flight and
+/// comes back out of order.
+pub const QUICK: &str = "read=5us..50us,write=20us~10us,flush=100us,discard=10us,parallel=8,seed=3";
 
 /// How a crypt layer lies over its lower device.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +104,19 @@ pub fn faulty(lower: Fresh, rules: &[&str]) -> Fresh {
     let plan = FaultPlan(rules.collect());
     Fresh {
         gate: Gate::new(FaultDevice::new(lower.gate, plan)),
+        keep: lower.keep,
+    }
+}
+
+/// A lower device as slow as `spec` says.
+///
+/// # Panics
+/// On a text that does not parse.
+#[must_use]
+pub fn delayed(lower: Fresh, spec: &str) -> Fresh {
+    let spec: DelaySpec = spec.parse().expect("a delay");
+    Fresh {
+        gate: Gate::new(DelayDevice::new(lower.gate, spec)),
         keep: lower.keep,
     }
 }
