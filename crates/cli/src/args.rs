@@ -54,6 +54,8 @@ pub enum Command {
     Table(cmd::table::TableArgs),
     /// Show the live statistics of a server
     Top(cmd::top::TopArgs),
+    /// Measure the ways of a request through a volume
+    Bench(cmd::bench::BenchArgs),
     /// Measure ciphers and key derivation functions on this machine
     Benchmark(cmd::benchmark::BenchmarkArgs),
     /// Print a completion script for a shell

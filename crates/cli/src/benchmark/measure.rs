@@ -142,7 +142,8 @@ fn summary(of_threads: &[Vec<Sample>]) -> Measured {
 }
 
 /// From the lower to the upper quartile.
-fn quartile_distance(values: &[f64]) -> f64 {
+#[must_use]
+pub fn quartile_distance(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().saturating_sub(1);

@@ -9,7 +9,7 @@
 pub mod ciphers;
 pub mod compare;
 pub mod kdfs;
-mod measure;
+pub(crate) mod measure;
 mod text;
 
 use std::time::Duration;

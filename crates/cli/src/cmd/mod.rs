@@ -1,5 +1,6 @@
 //! One file for each verb: its arguments, its help, and `run`.
 
+pub mod bench;
 pub mod benchmark;
 pub mod completions;
 pub mod create;
@@ -35,6 +36,7 @@ pub fn run(command: Command) -> Result<ExitCode, CliError> {
         Command::Create(args) => create::run(&args),
         Command::Table(args) => table::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Benchmark(args) => benchmark::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

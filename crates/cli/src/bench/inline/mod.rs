@@ -1,0 +1,219 @@
+//! `bench inline`: what the script of the 2020 dm-devel thread does, with a RAM volume.
+//!
+//! ```text
+//! contents   the same random bytes, and SHA-256 of what each way reads ── must be equal
+//! subjects   plain, and null cipher and AES by each dispatch mode       ── all on one RAM disk
+//! model      memory copy alone, cipher alone                            ── the floor
+//! ```
+//!
+//! Contents are checked first, in passes of their own; the timed runs read the same memory and do
+//! not hash. In each run every subject has its turn, from the same block on; the order of the turns
+//! rotates from run to run.
+
+mod contents;
+mod model;
+mod summary;
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use cryptline_engine::Gate;
+use cryptline_engine::dispatch::Mode;
+
+use super::load::{self, Job};
+use super::machine::{Moment, Others, Watch};
+use super::report::{Direction, Pattern, Row, Shape};
+use super::volume::{Cipher, NULL_CIPHER, ram};
+use super::{Output, Progress, Report};
+use crate::{CliError, size};
+use model::Model;
+
+/// What the thread reads with.
+const BLOCK: u32 = 4096;
+/// Modes that are measured.
+const MODES: &[Mode] = &[Mode::Inline];
+/// Before each turn: enough to fill the caches again and to wake sleeping threads.
+const WARM_UP: Duration = Duration::from_millis(20);
+/// Longest turn, in seconds.
+const SECONDS_MAX: f64 = 3600.0;
+
+/// How requests reach the volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Front {
+    /// By the library's calls, in this process
+    #[default]
+    InProcess,
+}
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline bench inline                                   4 GiB of RAM, in about a minute
+  cryptline bench inline --size 512M --json inline.json --html inline.html
+
+Reads one RAM disk in 4 KiB requests, one at a time: plain, through the null cipher and through
+--cipher, by each dispatch mode. What each reads is hashed first and must be equal. The disk and a
+copy for the memory's own speed need twice --size of free memory. The JSON is described in
+docs/bench-json.md.")]
+pub struct InlineArgs {
+    /// Size of the volume
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = size::parse)]
+    pub size: u64,
+
+    /// The cipher beside the null cipher
+    #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
+    pub cipher: String,
+
+    /// How requests reach the volume
+    #[arg(long, value_enum, default_value_t)]
+    pub front: Front,
+
+    /// How often each way is measured
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+
+    /// How long each of those takes
+    #[arg(long, value_name = "S", default_value_t = 0.2)]
+    pub seconds: f64,
+
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// One way to read the same bytes.
+struct Subject {
+    name: String,
+    /// `None` for the plain disk.
+    cipher: Option<String>,
+    mode: Option<Mode>,
+    gate: Gate,
+    sha256: Option<String>,
+    samples: Vec<f64>,
+}
+
+/// Measures, and prints when all is done.
+///
+/// # Errors
+/// Exit code 1 for what makes no sense, 4 when a way reads other bytes than another.
+pub fn run(args: &InlineArgs) -> Result<(), CliError> {
+    if !(args.seconds > 0.0 && args.seconds <= SECONDS_MAX) {
+        return Err(CliError::parameters(format!(
+            "--seconds {}: give more than 0 and at most {SECONDS_MAX}",
+            args.seconds
+        )));
+    }
+    let cipher = Cipher::new(&args.cipher)?;
+    let null = Cipher::new(NULL_CIPHER)?;
+    args.output.check()?;
+    let needed = args.size.saturating_mul(2);
+    let medium = ram(
+        args.size,
+        needed,
+        " (the volume, and a copy to measure the memory by)",
+    )?;
+    let mut subjects = subjects(&medium, &null, &cipher)?;
+    let mut report = Report::new("inline", "Reading inline, by queue, and plain");
+    report.others = Others::look();
+    let runs = u64::from(args.runs);
+    let progress = Progress::new(u64::try_from(subjects.len()).unwrap_or(0) + runs);
+    contents::check(&medium, &mut subjects, &progress)?;
+    let mut model = Model::new(args.size, cipher.sectors()?)?;
+    let mut watch = Watch::default();
+    let mut start = 0;
+    for run in 0..args.runs {
+        progress.now(format!("run {} of {}", run + 1, args.runs));
+        let before = Moment::now();
+        start = one_run(run, start, &mut subjects, &mut model, args)?;
+        watch.add(before, Moment::now());
+        progress.step();
+    }
+    drop(progress);
+    report.others.during = watch.share();
+    summary::fill(&mut report, args, &subjects, &model);
+    args.output.publish(report)
+}
+
+/// Plain, and each cipher by each mode that there is.
+fn subjects(medium: &Gate, null: &Cipher, cipher: &Cipher) -> Result<Vec<Subject>, CliError> {
+    let subject = |name: String, cipher: Option<&Cipher>, mode, gate| Subject {
+        name,
+        cipher: cipher.map(|cipher| cipher.word().to_owned()),
+        mode,
+        gate,
+        sha256: None,
+        samples: Vec::new(),
+    };
+    let mut subjects = vec![subject("plain".into(), None, None, medium.clone())];
+    for (cipher, short) in [(null, "null cipher"), (cipher, cipher.word())] {
+        for &mode in MODES {
+            let gate = cipher.over(medium, mode)?;
+            subjects.push(subject(
+                format!("{mode}, {short}"),
+                Some(cipher),
+                Some(mode),
+                gate,
+            ));
+        }
+    }
+    Ok(subjects)
+}
+
+/// Every subject and the model once, each from block `start` on. Gives the next run's start.
+fn one_run(
+    run: u32,
+    start: u64,
+    subjects: &mut [Subject],
+    model: &mut Model,
+    args: &InlineArgs,
+) -> Result<u64, CliError> {
+    let time = Duration::from_secs_f64(args.seconds);
+    let job = Job {
+        shape: shape(),
+        warm_up: WARM_UP,
+        time,
+        start,
+        latency: false,
+    };
+    let turns = subjects.len() + 1;
+    let first = usize::try_from(run).unwrap_or(0) % turns;
+    let mut next = start;
+    for turn in 0..turns {
+        match subjects.get_mut((first + turn) % turns) {
+            Some(subject) => {
+                let outcome = load::run(&subject.gate, &job)?;
+                subject.samples.push(outcome.bytes_per_second);
+                next = next.max(outcome.next);
+            }
+            None => model.sample(start, WARM_UP, time),
+        }
+    }
+    Ok(next)
+}
+
+/// The thread's: 4 KiB, one at a time, from the first block to the last.
+fn shape() -> Shape {
+    Shape {
+        direction: Direction::Read,
+        pattern: Pattern::Sequential,
+        block: BLOCK,
+        depth: 1,
+        streams: 1,
+    }
+}
+
+impl Subject {
+    fn row(&self) -> Row {
+        Row {
+            name: self.name.clone(),
+            front: "in-process",
+            cipher: self.cipher.clone(),
+            dispatch: self.mode.map(|mode| mode.to_string()),
+            shape: shape(),
+            sha256: self.sha256.clone(),
+            ..Row::default()
+        }
+        .sampled(self.samples.clone())
+    }
+}

@@ -1,0 +1,137 @@
+//! What a read must cost: copying the block out of memory, and decrypting it. Measured in the same
+//! runs as the reads, on memory of the same kind and size, in the same order.
+//!
+//! The copy is a bare one, from memory that no cache holds where the volume is larger than the
+//! caches. The cipher works on one block that stays in the first-level cache, which is the least it
+//! can take. Neither knows of requests.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use cryptline_cipher::SectorCipher;
+use cryptline_sys::{Buffer, SharedMemory};
+
+use super::BLOCK;
+use crate::CliError;
+
+/// Blocks between two looks at the clock, as many as the load generator has.
+const CLOCK_EVERY: u64 = 32;
+
+/// The two costs, and their samples in seconds for each block.
+pub struct Model {
+    memory: SharedMemory,
+    blocks: u64,
+    block: Buffer,
+    cipher: SectorCipher,
+    /// Copying a block.
+    pub copy: Vec<f64>,
+    /// Decrypting a block.
+    pub decrypt: Vec<f64>,
+}
+
+impl Model {
+    /// Fills memory of `bytes` bytes.
+    ///
+    /// # Errors
+    /// Exit code 3 without memory.
+    pub fn new(bytes: u64, cipher: SectorCipher) -> Result<Self, CliError> {
+        let no_memory = |error| {
+            CliError::memory(format!(
+                "no memory for a copy: {error}; give a smaller --size"
+            ))
+        };
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let memory = SharedMemory::new(len).map_err(no_memory)?;
+        let mut block = Buffer::alloc(usize::try_from(BLOCK).unwrap_or(0)).map_err(no_memory)?;
+        // Memory that was never written is one page of zeros, again and again.
+        block.fill(0x5a);
+        let blocks = bytes / u64::from(BLOCK);
+        for index in 0..blocks {
+            memory.write(place(index), &block);
+        }
+        Ok(Self {
+            memory,
+            blocks,
+            block,
+            cipher,
+            copy: Vec::new(),
+            decrypt: Vec::new(),
+        })
+    }
+
+    /// Takes one sample of each, from block `start` on.
+    pub fn sample(&mut self, start: u64, warm_up: Duration, time: Duration) {
+        let Self {
+            memory,
+            blocks,
+            block,
+            cipher,
+            ..
+        } = self;
+        let blocks = *blocks;
+        let mut next = start % blocks;
+        let mut copy = || {
+            memory.read(place(next), block);
+            black_box(&mut **block);
+            next = if next + 1 == blocks { 0 } else { next + 1 };
+        };
+        each(&mut copy, warm_up);
+        let copied = each(&mut copy, time);
+        let mut sector = 0;
+        let mut decrypt = || {
+            cipher.decrypt_in_place(sector, black_box(&mut **block));
+            sector = (sector + 8) % (blocks * 8);
+        };
+        each(&mut decrypt, warm_up);
+        let decrypted = each(&mut decrypt, time);
+        self.copy.push(copied);
+        self.decrypt.push(decrypted);
+    }
+
+    /// Bytes in a second that a read of each sample could have had: those of copy plus cipher.
+    pub fn rates(&self) -> Vec<f64> {
+        let both = self.copy.iter().zip(&self.decrypt);
+        both.map(|(copy, decrypt)| f64::from(BLOCK) / (copy + decrypt))
+            .collect()
+    }
+}
+
+/// Seconds that `work` takes each time, over `time`.
+fn each(work: &mut impl FnMut(), time: Duration) -> f64 {
+    let start = Instant::now();
+    let mut count: u32 = 0;
+    loop {
+        for _ in 0..CLOCK_EVERY {
+            work();
+            count = count.saturating_add(1);
+        }
+        let elapsed = start.elapsed();
+        if elapsed >= time {
+            return elapsed.as_secs_f64() / f64::from(count);
+        }
+    }
+}
+
+fn place(block: u64) -> usize {
+    usize::try_from(block * u64::from(BLOCK)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::volume::Cipher;
+
+    #[test]
+    fn both_costs_are_measured_in_every_run() {
+        let cipher = Cipher::new("aes-xts-plain64").expect("aes");
+        let mut model = Model::new(1 << 20, cipher.sectors().expect("sectors")).expect("memory");
+        for start in [0, 255, 256, 1000] {
+            model.sample(start, Duration::from_micros(10), Duration::from_micros(100));
+        }
+        let rates = model.rates();
+        assert_eq!(rates.len(), 4);
+        for (index, rate) in rates.iter().enumerate() {
+            assert!(*rate > 0.0 && *rate < f64::from(BLOCK) / model.decrypt[index]);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! From samples to the table of the thread, the plots and the figures.
+
+use super::{Front, InlineArgs, Model, Subject};
+use crate::bench::plot::{Plot, Series};
+use crate::bench::report::{Figure, Report, Row};
+use crate::bench::table::{Table, megabytes};
+use crate::bench::volume::NULL_CIPHER;
+use crate::benchmark::measure::median;
+use crate::size;
+
+/// The thread's figures: plain, by queue and inline, MB/s.
+const THREAD: &str = "The 2020 dm-devel thread has 202 MB/s plain, 80.7 by queue (0.40 of plain) and 201 inline (0.995), with the null cipher";
+
+/// Fills the report.
+pub fn fill(report: &mut Report, args: &InlineArgs, subjects: &[Subject], model: &Model) {
+    report.medium = format!("RAM, {}", size::human(args.size));
+    report.runs = args.runs;
+    report.seconds = args.seconds;
+    report.rows = subjects.iter().map(Subject::row).collect();
+    report.notes = vec![
+        "Reads of 4 KiB, one at a time, in this process. All ways lie on the same RAM disk and read the same blocks in each run, in turns.".into(),
+        format!("Before, in passes of their own, each way read all of the same random contents; SHA-256 was {} for all.", subjects.first().and_then(|subject| subject.sha256.as_deref()).unwrap_or("?")),
+        "Speeds are medians, 1 MB is 10^6 bytes; half of the samples lie within the spread. A ratio is the median of the ratios of the runs.".into(),
+        "Model: a bare copy of each block out of other memory of the same size, in the same order, and the bare cipher on one block in the first-level cache.".into(),
+        format!("{THREAD}."),
+    ];
+    let rates = model.rates();
+    table(report, subjects, model, &rates);
+    plots(report);
+    let figures = figures(subjects, &rates);
+    report.figures = match args.front {
+        Front::InProcess => figures,
+    };
+}
+
+/// Median of the ratios of the runs: what slows down a whole run drops out.
+fn ratio(of: &[f64], to: &[f64]) -> f64 {
+    let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
+    match ratios.is_empty() {
+        true => f64::NAN,
+        false => median(&ratios),
+    }
+}
+
+fn table(report: &mut Report, subjects: &[Subject], model: &Model, rates: &[f64]) {
+    let mut table = Table::new(
+        "4 KiB reads from RAM, one at a time",
+        &[
+            "way",
+            "MB/s",
+            "µs a read",
+            "of plain",
+            "of the model",
+            "spread",
+        ],
+    );
+    let plain = subjects
+        .first()
+        .map(|plain| plain.samples.as_slice())
+        .unwrap_or_default();
+    for (row, subject) in report.rows.iter().zip(subjects) {
+        let encrypted = subject
+            .cipher
+            .as_deref()
+            .is_some_and(|cipher| cipher != NULL_CIPHER);
+        table.push([
+            row.name.clone(),
+            megabytes(row.bytes_per_second),
+            format!("{:.3}", 1e6 / row.iops()),
+            format!("{:.3}", ratio(&subject.samples, plain)),
+            match encrypted {
+                true => format!("{:.3}", ratio(&subject.samples, rates)),
+                false => String::new(),
+            },
+            format!("{:.1} %", row.spread * 100.0),
+        ]);
+    }
+    for (name, seconds) in [
+        ("model: copy alone", &model.copy),
+        ("model: cipher alone", &model.decrypt),
+    ] {
+        let each = median(seconds);
+        table.push([
+            name.to_owned(),
+            megabytes(f64::from(super::BLOCK) / each),
+            format!("{:.3}", each * 1e6),
+            String::new(),
+            String::new(),
+            String::new(),
+        ]);
+    }
+    report.tables.push(table);
+}
+
+fn plots(report: &mut Report) {
+    let names = |rows: &[Row]| rows.iter().map(|row| row.name.clone()).collect();
+    let plain = report
+        .rows
+        .first()
+        .map_or(f64::NAN, |row| row.bytes_per_second);
+    let series = |name: &str, value: &dyn Fn(&Row) -> f64| {
+        vec![Series {
+            name: name.to_owned(),
+            values: report.rows.iter().map(|row| Some(value(row))).collect(),
+        }]
+    };
+    let plots = vec![
+        Plot {
+            title: "Throughput".into(),
+            x_label: "way of a request".into(),
+            categories: names(&report.rows),
+            y_label: "GB/s".into(),
+            columns: true,
+            series: series("GB/s", &|row| row.bytes_per_second / 1e9),
+            ..Plot::default()
+        },
+        Plot {
+            title: "Compared with plain".into(),
+            x_label: "way of a request".into(),
+            categories: names(&report.rows),
+            y_label: "ratio".into(),
+            columns: true,
+            guide: Some(1.0),
+            series: series("ratio to plain", &|row| row.bytes_per_second / plain),
+            ..Plot::default()
+        },
+    ];
+    report.plots = plots;
+}
+
+fn figures(subjects: &[Subject], model: &[f64]) -> Vec<Figure> {
+    let samples = |mode: Option<&str>, null: bool| {
+        let found = subjects.iter().find(|subject| {
+            subject.mode.map(|mode| mode.to_string()).as_deref() == mode
+                && (mode.is_none() || (subject.cipher.as_deref() == Some(NULL_CIPHER)) == null)
+        });
+        found
+            .map(|subject| subject.samples.as_slice())
+            .unwrap_or_default()
+    };
+    let plain = samples(None, true);
+    let inline_null = ratio(samples(Some("inline"), true), plain);
+    let queue_null = ratio(samples(Some("queue"), true), plain);
+    let inline_aes = samples(Some("inline"), false);
+    vec![
+        Figure::at_least("inline_over_plain_null", inline_null, 0.97)
+            .noted("the thread: 201/202 = 0.995"),
+        Figure::reported("queue_over_plain_null", queue_null).noted("the thread: 80.7/202 = 0.40"),
+        Figure::at_least(
+            "inline_over_queue_aes",
+            ratio(inline_aes, samples(Some("queue"), false)),
+            2.0,
+        ),
+        Figure::at_least("inline_over_model", ratio(inline_aes, model), 0.90)
+            .noted("1 / (time of copy + time of cipher) is 1"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_that_of_the_same_run() {
+        // The machine is half as fast from the second run on; the ratio does not change.
+        assert_eq!(ratio(&[8.0, 4.0, 4.0], &[10.0, 5.0, 5.0]), 0.8);
+        assert!(ratio(&[], &[]).is_nan());
+    }
+}

@@ -1,0 +1,255 @@
+//! Which machine it is, and how busy other programs keep it.
+
+use std::fs;
+use std::thread::{available_parallelism, sleep};
+use std::time::Duration;
+
+use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use rustix::param::clock_ticks_per_second;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+/// How long [`Others::before`] is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What the numbers depend on.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Machine {
+    /// Model of the processor.
+    pub cpu: String,
+    /// Processors this program may use.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Release of Linux.
+    pub kernel: String,
+    /// What runs AES-XTS here.
+    pub backend: String,
+    /// Version of cryptline, and whether it was built for speed.
+    pub cryptline: String,
+}
+
+/// Share of processor time that other programs had, 0 to 1; `None` when it cannot be known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Others {
+    /// In the half second before the first run.
+    pub before: Option<f64>,
+    /// While it was measured.
+    pub during: Option<f64>,
+}
+
+/// Adds up processor time while measurements run.
+#[derive(Debug, Default)]
+pub struct Watch {
+    others: f64,
+    all: f64,
+}
+
+/// A moment in [`Watch`]'s accounts. Seconds of processor time.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// Used or stolen, by whomever.
+    busy: f64,
+    /// Used or not.
+    all: f64,
+    /// Used by this process.
+    own: f64,
+}
+
+impl Machine {
+    /// This one.
+    #[must_use]
+    pub fn here() -> Self {
+        let build = if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "release"
+        };
+        Self {
+            cpu: cpu_model().unwrap_or_else(|| "unknown processor".into()),
+            cores: cores(),
+            memory: memory("MemTotal:").unwrap_or(0),
+            kernel: kernel().unwrap_or_else(|| "?".into()),
+            backend: aes_backend(),
+            cryptline: format!("{} ({build})", env!("CARGO_PKG_VERSION")),
+        }
+    }
+}
+
+impl Others {
+    /// Looks for half a second, in which this program does nothing.
+    #[must_use]
+    pub fn look() -> Self {
+        let mut watch = Watch::default();
+        let start = Moment::now();
+        sleep(LOOK);
+        watch.add(start, Moment::now());
+        Self {
+            before: watch.share(),
+            during: None,
+        }
+    }
+}
+
+impl Watch {
+    /// Counts what lies between two moments.
+    pub fn add(&mut self, start: Option<Moment>, end: Option<Moment>) {
+        if let (Some(start), Some(end)) = (start, end) {
+            let busy = end.busy - start.busy;
+            self.others += (busy - (end.own - start.own)).max(0.0);
+            self.all += end.all - start.all;
+        }
+    }
+
+    /// Counts processor time of our own children as ours. Seconds.
+    pub fn forgive(&mut self, seconds: f64) {
+        self.others = (self.others - seconds).max(0.0);
+    }
+
+    /// The share of others in all that was counted.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        (self.all > 0.0).then(|| (self.others / self.all).clamp(0.0, 1.0))
+    }
+}
+
+impl Moment {
+    /// Now; `None` where there is no `/proc/stat`.
+    #[must_use]
+    pub fn now() -> Option<Self> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let (busy, all) = processor_time(&stat)?;
+        let own = clock_gettime(ClockId::ProcessCPUTime);
+        Some(Self {
+            busy,
+            all,
+            own: Duration::try_from(own).ok()?.as_secs_f64(),
+        })
+    }
+}
+
+/// Processors this program may use.
+#[must_use]
+pub fn cores() -> usize {
+    available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Memory that can be had without swapping, in bytes.
+#[must_use]
+pub fn available_memory() -> Option<u64> {
+    memory("MemAvailable:")
+}
+
+/// This process's command line, as one would type it.
+#[must_use]
+pub fn this_command() -> String {
+    let words = std::env::args_os().enumerate().map(|(index, word)| {
+        let word = word.to_string_lossy().into_owned();
+        match index {
+            // How the program was found is no part of what it did.
+            0 => "cryptline".to_owned(),
+            _ => quoted(&word),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell wants it.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=.,:/+@%".contains(&byte);
+    match !word.is_empty() && word.bytes().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// Busy and all processor time in seconds, from the first line of `/proc/stat` (proc_stat(5)):
+/// user nice system idle iowait irq softirq steal ...
+fn processor_time(stat: &str) -> Option<(f64, f64)> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line
+        .split_whitespace()
+        .take(8)
+        .map_while(|word| word.parse().ok())
+        .collect();
+    let idle = ticks.get(3)?.saturating_add(*ticks.get(4)?);
+    let all = ticks
+        .iter()
+        .fold(0, |sum: u64, &part| sum.saturating_add(part));
+    let seconds = |ticks: u64| Duration::from_millis(ticks).as_secs_f64() * 1000.0;
+    let per_second = seconds(clock_ticks_per_second().max(1));
+    Some((
+        seconds(all.saturating_sub(idle)) / per_second,
+        seconds(all) / per_second,
+    ))
+}
+
+fn cpu_model() -> Option<String> {
+    let info = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    let model = line.split_once(':')?.1.trim();
+    Some(crate::error::on_one_line(model))
+}
+
+fn kernel() -> Option<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    Some(crate::error::on_one_line(release.trim()))
+}
+
+fn memory(name: &str) -> Option<u64> {
+    let info = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn aes_backend() -> String {
+    let options = SectorOptions {
+        sector_size: 4096,
+        iv_offset: 0,
+        iv_large_sectors: false,
+    };
+    let key: Vec<u8> = (0..64).collect();
+    let spec = CipherSpec::parse("aes-xts-plain64");
+    let cipher = spec.map(|spec| SectorCipher::new(&spec, &key, options));
+    match cipher {
+        Ok(Ok(cipher)) => cipher.backend_name().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_time_is_not_busy_and_guest_time_does_not_count_twice() {
+        let ticks = f64::from(u32::try_from(clock_ticks_per_second()).expect("small"));
+        let stat = "cpu  100 0 50 800 40 0 5 5 100 0\ncpu0 1 2 3\n";
+        let (busy, all) = processor_time(stat).expect("a line");
+        assert!((busy - 160.0 / ticks).abs() < 1e-9, "{busy}");
+        assert!((all - 1000.0 / ticks).abs() < 1e-9, "{all}");
+        assert!(processor_time("intr 1 2").is_none());
+        assert!(processor_time("cpu  1 2").is_none());
+    }
+
+    #[test]
+    fn own_time_is_not_that_of_others() {
+        let at = |busy, all, own| Some(Moment { busy, all, own });
+        let mut watch = Watch::default();
+        assert_eq!(watch.share(), None);
+        watch.add(at(10.0, 100.0, 1.0), at(14.0, 108.0, 3.0));
+        assert_eq!(watch.share(), Some(0.25));
+        watch.add(None, at(0.0, 1.0, 0.0));
+        assert_eq!(watch.share(), Some(0.25));
+    }
+
+    #[test]
+    fn commands_can_be_pasted() {
+        assert_eq!(quoted("--size=16M"), "--size=16M");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

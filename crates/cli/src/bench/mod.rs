@@ -1,0 +1,25 @@
+//! What `bench` measures and how it says it.
+//!
+//! ```text
+//! inline  the script of the 2020 dm-devel thread ─┐              ┌─ table on standard output
+//! sweep   every size, depth and dispatch mode    ─┼─► Report ─►──┼─ --json  (docs/bench-json.md)
+//!                                                 ┘              └─ --html  plots, on one page
+//! ```
+//!
+//! A report exists only when everything was measured: a bench that fails ends with one line, and
+//! writes no file.
+
+pub mod html;
+pub mod inline;
+pub mod load;
+pub mod machine;
+pub mod output;
+pub mod plot;
+pub mod progress;
+pub mod report;
+pub mod table;
+pub mod volume;
+
+pub use output::Output;
+pub use progress::Progress;
+pub use report::Report;

@@ -1,0 +1,434 @@
+//! A report: what was measured, on what, and the numbers that have a goal.
+//!
+//! ```text
+//! Row     one measured combination, for JSON ─┐
+//! Table   what people read                    ├─ Report ─► table, JSON, HTML
+//! Plot    what people see                     │
+//! Figure  what has a goal                    ─┘
+//! ```
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::machine::{Machine, Others};
+use super::plot::Plot;
+use super::table::Table;
+use crate::benchmark::measure::{median, quartile_distance};
+
+/// Above this share of processor time taken by other programs the numbers are not to be trusted.
+const BUSY_MAX: f64 = 0.03;
+
+/// Everything one bench found out; `docs/bench-json.md` says what each member means.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Which bench: `inline`, `sweep` or `peers`.
+    pub bench: &'static str,
+    /// A heading for people.
+    pub title: String,
+    /// What the data lies on.
+    pub medium: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// How busy other programs kept the machine.
+    pub others: Others,
+    /// The exact commands, the one that made this report first.
+    pub commands: Vec<String>,
+    /// How often each combination was measured.
+    pub runs: u32,
+    /// How long each of those took, in seconds.
+    pub seconds: f64,
+    /// Median of the rows' spreads.
+    pub spread: f64,
+    /// How it was measured, one sentence or two each.
+    pub notes: Vec<String>,
+    /// Numbers that have a goal.
+    pub figures: Vec<Figure>,
+    /// Everything measured.
+    pub rows: Vec<Row>,
+    /// What spoils the numbers, one line each.
+    pub warnings: Vec<String>,
+    /// For people.
+    #[serde(skip)]
+    pub tables: Vec<Table>,
+    /// For people.
+    #[serde(skip)]
+    pub plots: Vec<Plot>,
+}
+
+/// Which way the data goes.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From the medium
+    #[default]
+    Read,
+    /// To the medium
+    Write,
+}
+
+/// In which order offsets come.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// One after the other
+    #[default]
+    Sequential,
+    /// Anywhere
+    Random,
+}
+
+/// The shape of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Shape {
+    /// Which way.
+    pub direction: Direction,
+    /// In which order.
+    pub pattern: Pattern,
+    /// Bytes in a request.
+    pub block: u32,
+    /// Requests a stream has in flight.
+    pub depth: u32,
+    /// Threads or connections, each with its own requests.
+    pub streams: u32,
+}
+
+/// One measured combination.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// What was measured, in a few words.
+    pub name: String,
+    /// How requests reached it: `in-process` or `nbd`.
+    pub front: &'static str,
+    /// The cipher word; `None` where nothing is encrypted.
+    pub cipher: Option<String>,
+    /// The dispatch mode, where there is one.
+    pub dispatch: Option<String>,
+    /// The load.
+    #[serde(flatten)]
+    pub shape: Shape,
+    /// Threads that did nothing but use up processor time beside it.
+    pub hogs: u32,
+    /// Median of the samples.
+    pub bytes_per_second: f64,
+    /// Distance of the samples' quartiles over their median.
+    pub spread: f64,
+    /// Bytes in a second, each time it was measured.
+    pub samples: Vec<f64>,
+    /// How long requests took.
+    pub latency: Option<Latency>,
+    /// SHA-256 of the whole contents as read this way.
+    pub sha256: Option<String>,
+}
+
+/// How long requests took: each the median over the runs, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// Half of the requests took at most this long.
+    pub p50_us: f64,
+    /// Nine in ten.
+    pub p90_us: f64,
+    /// 99 in 100.
+    pub p99_us: f64,
+    /// 999 in 1000.
+    pub p99_9_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+/// A number that has, or could have, a goal.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// Its name.
+    pub name: &'static str,
+    /// The number; `None` where it was not measured.
+    pub value: Option<f64>,
+    /// Its unit.
+    pub unit: &'static str,
+    /// `higher` or `lower`: which way is better.
+    pub better: &'static str,
+    /// What is good enough, if there is a goal under these circumstances.
+    pub goal: Option<f64>,
+    /// Whether it is good enough.
+    pub met: Option<bool>,
+    /// Where it comes from, or why there is no value or no goal.
+    pub note: Option<String>,
+}
+
+impl Report {
+    /// An empty one, about this machine and this command.
+    #[must_use]
+    pub fn new(bench: &'static str, title: impl Into<String>) -> Self {
+        Self {
+            bench,
+            title: title.into(),
+            medium: String::new(),
+            machine: Machine::here(),
+            others: Others::default(),
+            commands: vec![super::machine::this_command()],
+            runs: 0,
+            seconds: 0.0,
+            spread: 0.0,
+            notes: Vec::new(),
+            figures: Vec::new(),
+            rows: Vec::new(),
+            warnings: Vec::new(),
+            tables: Vec::new(),
+            plots: Vec::new(),
+        }
+    }
+
+    /// Sums up the spread and says what spoils the numbers. Last, when all is measured.
+    pub fn finish(&mut self) {
+        let spreads: Vec<f64> = self.rows.iter().map(|row| row.spread).collect();
+        self.spread = median(&spreads);
+        let Others { before, during } = self.others;
+        let busiest = before.unwrap_or(0.0).max(during.unwrap_or(0.0));
+        if busiest > BUSY_MAX {
+            self.warnings.push(format!(
+                "this machine was not idle: other programs had {:.0} % of its processors before and {:.0} % during the runs; run it again when it is",
+                before.unwrap_or(0.0) * 100.0,
+                during.unwrap_or(0.0) * 100.0
+            ));
+        }
+        if before.is_none() || during.is_none() {
+            self.warnings.push(
+                "/proc/stat cannot be read, so nobody knows whether this machine was idle".into(),
+            );
+        }
+        if cfg!(debug_assertions) {
+            self.warnings.push(
+                "this is a debug build, which is many times slower than a release build".into(),
+            );
+        }
+    }
+}
+
+impl Row {
+    /// Takes the samples and sums them up.
+    #[must_use]
+    pub fn sampled(mut self, samples: Vec<f64>) -> Self {
+        self.bytes_per_second = median(&samples);
+        if self.bytes_per_second > 0.0 {
+            self.spread = quartile_distance(&samples) / self.bytes_per_second;
+        }
+        self.samples = samples;
+        self
+    }
+
+    /// Requests in a second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        self.bytes_per_second / f64::from(self.shape.block.max(1))
+    }
+}
+
+impl Latency {
+    /// The percentiles of one run. The histogram counts nanoseconds.
+    #[must_use]
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile: f64| microseconds(histogram.value_at_quantile(quantile));
+        Self {
+            p50_us: at(0.50),
+            p90_us: at(0.90),
+            p99_us: at(0.99),
+            p99_9_us: at(0.999),
+            max_us: microseconds(histogram.max()),
+        }
+    }
+
+    /// Each percentile's median over several runs: a run that something disturbed does not count.
+    #[must_use]
+    pub fn median(runs: &[Self]) -> Option<Self> {
+        let middle = |of: fn(&Self) -> f64| median(&runs.iter().map(of).collect::<Vec<_>>());
+        (!runs.is_empty()).then(|| Self {
+            p50_us: middle(|run| run.p50_us),
+            p90_us: middle(|run| run.p90_us),
+            p99_us: middle(|run| run.p99_us),
+            p99_9_us: middle(|run| run.p99_9_us),
+            max_us: middle(|run| run.max_us),
+        })
+    }
+
+    /// Name and value of each percentile, in order.
+    #[must_use]
+    pub fn points(&self) -> [(&'static str, f64); 5] {
+        [
+            ("p50", self.p50_us),
+            ("p90", self.p90_us),
+            ("p99", self.p99_us),
+            ("p99.9", self.p99_9_us),
+            ("max", self.max_us),
+        ]
+    }
+}
+
+impl Figure {
+    /// A ratio that should be at least `goal`.
+    #[must_use]
+    pub fn at_least(name: &'static str, value: f64, goal: f64) -> Self {
+        Self {
+            goal: Some(goal),
+            met: Some(value >= goal),
+            ..Self::reported(name, value)
+        }
+    }
+
+    /// A ratio that should be at most `goal`.
+    #[must_use]
+    pub fn at_most(name: &'static str, value: f64, goal: f64) -> Self {
+        Self {
+            goal: Some(goal),
+            met: Some(value <= goal),
+            better: "lower",
+            ..Self::reported(name, value)
+        }
+    }
+
+    /// A ratio without a goal. More is better unless [`lower`](Self::lower) says otherwise.
+    #[must_use]
+    pub fn reported(name: &'static str, value: f64) -> Self {
+        let finite = value.is_finite();
+        Self {
+            name,
+            value: finite.then_some(value),
+            unit: "ratio",
+            better: "higher",
+            goal: None,
+            met: None,
+            note: (!finite).then(|| "could not be measured".into()),
+        }
+    }
+
+    /// A figure that these options leave out.
+    #[must_use]
+    pub fn missing(name: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            note: Some(why.into()),
+            ..Self::reported(name, f64::NAN)
+        }
+    }
+
+    /// Less is better.
+    #[must_use]
+    pub fn lower(mut self) -> Self {
+        self.better = "lower";
+        self
+    }
+
+    /// Says where it comes from.
+    #[must_use]
+    pub fn noted(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
+    /// Takes the goal away: under these circumstances it is another measurement.
+    #[must_use]
+    pub fn without_goal(mut self, why: impl Into<String>) -> Self {
+        (self.goal, self.met) = (None, None);
+        self.noted(why)
+    }
+}
+
+impl Direction {
+    /// As in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+impl Pattern {
+    /// As in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Random => "random",
+        }
+    }
+}
+
+/// Room for latencies from 1 ns to 100 s with three digits.
+///
+/// # Panics
+/// Never: the bounds are constants that the histogram takes.
+#[must_use]
+pub fn histogram() -> Histogram<u64> {
+    const LONGEST: Duration = Duration::from_secs(100);
+    let longest = u64::try_from(LONGEST.as_nanos()).expect("100 s fit");
+    let mut histogram = Histogram::new_with_bounds(1, longest, 3).expect("the bounds are in order");
+    histogram.auto(false);
+    histogram
+}
+
+fn microseconds(nanoseconds: u64) -> f64 {
+    Duration::from_nanos(nanoseconds).as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_on_its_own_side() {
+        assert_eq!(Figure::at_least("x", 0.97, 0.97).met, Some(true));
+        assert_eq!(Figure::at_least("x", 0.96, 0.97).met, Some(false));
+        assert_eq!(Figure::at_most("x", 1.1, 1.1).met, Some(true));
+        assert_eq!(Figure::at_most("x", 1.2, 1.1).met, Some(false));
+        let gone = Figure::at_least("x", 0.5, 0.97).without_goal("another front");
+        assert_eq!((gone.goal, gone.met), (None, None));
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_no_value() {
+        let figure = Figure::at_least("x", f64::NAN, 0.97);
+        assert_eq!(figure.value, None);
+        assert_eq!(figure.met, Some(false));
+        assert_eq!(Figure::missing("x", "left out").met, None);
+    }
+
+    #[test]
+    fn a_disturbed_run_does_not_move_the_median() {
+        let run = |p99_us| Latency {
+            p99_us,
+            ..Latency::default()
+        };
+        let median = Latency::median(&[run(10.0), run(5000.0), run(11.0)]);
+        assert_eq!(median.map(|latency| latency.p99_us), Some(11.0));
+        assert_eq!(Latency::median(&[]), None);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_requests() {
+        let mut histogram = histogram();
+        for nanoseconds in 1..=1000u64 {
+            histogram.record(nanoseconds * 1000).expect("in range");
+        }
+        let latency = Latency::of(&histogram);
+        assert!((latency.p50_us - 500.0).abs() < 1.0, "{latency:?}");
+        assert!((latency.p99_us - 990.0).abs() < 1.0, "{latency:?}");
+        assert!((latency.max_us - 1000.0).abs() < 1.0, "{latency:?}");
+    }
+
+    #[test]
+    fn a_busy_machine_is_a_warning() {
+        let mut report = Report::new("inline", "a title");
+        report.others = Others {
+            before: Some(0.0),
+            during: Some(0.5),
+        };
+        report.finish();
+        assert!(report.warnings[0].contains("50 % during"));
+    }
+}

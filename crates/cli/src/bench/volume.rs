@@ -1,0 +1,109 @@
+//! What is measured: a medium, and volumes over it that differ in cipher and dispatch only.
+//!
+//! All volumes of one bench lie on the same medium, so that none has the better memory.
+
+use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use cryptline_engine::Gate;
+use cryptline_engine::base::RamDevice;
+use cryptline_engine::dispatch::Mode;
+use cryptline_engine::layer::{CryptDevice, CryptOptions};
+
+use super::machine::available_memory;
+use crate::{CliError, size};
+
+/// The cipher that encrypts nothing, as tables name it.
+pub const NULL_CIPHER: &str = "cipher_null-ecb";
+/// Bytes in a cipher sector: a page, as the volumes that cryptline makes have them.
+pub const SECTOR_SIZE: u32 = 4096;
+/// Lengths of keys to try for a cipher, the longest of AES-XTS first.
+const KEY_LENS: [usize; 5] = [64, 32, 48, 24, 16];
+
+/// A cipher word that this build has, with a key.
+pub struct Cipher {
+    word: String,
+    spec: CipherSpec,
+    key: Vec<u8>,
+}
+
+impl Cipher {
+    /// Of a cipher word.
+    ///
+    /// # Errors
+    /// Exit code 1 for what this build has not.
+    pub fn new(word: &str) -> Result<Self, CliError> {
+        let refused = |why: String| CliError::parameters(format!("--cipher {word}: {why}"));
+        let spec = CipherSpec::parse(word).map_err(|error| refused(error.to_string()))?;
+        let supported = spec.check_supported();
+        supported.map_err(|error| refused(error.to_string()))?;
+        let fits = |len: &usize| SectorCipher::check_key_size(&spec, *len).is_ok();
+        let len = match spec.is_null() {
+            true => Some(0),
+            false => KEY_LENS.into_iter().find(fits),
+        };
+        let len = len.ok_or_else(|| refused("it takes no key that this bench has".into()))?;
+        let cipher = Self {
+            word: word.to_owned(),
+            spec,
+            // Not secret; all bytes differ, for ciphers that refuse weak keys.
+            key: (1..=u8::MAX).take(len).collect(),
+        };
+        cipher.sectors().map(|_| cipher)
+    }
+
+    /// The cipher word.
+    #[must_use]
+    pub fn word(&self) -> &str {
+        &self.word
+    }
+
+    /// The cipher at work.
+    ///
+    /// # Errors
+    /// Exit code 1 for a cipher that does not go with 4096-byte sectors.
+    pub fn sectors(&self) -> Result<SectorCipher, CliError> {
+        let options = SectorOptions {
+            sector_size: SECTOR_SIZE,
+            iv_offset: 0,
+            iv_large_sectors: false,
+        };
+        SectorCipher::new(&self.spec, &self.key, options)
+            .map_err(|error| CliError::parameters(format!("--cipher {}: {error}", self.word)))
+    }
+
+    /// A volume of this cipher over all of `medium`.
+    ///
+    /// # Errors
+    /// Exit code 4 where it does not fit.
+    pub fn over(&self, medium: &Gate, _mode: Mode) -> Result<Gate, CliError> {
+        let options = CryptOptions {
+            start: 0,
+            size: None,
+            allow_discards: false,
+        };
+        let device = CryptDevice::new(medium.clone(), self.sectors()?, options)?;
+        Ok(Gate::new(device))
+    }
+}
+
+/// A RAM disk of `bytes`, when the machine has `needed` bytes of memory to spare.
+///
+/// # Errors
+/// Exit code 1 for a size that makes no sense or is larger than the memory that is free.
+pub fn ram(bytes: u64, needed: u64, what_else: &str) -> Result<Gate, CliError> {
+    if bytes == 0 || !bytes.is_multiple_of(u64::from(SECTOR_SIZE)) {
+        return Err(CliError::parameters(format!(
+            "--size {bytes}: give a multiple of {SECTOR_SIZE} bytes, and not 0, such as 1G"
+        )));
+    }
+    if let Some(available) = available_memory()
+        && needed > available
+    {
+        return Err(CliError::parameters(format!(
+            "--size {}: that takes {} of memory{what_else}, and {} are free; give a smaller --size",
+            size::human(bytes),
+            size::human(needed),
+            size::human(available)
+        )));
+    }
+    Ok(Gate::new(RamDevice::new(bytes)?))
+}

@@ -1,0 +1,42 @@
+//! `bench`: how fast volumes are, by each way a request can take through one.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::CliError;
+use crate::bench::inline;
+
+/// What to measure.
+#[derive(Args, Debug)]
+#[command(disable_help_subcommand = true)]
+#[command(after_help = "\
+Examples:
+  cryptline bench inline --html inline.html       what a queue before the cipher costs
+
+Each bench prints a table, and writes --json and a page with plots, --html. All that it compares is
+measured in turns, several times; a machine that others use at the same time is noticed and told.
+`cryptline benchmark` measures ciphers and key derivation alone.")]
+pub struct BenchArgs {
+    /// Which bench.
+    #[command(subcommand)]
+    pub bench: BenchCommand,
+}
+
+/// The benches.
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// Read RAM plain, inline and by queue, as the 2020 dm-devel thread did
+    Inline(Box<inline::InlineArgs>),
+}
+
+/// Measures, and prints when all is done.
+///
+/// # Errors
+/// Exit code 1 for what makes no sense or cannot be written, 4 when a volume fails.
+pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
+    match &args.bench {
+        BenchCommand::Inline(args) => inline::run(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
