@@ -24,6 +24,7 @@
 
 pub mod base;
 pub mod blocking;
+pub mod btt;
 pub mod device;
 pub mod dispatch;
 mod error;

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -97,6 +97,44 @@ impl SharedMemory {
         }
     }
 
+    /// The word at `offset`, in one piece, before all later reads.
+    ///
+    /// # Panics
+    /// Where it leaves the memory or is not aligned.
+    #[must_use]
+    pub fn load32(&self, offset: usize) -> u32 {
+        self.check_word(offset, size_of::<u32>());
+        // SAFETY: inside the mapping, which lives as long as `self`, and aligned. Words that are
+        // accessed so are not written by the copies above at the same time: that is the
+        // contract of whoever keeps words in this memory.
+        let word = unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) };
+        word.load(Ordering::Acquire)
+    }
+
+    /// Stores a word at `offset` in one piece, after all earlier writes.
+    ///
+    /// # Panics
+    /// Where it leaves the memory or is not aligned.
+    pub fn store32(&self, offset: usize, value: u32) {
+        self.check_word(offset, size_of::<u32>());
+        self.written.mark(self.pages(offset, size_of::<u32>()));
+        // SAFETY: as in `load32`.
+        let word = unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) };
+        word.store(value, Ordering::Release);
+    }
+
+    /// As [`store32`](Self::store32), eight bytes.
+    ///
+    /// # Panics
+    /// Where it leaves the memory or is not aligned.
+    pub fn store64(&self, offset: usize, value: u64) {
+        self.check_word(offset, size_of::<u64>());
+        self.written.mark(self.pages(offset, size_of::<u64>()));
+        // SAFETY: as in `load32`.
+        let word = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) };
+        word.store(value, Ordering::Release);
+    }
+
     /// Makes `len` bytes from `offset` read as zeros and gives whole pages back to the system.
     ///
     /// # Panics
@@ -151,6 +189,11 @@ impl SharedMemory {
     fn check(&self, offset: usize, len: usize) {
         let end = offset.checked_add(len);
         assert!(end.is_some_and(|end| end <= self.len), "range outside RAM");
+    }
+
+    fn check_word(&self, offset: usize, len: usize) {
+        self.check(offset, len);
+        assert!(offset.is_multiple_of(len), "word not aligned");
     }
 
     fn pages(&self, offset: usize, len: usize) -> std::ops::Range<usize> {
