@@ -51,7 +51,7 @@ pub enum Command {
     /// Make a new LUKS volume in a file
     Create(cmd::create::CreateArgs),
     /// Print the device-mapper line of a volume
-    Table(cmd::table::TableArgs),
+    Table(Box<cmd::table::TableArgs>),
     /// Show the live statistics of a server
     Top(cmd::top::TopArgs),
     /// Measure the ways of a request through a volume

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Image (opened, locked) ─► header ─► key (KDF, once) ─► device ─► Gate ─► crypt ─► Gate
-//!                                                          └─ fault, when testing
+//!                                                          └─ delay, fault, when testing
 //! ```
 //!
 //! The image is locked before its header is read, so that nobody changes it in between.
@@ -57,6 +57,8 @@ pub struct Summary {
     pub direct: Option<bool>,
     /// Discards are passed down.
     pub discards: bool,
+    /// The simulated medium of `--delay`.
+    pub delay: Option<String>,
 }
 
 /// Opens `target`: a LUKS or plain volume on a file or block device, or `ram:SIZE`. With

@@ -320,6 +320,8 @@ fn bad_command_lines_are_exit_code_1_and_say_what_to_do() {
             &["--stats-interval=0", "--stats=/tmp/x"],
             "from 0.1 to 3600",
         ),
+        (&["--delay=read=100"], "ns, us, ms or s"),
+        (&["--delay=sync=1ms"], "read, write, flush"),
         (&["--tls=on"], "needs --tls-certificates"),
         (&["--tls-certificates=/tmp"], "give --tls=require"),
         (
@@ -334,4 +336,25 @@ fn bad_command_lines_are_exit_code_1_and_say_what_to_do() {
         let refused = run(arguments).exited_with(1);
         assert!(refused.stderr_text().contains(says), "{says}:\n{refused}");
     }
+}
+
+#[test]
+fn a_slow_medium_is_said_and_serves_the_same_bytes() {
+    let Some([cryptsetup, nbdcopy]) = peer::require_all(["cryptsetup", "nbdcopy"]) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let medium = "read=50us..200us,write=100us~20us,flush=1ms,parallel=4,seek=100us,rate=1G";
+    let slow = [&*format!("--delay={medium}"), "--fault=discard"];
+    let server = Server::start(disk.arguments().into_iter().chain(slow));
+    let report = server.process.stdout_text();
+    assert_eq!(value(&report, "delay"), medium);
+    nbdcopy.run(["--flush", &disk.clear, &server.uri]).success();
+    server.stop();
+    let server = Server::start(disk.arguments());
+    assert!(!server.process.stdout_text().contains("delay:"));
+    let copy = disk.path("copy");
+    nbdcopy.run([&server.uri, &copy]).success();
+    server.stop();
+    assert!(fs::read(&disk.clear).unwrap() == fs::read(copy).unwrap());
 }

@@ -87,6 +87,9 @@ impl Report<'_> {
             Some(false) => "page cache",
         };
         line(text, "medium", medium);
+        if let Some(delay) = &summary.delay {
+            line(text, "delay", delay);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use cryptline_engine::base::DirectMode;
-use cryptline_engine::layer::FaultRule;
+use cryptline_engine::layer::{DelaySpec, FaultRule};
 
 use crate::CliError;
 
@@ -90,6 +90,13 @@ pub struct TargetOptions {
     /// `write:after=10:error=ENOSPC`; may be repeated
     #[arg(long, value_name = "RULE", value_parser = fault_rule, help_heading = "Testing options")]
     pub fault: Vec<String>,
+
+    /// For measuring: make the device below as slow as another medium, such as
+    /// `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or
+    /// `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION`
+    /// normal; read, write, flush, discard, seek, parallel, rate and seed can be given
+    #[arg(long, value_name = "SPEC", value_parser = delay_spec, help_heading = "Testing options")]
+    pub delay: Option<DelaySpec>,
 }
 
 /// The name by which command lines flatten [`TargetOptions`].
@@ -207,6 +214,10 @@ impl PlainOptions {
         }
         Ok(usize::try_from(bits / 8).ok())
     }
+}
+
+fn delay_spec(text: &str) -> Result<DelaySpec, String> {
+    text.parse()
 }
 
 /// Checks a rule and keeps its text: a rule counts, so each open makes its own.

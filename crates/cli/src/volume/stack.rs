@@ -3,7 +3,7 @@
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, SpecError};
 use cryptline_engine::Gate;
 use cryptline_engine::base::{Image, RamDevice};
-use cryptline_engine::layer::{CryptDevice, CryptOptions, FaultDevice, FaultPlan};
+use cryptline_engine::layer::{CryptDevice, CryptOptions, DelayDevice, FaultDevice, FaultPlan};
 
 use super::{Summary, TargetOptions, Volume};
 use crate::CliError;
@@ -61,11 +61,7 @@ impl Plan<'_> {
                 (Gate::new(device), Some(direct))
             }
         };
-        let rules = options.fault_rules()?;
-        let lower = match rules.is_empty() {
-            true => lower,
-            false => Gate::new(FaultDevice::new(lower, FaultPlan(rules))),
-        };
+        let lower = with_test_layers(lower, options)?;
         let cipher_kernel = cipher.backend_name();
         let crypt = CryptOptions {
             start: self.start,
@@ -85,6 +81,7 @@ impl Plan<'_> {
             read_only: geometry.read_only,
             direct,
             discards: geometry.discard,
+            delay: options.delay.as_ref().map(ToString::to_string),
         };
         Ok(Volume {
             gate,
@@ -92,6 +89,19 @@ impl Plan<'_> {
             warnings,
         })
     }
+}
+
+/// A slow medium and its faults, where asked for.
+fn with_test_layers(base: Gate, options: &TargetOptions) -> Result<Gate, CliError> {
+    let medium = match &options.delay {
+        None => base,
+        Some(delay) => Gate::new(DelayDevice::new(base, delay.clone())),
+    };
+    let rules = options.fault_rules()?;
+    Ok(match rules.is_empty() {
+        true => medium,
+        false => Gate::new(FaultDevice::new(medium, FaultPlan(rules))),
+    })
 }
 
 /// Largest power of two, up to the cipher sector, that divides the device offset and length of every
