@@ -16,6 +16,9 @@ _cryptline() {
             ",$1")
                 cmd="cryptline"
                 ;;
+            cryptline,bench)
+                cmd="cryptline__subcmd__bench"
+                ;;
             cryptline,benchmark)
                 cmd="cryptline__subcmd__benchmark"
                 ;;
@@ -43,6 +46,9 @@ _cryptline() {
             cryptline,top)
                 cmd="cryptline__subcmd__top"
                 ;;
+            cryptline__subcmd__bench,inline)
+                cmd="cryptline__subcmd__bench__subcmd__inline"
+                ;;
             *)
                 ;;
         esac
@@ -50,12 +56,68 @@ _cryptline() {
 
     case "${cmd}" in
         cryptline)
-            opts="-h -V --help --version serve info open create table top benchmark completions man"
+            opts="-h -V --help --version serve info open create table top bench benchmark completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__bench)
+            opts="-h --help inline"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__bench__subcmd__inline)
+            opts="-h --size --cipher --front --runs --seconds --json --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --front)
+                    COMPREPLY=($(compgen -W "in-process" -- "${cur}"))
+                    return 0
+                    ;;
+                --runs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --json)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -280,7 +342,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__serve)
-            opts="-U -p -b -i -e -P -v -f -r -h --unix --port --bind --ip-addr --export-name --description --run --pid-file --pidfile --exit-with-parent --io --dispatch --max-connections --stats --stats-interval --verbose --foreground --tls --tls-certificates --tls-verify-peer --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --fault --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
+            opts="-U -p -b -i -e -P -v -f -r -h --unix --port --bind --ip-addr --export-name --description --run --pid-file --pidfile --exit-with-parent --io --dispatch --max-connections --stats --stats-interval --verbose --foreground --tls --tls-certificates --tls-verify-peer --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -422,6 +484,10 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --delay)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --key-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -454,7 +520,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__table)
-            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --fault --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
+            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -505,6 +571,10 @@ _cryptline() {
                     return 0
                     ;;
                 --fault)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --delay)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

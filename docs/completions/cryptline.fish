@@ -32,6 +32,7 @@ complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "open" -d 'Check
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Make a new LUKS volume in a file'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Print the device-mapper line of a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show the live statistics of a server'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "bench" -d 'Measure the ways of a request through a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions on this machine'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "man" -d 'Write the man pages into a folder'
@@ -70,6 +71,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l skip -d 'N
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -143,6 +145,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l skip -d 'N
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -158,6 +161,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s h -l help 
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l size -d 'Size of the volume' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l cipher -d 'The cipher beside the null cipher' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l front -d 'How requests reach the volume' -r -f -a "in-process\t'By the library\'s calls, in this process'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l runs -d 'How often each way is measured' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l seconds -d 'How long each of those takes' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Measure this cipher; may be repeated [default: all there are]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Length of the key in bits [default: the shortest and the longest]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Measure argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all there are]' -r
