@@ -76,6 +76,7 @@ fn crypt(cipher: SectorCipher) -> Result<Gate, Box<dyn Error>> {
         start: 0,
         size: None,
         allow_discards: false,
+        ..CryptOptions::default()
     };
     Ok(Gate::new(CryptDevice::new(ram()?, cipher, options)?))
 }

@@ -3,7 +3,9 @@
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::{Gate, GatedQueue};
 use cryptline_testkit::conformance;
-use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, NULL, QUICK};
+use cryptline_testkit::suite::devices::{
+    self, AES_512, AES_4096, AUTO, NULL, QUEUE, QUEUE_FLAGS, QUICK,
+};
 use cryptline_testkit::suite::{self, Driver, Fresh, Setup, checks};
 
 conformance! {
@@ -29,6 +31,18 @@ conformance! {
     aes_4096_over_ram => || Some(devices::crypt(devices::ram()?, &AES_4096));
     aes_4096_over_file => || Some(devices::crypt(devices::file_buffered()?, &AES_4096));
     aes_4096_over_direct_file => || Some(devices::crypt(devices::file_direct_4096()?, &AES_4096));
+    queue_over_ram => || Some(devices::dispatched(devices::ram()?, &AES_512, QUEUE));
+    queue_over_file => || Some(devices::dispatched(devices::file_buffered()?, &AES_512, QUEUE));
+    queue_with_flags_over_direct_file =>
+        || Some(devices::dispatched(devices::file_direct()?, &AES_512, QUEUE_FLAGS));
+    auto_over_ram => || Some(devices::dispatched(devices::ram()?, &AES_512, AUTO));
+    auto_over_file => || Some(devices::dispatched(devices::file_buffered()?, &AES_512, AUTO));
+    auto_over_direct_file =>
+        || Some(devices::dispatched(devices::file_direct_4096()?, &AES_4096, AUTO));
+    auto_over_queue_over_ram => || {
+        let lower = devices::dispatched(devices::ram()?, &AES_512, QUEUE);
+        Some(devices::dispatched(lower, &AES_4096, AUTO))
+    };
     null_over_ram => || Some(devices::crypt(devices::ram()?, &NULL));
     null_over_file => || Some(devices::crypt(devices::file_buffered()?, &NULL));
     null_over_direct_file => || Some(devices::crypt(devices::file_direct()?, &NULL));

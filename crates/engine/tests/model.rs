@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cryptline_engine::{Completion, Operation, Request};
 use cryptline_testkit::model::ModelDisk;
-use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, NULL, QUICK};
+use cryptline_testkit::suite::devices::{
+    self, AES_512, AES_4096, AUTO, NULL, QUEUE, QUEUE_FLAGS, QUICK,
+};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog, fill, noise};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -236,6 +238,22 @@ devices_behave_like_the_model! {
     aes_512_over_file => || Some(devices::crypt(devices::file_buffered()?, &AES_512));
     aes_512_over_direct_file => || Some(devices::crypt(devices::file_direct()?, &AES_512));
     aes_4096_over_direct_file => || Some(devices::crypt(devices::file_direct_4096()?, &AES_4096));
+    queue_over_ram => || Some(devices::dispatched(devices::ram()?, &AES_512, QUEUE));
+    queue_over_delay_over_ram => || {
+        let lower = devices::delayed(devices::ram()?, QUICK);
+        Some(devices::dispatched(lower, &AES_4096, QUEUE))
+    };
+    queue_with_flags_over_direct_file =>
+        || Some(devices::dispatched(devices::file_direct()?, &AES_512, QUEUE_FLAGS));
+    auto_over_ram => || Some(devices::dispatched(devices::ram()?, &AES_512, AUTO));
+    auto_in_4096_over_ram => || Some(devices::dispatched(devices::ram()?, &AES_4096, AUTO));
+    auto_over_file => || Some(devices::dispatched(devices::file_buffered()?, &AES_4096, AUTO));
+    auto_over_direct_file =>
+        || Some(devices::dispatched(devices::file_direct()?, &AES_512, AUTO));
+    auto_over_delay_over_ram => || {
+        let lower = devices::delayed(devices::ram()?, QUICK);
+        Some(devices::dispatched(lower, &AES_4096, AUTO))
+    };
     null_over_ram => || Some(devices::crypt(devices::ram()?, &NULL));
     null_over_file => || Some(devices::crypt(devices::file_buffered()?, &NULL));
     null_over_direct_file => || Some(devices::crypt(devices::file_direct()?, &NULL));

@@ -79,6 +79,7 @@ impl Cipher {
             start: 0,
             size: None,
             allow_discards: false,
+            ..CryptOptions::default()
         };
         let device = CryptDevice::new(medium.clone(), self.sectors()?, options)?;
         Ok(Gate::new(device))

@@ -67,6 +67,7 @@ impl Plan<'_> {
             start: self.start,
             size: self.size,
             allow_discards: self.discards,
+            ..CryptOptions::default()
         };
         let gate = Gate::new(CryptDevice::new(lower, cipher, crypt)?);
         let geometry = gate.geometry();

@@ -1,9 +1,11 @@
 //! Ready-made devices for the suite: each base, and the layers over any of them.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::{DirectMode, FileDevice, Image, RamDevice};
+use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{
     CryptDevice, CryptOptions, DelayDevice, DelaySpec, FaultDevice, FaultPlan,
 };
@@ -59,6 +61,30 @@ pub const NULL: Layout = Layout {
     sector_size: 512,
     start: 3 * 4096,
     iv_offset: 0,
+};
+
+/// The cipher on worker threads, writes sorted.
+pub const QUEUE: Dispatch = Dispatch {
+    read: Mode::Queue,
+    write: Mode::Queue,
+    same_cpu_crypt: false,
+    submit_from_crypt_cpus: false,
+    high_priority: false,
+};
+
+/// The cipher on the worker of the submitter's core, writes as they come, priority as high as may be.
+pub const QUEUE_FLAGS: Dispatch = Dispatch {
+    same_cpu_crypt: true,
+    submit_from_crypt_cpus: true,
+    high_priority: true,
+    ..QUEUE
+};
+
+/// Helpers at everything.
+pub const AUTO: Dispatch = Dispatch {
+    read: Mode::Auto,
+    write: Mode::Auto,
+    ..QUEUE
 };
 
 /// A disk in memory.
@@ -127,10 +153,23 @@ pub fn delayed(lower: Fresh, spec: &str) -> Fresh {
 /// Where the layout does not fit the lower device.
 #[must_use]
 pub fn crypt(lower: Fresh, layout: &Layout) -> Fresh {
+    dispatched(lower, layout, Dispatch::both(Mode::Inline))
+}
+
+/// The same, with the cipher run as `dispatch` says. Helpers come to everything, however small and
+/// however busy the machine is.
+///
+/// # Panics
+/// Where the layout does not fit the lower device.
+#[must_use]
+pub fn dispatched(lower: Fresh, layout: &Layout, dispatch: Dispatch) -> Fresh {
+    static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::always(2).expect("two threads"));
     let options = CryptOptions {
         start: layout.start,
         size: None,
         allow_discards: true,
+        dispatch,
+        helpers: (dispatch.read == Mode::Auto).then(|| HELPERS.clone()),
     };
     let device = CryptDevice::new(lower.gate, cipher(layout), options);
     Fresh {

@@ -9,27 +9,28 @@
 //! ```
 //!
 //! There is one pass of the cipher over the data, no second buffer, no allocation, no lock and no
-//! other thread. The cipher's state is read-only and shared by all queues.
-//!
-//! Finished reads are first all taken from the layer below and then decrypted, small ones before
-//! large ones: a long decryption must not hold up a short one.
+//! other thread (`queue.rs`). Where the dispatch says otherwise a request is cut into pieces, which
+//! other threads may encrypt or decrypt (`exchange.rs`, `split.rs`). The cipher's state is read-only
+//! and shared by all queues.
 
-use std::sync::Arc;
-use std::time::Instant;
+mod exchange;
+mod policy;
+mod queue;
+mod split;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cryptline_cipher::SectorCipher;
-use cryptline_sys::Ring;
+use cryptline_sys::{Backend, BackendChoice, Ring};
 
-use crate::gate::{Gate, GatedQueue};
-use crate::{
-    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
-};
+use self::exchange::Exchange;
+use self::queue::CryptQueue;
+use crate::dispatch::{Dispatch, Helpers, Mode, Pace, Workers};
+use crate::gate::Gate;
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
 
-/// A read of more bytes than this is decrypted after the smaller ones.
-const LARGE: usize = 64 * 1024;
-
-/// Where the encrypted data lies, and what may pass.
-#[derive(Clone, Copy, Debug)]
+/// Where the encrypted data lies, what may pass, and who runs the cipher.
+#[derive(Clone, Default)]
 pub struct CryptOptions {
     /// First byte of the data on the lower device.
     pub start: u64,
@@ -37,6 +38,10 @@ pub struct CryptOptions {
     pub size: Option<u64>,
     /// Pass discards down. They show which sectors are unused.
     pub allow_discards: bool,
+    /// Who runs the cipher.
+    pub dispatch: Dispatch,
+    /// Who helps under [`Mode::Auto`]; without any, it is [`Mode::Inline`].
+    pub helpers: Option<Helpers>,
 }
 
 /// The clear disk.
@@ -45,6 +50,10 @@ pub struct CryptDevice {
     cipher: Arc<SectorCipher>,
     start: u64,
     geometry: Geometry,
+    dispatch: Dispatch,
+    helpers: Option<(Helpers, Pace)>,
+    /// The threads of `queue`, started with the first queue.
+    workers: Mutex<Option<Arc<Workers>>>,
 }
 
 impl CryptDevice {
@@ -102,11 +111,18 @@ impl CryptDevice {
             write_zeroes: below.write_zeroes && cipher.is_null(),
             ..below
         };
+        // Encrypting nothing is not worth anybody's help.
+        let helpers = options
+            .helpers
+            .filter(|helpers| helpers.count() > 0 && !cipher.is_null());
         Ok(Self {
             lower,
+            helpers: helpers.map(|helpers| (helpers, Pace::of(&cipher))),
             cipher: Arc::new(cipher),
             start: options.start,
             geometry,
+            dispatch: options.dispatch,
+            workers: Mutex::new(None),
         })
     }
 }
@@ -117,13 +133,11 @@ impl Device for CryptDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(CryptQueue {
-            lower: self.lower.open_queue(ring)?,
-            cipher: Arc::clone(&self.cipher),
-            start: self.start,
-            measuring: false,
-            crypto_time_ns: 0,
-        }))
+        let exchange = self.open_exchange(ring)?;
+        let lower = self.lower.open_queue(ring)?;
+        let (cipher, start) = (Arc::clone(&self.cipher), self.start);
+        let queue = CryptQueue::new(lower, cipher, start, exchange, ring.depth());
+        Ok(Box::new(queue))
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
@@ -134,80 +148,40 @@ impl Device for CryptDevice {
     }
 }
 
-struct CryptQueue {
-    lower: GatedQueue,
-    cipher: Arc<SectorCipher>,
-    start: u64,
-    measuring: bool,
-    crypto_time_ns: u64,
-}
-
-impl Queue for CryptQueue {
-    fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
-        let sector = request.offset / 512;
-        if let Operation::Write { data, .. } = &mut request.operation {
-            let started = self.clock();
-            self.cipher.encrypt_in_place(sector, data);
-            self.note(started);
+impl CryptDevice {
+    /// What a queue needs to let others work for it; `None` where it never does.
+    fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Box<Exchange>>, OpenError> {
+        let Dispatch { read, write, .. } = self.dispatch;
+        let uses_helpers = self.helpers.is_some() && (read == Mode::Auto || write == Mode::Auto);
+        if !uses_helpers && !self.dispatch.uses_workers() {
+            return Ok(None);
         }
-        // The gate has checked the sum for all but a flush, which has no range and any offset.
-        request.offset = request.offset.wrapping_add(self.start);
-        match self.lower.submit(ring, request) {
-            Submitted::Done(mut completion) => {
-                self.finish(&mut completion);
-                Submitted::Done(completion)
-            }
-            Submitted::Pending => Submitted::Pending,
+        let workers = match self.dispatch.uses_workers() {
+            true => Some(self.workers(ring)?),
+            false => None,
+        };
+        let exchange = Exchange::open(exchange::Parts {
+            dispatch: self.dispatch,
+            helpers: self.helpers.clone(),
+            workers,
+            lower: &self.lower,
+            cipher: &self.cipher,
+            start: self.start,
+            ring,
+        })?;
+        Ok(Some(Box::new(exchange)))
+    }
+
+    fn workers(&self, ring: &Ring) -> Result<Arc<Workers>, OpenError> {
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(workers) = &*workers {
+            return Ok(Arc::clone(workers));
         }
+        let backend = match ring.backend() {
+            Backend::IoUring { .. } => BackendChoice::Auto,
+            Backend::Syscalls => BackendChoice::Syscalls,
+        };
+        let started = Workers::start(self.dispatch, &self.lower, self.start, backend)?;
+        Ok(Arc::clone(workers.insert(Arc::new(started))))
     }
-
-    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
-        let before = done.len();
-        self.lower.poll(ring, done);
-        let finished = &mut done[before..];
-        if finished.iter().any(is_large) {
-            // Stable for our purpose, in place, and the number is small.
-            finished.sort_unstable_by_key(is_large);
-        }
-        for completion in finished {
-            self.finish(completion);
-        }
-    }
-
-    fn measure(&mut self, on: bool) {
-        self.measuring = on && !self.cipher.is_null();
-        self.lower.measure(on);
-    }
-
-    fn crypto_time_ns(&self) -> u64 {
-        self.crypto_time_ns + self.lower.crypto_time_ns()
-    }
-}
-
-impl CryptQueue {
-    /// Undoes on the way up what `submit` did on the way down.
-    fn finish(&mut self, completion: &mut Completion) {
-        let request = &mut completion.request;
-        request.offset = request.offset.wrapping_sub(self.start);
-        if let (Operation::Read(buffer), Ok(())) = (&mut request.operation, completion.result) {
-            let started = self.clock();
-            self.cipher.decrypt_in_place(request.offset / 512, buffer);
-            self.note(started);
-        }
-    }
-
-    fn clock(&self) -> Option<Instant> {
-        self.measuring.then(Instant::now)
-    }
-
-    fn note(&mut self, started: Option<Instant>) {
-        if let Some(started) = started {
-            let elapsed = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.crypto_time_ns = self.crypto_time_ns.saturating_add(elapsed);
-        }
-    }
-}
-
-fn is_large(completion: &Completion) -> bool {
-    matches!(&completion.request.operation, Operation::Read(buffer) if buffer.len() > LARGE)
 }

@@ -5,6 +5,29 @@
 //! queue    as dm-crypt does: a pool of workers, and for writes one thread that sorts and submits
 //! auto     the thread that has the request; idle cores take pieces of a large one
 //! ```
+//!
+//! What goes to another thread is a [`Job`](job::Job): a value that owns the bytes to work on. It
+//! is moved there and moved back to the [`Desk`](job::Desk) of the queue it came from, so two threads
+//! never see the same bytes.
+//!
+//! ```text
+//! auto     CryptQueue ─ job ─► Desk.todo ◄─ whoever is first: the queue itself, or a helper
+//!                      ◄─ job ─ Desk.done ◄─┘
+//! queue    CryptQueue ─ job ─► Workers ─► (writes: Writer, sorted by sector) ─► Desk.done
+//! ```
+
+mod crew;
+mod helpers;
+mod idle;
+pub(crate) mod job;
+mod pace;
+mod workers;
+mod writer;
+
+pub use helpers::Helpers;
+pub(crate) use pace::Pace;
+pub(crate) use workers::Workers;
+pub use workers::may_raise_priority;
 
 use std::fmt;
 use std::str::FromStr;

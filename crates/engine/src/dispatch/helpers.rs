@@ -1,0 +1,191 @@
+//! Helpers: threads that take pieces of large requests while cores are idle. For `auto`.
+//!
+//! One pool serves all queues of the process. A queue lays pieces on its desk, calls helpers to it
+//! and works on the pieces itself; who is first takes one. A helper that comes late finds an empty
+//! desk, so calling one costs no more than the call.
+//!
+//! Helpers sleep when there is nothing to do; for a moment after their last work they look out for
+//! more, since an awake helper is worth having for much smaller requests than one that must be woken.
+//! Both times are measured here when the pool starts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::crew::{CREW_MAX, Crew, Work};
+use super::idle::Idle;
+use super::job::Desk;
+use crate::OpenError;
+
+/// How long a helper looks out for more work.
+const LOOKOUT: Duration = Duration::from_micros(60);
+/// Hand-offs measured at the start, each way.
+const TRIALS: usize = 15;
+/// No request is shared whose cipher takes less than this: the caches pay for moving it.
+const LEAST: Duration = Duration::from_micros(6);
+
+/// A pool of helpers. Cheap to clone; the threads end with the last clone.
+#[derive(Clone)]
+pub struct Helpers(Arc<Pool>);
+
+struct Pool {
+    crew: Crew<Call>,
+    hands: Arc<Hands>,
+    /// Cipher time from which a request is worth sharing with a helper that is awake.
+    awake: Duration,
+    /// The same for one that must be woken.
+    asleep: Duration,
+}
+
+impl Helpers {
+    /// Starts `count` threads (at most 64) and measures how long a hand-off to them takes: a few
+    /// milliseconds. With 0, `auto` is `inline`.
+    pub fn start(count: usize) -> Result<Self, OpenError> {
+        Self::with(count, Hands { idle: Idle::new() }, measure)
+    }
+
+    /// Helpers that behave as if every core were idle and a hand-off cost nothing: so that a test
+    /// sees requests shared on any machine, and as small as can be.
+    pub fn always(count: usize) -> Result<Self, OpenError> {
+        let idle = Idle::always(count);
+        Self::with(count, Hands { idle }, |_| (Duration::ZERO, Duration::ZERO))
+    }
+
+    fn with(
+        count: usize,
+        hands: Hands,
+        measure: impl Fn(&Crew<Call>) -> (Duration, Duration),
+    ) -> Result<Self, OpenError> {
+        let hands = Arc::new(hands);
+        let crew = Crew::start("helper", count.min(CREW_MAX), &hands);
+        let (crew, _) = crew.map_err(OpenError::Ring)?;
+        let (awake, asleep) = measure(&crew);
+        Ok(Self(Arc::new(Pool {
+            crew,
+            hands,
+            awake,
+            asleep,
+        })))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.crew.size()
+    }
+
+    /// How many may be called now without taking a core from anybody.
+    pub(crate) fn available(&self) -> usize {
+        self.0.hands.idle.cores().min(self.0.crew.size())
+    }
+
+    /// Lets the machine's idleness be measured again where that is due. Reads the clock.
+    pub(crate) fn refresh(&self) {
+        self.0.hands.idle.refresh();
+    }
+
+    /// Whether one is awake and looks out for work.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.0.crew.is_looking_out()
+    }
+
+    /// Cipher time from which a request is worth sharing: with a helper that is awake, and with one
+    /// that must be woken.
+    pub(crate) fn thresholds(&self) -> (Duration, Duration) {
+        (self.0.awake, self.0.asleep)
+    }
+
+    /// Calls `count` helpers to a desk.
+    pub(crate) fn call(&self, desk: &Arc<Desk>, count: usize) {
+        for _ in 0..count {
+            if self.0.crew.hand_out(Call::Desk(Arc::clone(desk))).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What a helper is called to.
+enum Call {
+    Desk(Arc<Desk>),
+    /// Only to see how long it takes to come.
+    Trial(Arc<AtomicU64>),
+}
+
+struct Hands {
+    idle: Idle,
+}
+
+impl Work<Call> for Hands {
+    fn run(&self, call: Call) {
+        match call {
+            Call::Desk(desk) => {
+                while let Some(mut job) = desk.take() {
+                    job.run();
+                    desk.give_back(job);
+                }
+            }
+            Call::Trial(count) => _ = count.fetch_add(1, Ordering::Release),
+        }
+    }
+
+    fn lookout(&self) -> Duration {
+        LOOKOUT
+    }
+
+    fn was_awake(&self, time: Duration) {
+        self.idle.note_help(time);
+    }
+}
+
+/// The two thresholds: what a hand-off costs, doubled, since half of the work is all it can save.
+fn measure(crew: &Crew<Call>) -> (Duration, Duration) {
+    if crew.size() == 0 {
+        return (Duration::MAX, Duration::MAX);
+    }
+    let count = Arc::new(AtomicU64::new(0));
+    let trial = || {
+        let (before, start) = (count.load(Ordering::Acquire), Instant::now());
+        if crew.hand_out(Call::Trial(Arc::clone(&count))).is_err() {
+            return Duration::MAX;
+        }
+        let called = start.elapsed();
+        while count.load(Ordering::Acquire) == before {
+            std::hint::spin_loop();
+        }
+        called + start.elapsed()
+    };
+    let mut asleep = [Duration::ZERO; TRIALS];
+    for time in &mut asleep {
+        std::thread::sleep(4 * LOOKOUT);
+        *time = trial();
+    }
+    // The helper is awake now, and each trial keeps it so.
+    let mut awake = [Duration::ZERO; TRIALS];
+    awake.fill_with(trial);
+    let [awake, asleep] = [awake, asleep].map(|mut times| {
+        times.sort_unstable();
+        times[TRIALS / 2].saturating_mul(2)
+    });
+    (awake.max(LEAST), asleep.max(LEAST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_measured_and_bounded_below() {
+        let helpers = Helpers::start(1).unwrap();
+        let (awake, asleep) = helpers.thresholds();
+        assert!(awake >= LEAST && asleep >= LEAST);
+        assert_eq!(helpers.count(), 1);
+    }
+
+    #[test]
+    fn without_threads_nothing_is_ever_worth_sharing() {
+        let helpers = Helpers::start(0).unwrap();
+        assert_eq!(helpers.available(), 0);
+        assert_eq!(helpers.thresholds(), (Duration::MAX, Duration::MAX));
+    }
+}

@@ -1,0 +1,114 @@
+//! Work for the cipher that may be done by another thread, and the desk it comes back to.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_queue::ArrayQueue;
+use cryptline_cipher::SectorCipher;
+use cryptline_sys::{Buffer, Waker};
+use rustix::io::Errno;
+
+use crate::Fault;
+
+/// Which way the cipher goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Decrypt,
+    /// And then write it to the medium.
+    Encrypt {
+        durable: bool,
+    },
+}
+
+/// One piece of data under the cipher. Owns the bytes.
+pub(crate) struct Job {
+    pub cipher: Arc<SectorCipher>,
+    pub direction: Direction,
+    /// The first 512-byte sector of the clear disk.
+    pub sector: u64,
+    /// `None` only while the medium has it.
+    pub data: Option<Buffer>,
+    /// Whose piece it is: an index into the queue's table of requests in pieces, and which.
+    pub split: usize,
+    pub part: usize,
+    /// Set where the piece has come to its end: the cipher broke, or the write was made.
+    pub result: Option<Result<(), Fault>>,
+    /// It lay on the desk, for whoever came first.
+    pub lent: bool,
+    /// Whether the time is wanted, and then how long the cipher took, in nanoseconds.
+    pub measured: bool,
+    pub took_ns: u64,
+}
+
+impl Job {
+    /// Runs the cipher, on whichever thread this is.
+    pub fn run(&mut self) {
+        let started = self.measured.then(Instant::now);
+        let Some(data) = &mut self.data else { return };
+        let (cipher, sector) = (&self.cipher, self.sector);
+        // Somebody waits for this piece: it must come back even from a defect.
+        let outcome = catch_unwind(AssertUnwindSafe(|| match self.direction {
+            Direction::Decrypt => cipher.decrypt_in_place(sector, data),
+            Direction::Encrypt { .. } => cipher.encrypt_in_place(sector, data),
+        }));
+        if outcome.is_err() {
+            self.result = Some(Err(Fault::Io(Errno::IO)));
+        }
+        if let Some(started) = started {
+            self.took_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        }
+    }
+}
+
+/// Where one queue and the threads that work for it exchange jobs. Fixed in size; no locks.
+pub(crate) struct Desk {
+    /// What anybody may take.
+    todo: ArrayQueue<Job>,
+    /// What has come back.
+    done: ArrayQueue<Job>,
+    waker: Waker,
+}
+
+impl Desk {
+    /// A desk for at most `jobs` jobs at a time, whose queue is woken by `waker`.
+    pub fn new(jobs: usize, waker: Waker) -> Self {
+        Self {
+            todo: ArrayQueue::new(jobs),
+            done: ArrayQueue::new(jobs),
+            waker,
+        }
+    }
+
+    /// Lays a job out for whoever comes first; gives it back where the desk is full.
+    pub fn lay_out(&self, job: Job) -> Result<(), Job> {
+        self.todo.push(job)
+    }
+
+    /// Whether one more job can be laid out.
+    pub fn has_room(&self) -> bool {
+        !self.todo.is_full()
+    }
+
+    /// Takes a job to do.
+    pub fn take(&self) -> Option<Job> {
+        self.todo.pop()
+    }
+
+    /// Jobs that nobody has taken.
+    pub fn waiting(&self) -> usize {
+        self.todo.len()
+    }
+
+    /// Gives a job back and wakes its queue.
+    pub fn give_back(&self, job: Job) {
+        let full = self.done.push(job).is_err();
+        debug_assert!(!full, "more jobs came back than the desk was made for");
+        self.waker.wake();
+    }
+
+    /// A job that another thread has given back.
+    pub fn collect(&self) -> Option<Job> {
+        self.done.pop()
+    }
+}

@@ -1,0 +1,152 @@
+//! Workers: the cipher's threads under `queue`, as dm-crypt's `kcryptd`.
+//!
+//! ```text
+//! read    medium ─► worker decrypts ─► desk
+//! write   worker encrypts ─► writer (sorted by sector) ─► desk
+//!                         └► desk, which submits it: with submit_from_crypt_cpus
+//! ```
+//!
+//! There is one worker for each core, and a request goes to any of them; with `same_cpu_crypt` each is
+//! bound to its core and gets what was submitted there. A worker with nothing to do sleeps at once,
+//! as the kernel's do.
+
+use std::io;
+use std::sync::Arc;
+
+use cryptline_sys::BackendChoice;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+use super::crew::{CREW_MAX, Crew, Work};
+use super::job::{Desk, Direction, Job};
+use super::writer::Writer;
+use super::{Dispatch, Mode};
+use crate::{Gate, OpenError};
+
+/// The priority that `high_priority` asks for.
+const HIGHEST_NICE: i32 = -20;
+
+/// The threads of one volume.
+pub(crate) struct Workers {
+    crews: Vec<Crew<Order>>,
+    /// Crews by core, where each has its own.
+    cores: Vec<usize>,
+    kcryptd: Arc<Kcryptd>,
+}
+
+/// A job and the desk it goes back to.
+pub(super) struct Order {
+    pub job: Job,
+    pub desk: Arc<Desk>,
+}
+
+impl Workers {
+    /// Starts what `dispatch` asks for; the writer writes to `lower`, `start` bytes further on than
+    /// its jobs say, and does its I/O as `backend` says.
+    pub fn start(
+        dispatch: Dispatch,
+        lower: &Gate,
+        start: u64,
+        backend: BackendChoice,
+    ) -> Result<Self, OpenError> {
+        let wants_writer = dispatch.write == Mode::Queue && !dispatch.submit_from_crypt_cpus;
+        let nice = dispatch.high_priority;
+        let writer = match wants_writer {
+            true => Some(Writer::start(lower.clone(), start, backend, nice)?),
+            false => None,
+        };
+        let cores = usable_cores();
+        let pinned = dispatch.same_cpu_crypt;
+        let kcryptd = |core| {
+            Arc::new(Kcryptd {
+                writer: writer.clone(),
+                core,
+                high_priority: nice,
+            })
+        };
+        let groups: Vec<(usize, Option<usize>)> = match pinned {
+            true => cores.iter().map(|&core| (1, Some(core))).collect(),
+            false => vec![(cores.len(), None)],
+        };
+        let crews = groups.into_iter().map(|(count, core)| {
+            let (crew, _) = Crew::start("kcryptd", count, &kcryptd(core))?;
+            Ok(crew)
+        });
+        Ok(Self {
+            crews: crews.collect::<io::Result<_>>().map_err(OpenError::Ring)?,
+            cores: if pinned { cores } else { Vec::new() },
+            kcryptd: kcryptd(None),
+        })
+    }
+
+    /// Gives a job to a worker. Where they are too far behind, the caller does it.
+    pub fn hand_out(&self, job: Job, desk: &Arc<Desk>) {
+        let order = Order {
+            job,
+            desk: Arc::clone(desk),
+        };
+        let here = match self.cores.is_empty() {
+            true => 0,
+            false => {
+                let core = sched_getcpu();
+                let place = self.cores.iter().position(|&known| known == core);
+                place.unwrap_or(0)
+            }
+        };
+        if let Err(order) = self.crews[here].hand_out(order) {
+            self.kcryptd.run(order);
+        }
+    }
+}
+
+/// What a worker does.
+struct Kcryptd {
+    writer: Option<Arc<Writer>>,
+    core: Option<usize>,
+    high_priority: bool,
+}
+
+impl Work<Order> for Kcryptd {
+    fn begin(&self, _thread: usize) -> io::Result<()> {
+        if let Some(core) = self.core {
+            let mut set = CpuSet::new();
+            set.set(core);
+            sched_setaffinity(None, &set)?;
+        }
+        match self.high_priority {
+            true => raise_priority(),
+            false => Ok(()),
+        }
+    }
+
+    fn run(&self, mut order: Order) {
+        order.job.run();
+        match (&self.writer, order.job.direction, order.job.result) {
+            (Some(writer), Direction::Encrypt { .. }, None) => writer.hand_over(order),
+            _ => order.desk.give_back(order.job),
+        }
+    }
+}
+
+/// Raises the calling thread's priority as far as it goes.
+pub(super) fn raise_priority() -> io::Result<()> {
+    Ok(rustix::process::setpriority_process(None, HIGHEST_NICE)?)
+}
+
+/// Whether threads of this process may run at the priority that `high_priority` asks for.
+#[must_use]
+pub fn may_raise_priority() -> bool {
+    std::thread::spawn(raise_priority)
+        .join()
+        .is_ok_and(|raised| raised.is_ok())
+}
+
+/// The cores this process may use, at most as many as a crew has threads.
+fn usable_cores() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| {
+        let mut first = CpuSet::new();
+        first.set(0);
+        first
+    });
+    let cores = (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core));
+    cores.take(CREW_MAX).collect()
+}

@@ -1,0 +1,177 @@
+//! The writer: one thread that submits encrypted writes sorted by sector, as dm-crypt's
+//! `dmcrypt_write`.
+//!
+//! It takes everything that has come since it last looked, sorts it and submits it in that order; what
+//! comes meanwhile waits for the next round. On rotating disks that turns many writers' jumble into
+//! sweeps; elsewhere it is one more hand-off, which is what there is to measure.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cryptline_sys::{BackendChoice, Ring, Waker};
+
+use super::job::Direction;
+use super::workers::{Order, raise_priority};
+use crate::gate::{Gate, GatedQueue};
+use crate::slab::Slab;
+use crate::{Completion, OpenError, Operation, Request, Submitted};
+
+/// Writes in flight at a time.
+const DEPTH: u32 = 256;
+
+/// The writer's thread. Finishes what it has been given before it ends.
+pub(super) struct Writer {
+    inbox: Arc<Inbox>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    orders: Mutex<Vec<Order>>,
+    stop: AtomicBool,
+}
+
+impl Writer {
+    pub fn start(
+        lower: Gate,
+        start: u64,
+        backend: BackendChoice,
+        high_priority: bool,
+    ) -> Result<Arc<Self>, OpenError> {
+        let inbox = Arc::new(Inbox::default());
+        let (say, heard) = std::sync::mpsc::channel();
+        let thread_inbox = Arc::clone(&inbox);
+        let builder = std::thread::Builder::new().name("dmcrypt_write".to_owned());
+        let run = move || {
+            // A refusal is told where the option is read (`may_raise_priority`).
+            let _ = high_priority.then(raise_priority);
+            match Desktop::open(&lower, start, backend) {
+                Ok((mut desktop, waker)) => {
+                    let _ = say.send(Ok(waker));
+                    desktop.run(&thread_inbox);
+                }
+                Err(error) => _ = say.send(Err(error)),
+            }
+        };
+        let thread = builder.spawn(run).map_err(OpenError::Ring)?;
+        let waker = heard.recv().map_err(|_| {
+            OpenError::Ring(std::io::Error::other("the writer's thread did not start"))
+        })??;
+        Ok(Arc::new(Self {
+            inbox,
+            waker,
+            thread: Some(thread),
+        }))
+    }
+
+    /// Gives an encrypted write to the writer.
+    pub fn hand_over(&self, order: Order) {
+        lock(&self.inbox.orders).push(order);
+        self.waker.wake();
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.inbox.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread works with.
+struct Desktop {
+    ring: Ring,
+    lower: GatedQueue,
+    start: u64,
+    /// Sorted, the lowest sector last.
+    held: Vec<Order>,
+    flying: Slab<Order>,
+    done: Vec<Completion>,
+}
+
+impl Desktop {
+    fn open(lower: &Gate, start: u64, backend: BackendChoice) -> Result<(Self, Waker), OpenError> {
+        let mut ring = Ring::new(backend, DEPTH).map_err(OpenError::Ring)?;
+        let waker = ring.waker().map_err(OpenError::Ring)?;
+        let desktop = Self {
+            lower: lower.open_queue(&mut ring)?,
+            flying: Slab::new(ring.depth()),
+            ring,
+            start,
+            held: Vec::new(),
+            done: Vec::new(),
+        };
+        Ok((desktop, waker))
+    }
+
+    fn run(&mut self, inbox: &Inbox) {
+        loop {
+            let stop = inbox.stop.load(Ordering::Acquire);
+            if self.held.is_empty() {
+                std::mem::swap(&mut self.held, &mut lock(&inbox.orders));
+                self.held
+                    .sort_unstable_by_key(|order| std::cmp::Reverse(order.job.sector));
+            }
+            self.submit_held();
+            if stop && self.flying.is_empty() && self.held.is_empty() {
+                return;
+            }
+            if self.ring.wait().is_err() {
+                // Nothing that was submitted is lost by this; the next wait may work.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.lower.poll(&mut self.ring, &mut self.done);
+            while let Some(completion) = self.done.pop() {
+                self.give_back(completion);
+            }
+        }
+    }
+
+    fn submit_held(&mut self) {
+        while !self.flying.is_full() {
+            let Some(mut order) = self.held.pop() else {
+                return;
+            };
+            let (sector, direction) = (order.job.sector, order.job.direction);
+            let Some(data) = order.job.data.take() else {
+                debug_assert!(false, "a write without its data");
+                continue;
+            };
+            let durable = direction == Direction::Encrypt { durable: true };
+            let Ok(index) = self.flying.insert(order) else {
+                unreachable!("a place was free a moment ago")
+            };
+            let offset = sector * 512 + self.start;
+            let request = Request::write(offset, data, durable, index as u64);
+            match self.lower.submit(&mut self.ring, request) {
+                Submitted::Done(completion) => self.give_back(completion),
+                Submitted::Pending => {}
+            }
+        }
+    }
+
+    fn give_back(&mut self, completion: Completion) {
+        let Completion { request, result } = completion;
+        let index = usize::try_from(request.token).unwrap_or(usize::MAX);
+        let Some(Order { mut job, desk }) = self.flying.remove(index) else {
+            debug_assert!(false, "a completion for nothing");
+            return;
+        };
+        if let Operation::Write { data, .. } = request.operation {
+            job.data = Some(data);
+        }
+        job.result = Some(result);
+        desk.give_back(job);
+    }
+}
+
+/// A panic elsewhere leaves the list as it was.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

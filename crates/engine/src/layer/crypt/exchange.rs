@@ -1,0 +1,441 @@
+//! The exchange: requests whose cipher may run on other threads (`auto` and `queue`).
+//!
+//! ```text
+//! read    cut ─► medium, part by part ─► job ─► desk ─► back here ─┐
+//! write   cut ─► job ─► desk ─► back here ─► medium ───────────────┴─► joined, completed
+//! ```
+//!
+//! Under `auto` jobs lie on the desk for whoever comes first, this queue or a helper; under `queue`
+//! workers get them. Where a medium answers at once, a large request is read and decrypted (or
+//! encrypted and written) part by part, so that one core moves bytes while another runs the cipher;
+//! where it does not, part k is decrypted while part k+1 is on its way.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cryptline_cipher::SectorCipher;
+use cryptline_sys::{Buffer, Ring};
+
+use super::policy::{Plan, Policy};
+use super::queue::TURN;
+use super::split::{Cut, Kind, PARTS_MAX, Split, next_part};
+use crate::dispatch::job::{Desk, Direction, Job};
+use crate::dispatch::{Dispatch, Helpers, Pace, Workers};
+use crate::gate::{Gate, GatedQueue};
+use crate::slab::Slab;
+use crate::{Completion, OpenError, Operation, Request, Submitted};
+
+/// Requests in pieces at a time.
+const SPLITS_MAX: usize = 64;
+/// Operations on a medium that pieces may cause beyond one for each request.
+const EXTRA_MAX: u32 = 128;
+/// A finished read of fewer bytes is not worth laying out by itself.
+const ALONE_LEAST: usize = 8 * 1024;
+
+pub(super) struct Exchange {
+    policy: Policy,
+    workers: Option<Arc<Workers>>,
+    cipher: Arc<SectorCipher>,
+    /// First byte of the data on the lower device.
+    start: u64,
+    answers_at_once: bool,
+    /// A second way into the lower device: its tokens are ours.
+    pieces: GatedQueue,
+    desk: Arc<Desk>,
+    splits: Slab<Split>,
+    /// Counts requests in pieces, to tell one from the next in the same place.
+    serial: u64,
+    /// Jobs laid out on the desk that have not come back.
+    lent: usize,
+    /// Operations beyond one for each request.
+    extra: usize,
+    /// What has ended and was not given out yet, with its serial number.
+    finished: Vec<(u64, Completion)>,
+    reaped: Vec<Completion>,
+    measuring: bool,
+    crypto_time_ns: u64,
+}
+
+/// What an exchange is made of.
+pub(super) struct Parts<'a> {
+    pub dispatch: Dispatch,
+    pub helpers: Option<(Helpers, Pace)>,
+    pub workers: Option<Arc<Workers>>,
+    pub lower: &'a Gate,
+    pub cipher: &'a Arc<SectorCipher>,
+    pub start: u64,
+    pub ring: &'a mut Ring,
+}
+
+impl Exchange {
+    /// To be called before other queues are opened over `ring`.
+    pub fn open(parts: Parts<'_>) -> Result<Self, OpenError> {
+        let answers_at_once = parts.lower.geometry().answers_at_once;
+        if !answers_at_once {
+            parts.ring.reserve(EXTRA_MAX);
+        }
+        let waker = parts.ring.waker().map_err(OpenError::Ring)?;
+        Ok(Self {
+            policy: Policy::new(parts.dispatch, parts.helpers, answers_at_once),
+            workers: parts.workers,
+            cipher: Arc::clone(parts.cipher),
+            start: parts.start,
+            answers_at_once,
+            pieces: parts.lower.open_queue(parts.ring)?,
+            desk: Arc::new(Desk::new(SPLITS_MAX * PARTS_MAX, waker)),
+            splits: Slab::new(SPLITS_MAX),
+            serial: 0,
+            lent: 0,
+            extra: 0,
+            finished: Vec::with_capacity(SPLITS_MAX),
+            reaped: Vec::with_capacity(SPLITS_MAX * PARTS_MAX),
+            measuring: false,
+            crypto_time_ns: 0,
+        })
+    }
+
+    pub fn measure(&mut self, on: bool) {
+        self.measuring = on;
+    }
+
+    pub fn crypto_time_ns(&self) -> u64 {
+        self.crypto_time_ns
+    }
+
+    /// Takes a request that is to be shared; gives back one that is not.
+    pub fn submit(
+        &mut self,
+        ring: &mut Ring,
+        lower: &mut GatedQueue,
+        request: Request,
+    ) -> Result<Submitted, Request> {
+        if self.splits.is_full() {
+            return Err(request);
+        }
+        let most = match self.answers_at_once {
+            true => PARTS_MAX,
+            false => EXTRA_MAX as usize - self.extra + 1,
+        };
+        let plan = self.policy.plan(&request, most);
+        let (Plan::Queue(cut) | Plan::Share(cut) | Plan::Defer(cut) | Plan::Overlap(cut)) = plan
+        else {
+            return Err(request);
+        };
+        let by_parts = self.answers_at_once || matches!(plan, Plan::Queue(_));
+        let (index, serial, buffer) = self.open_split(request, cut, by_parts)?;
+        let calls = matches!(plan, Plan::Share(_) | Plan::Defer(_));
+        self.send_parts(ring, lower, (index, cut), buffer, calls);
+        if let Plan::Share(_) = plan {
+            self.work_until(ring, lower, cut.part_len, |this| {
+                this.place_of(serial).is_some()
+            });
+        }
+        let mine = self
+            .place_of(serial)
+            .map(|at| self.finished.swap_remove(at));
+        if !self.finished.is_empty() || self.desk.waiting() > 0 {
+            ring.stay_awake();
+        }
+        Ok(match mine {
+            Some((_, completion)) => Submitted::Done(completion),
+            None => Submitted::Pending,
+        })
+    }
+
+    /// Turns finished reads into jobs where that is worth a helper's while.
+    pub fn sort_out(&mut self, reaped: &mut Vec<Completion>) {
+        let bytes = reaped.iter().map(read_len).sum();
+        if reaped.is_empty() || !self.policy.is_worth_sharing(bytes) {
+            return;
+        }
+        let before = self.lent;
+        for index in (0..reaped.len()).rev() {
+            if read_len(&reaped[index]) < ALONE_LEAST || self.splits.is_full() {
+                continue;
+            }
+            let Completion { mut request, .. } = reaped.swap_remove(index);
+            request.offset -= self.start;
+            let cut = Cut::whole(read_len_of(&request));
+            match self.open_split(request, cut, false) {
+                Ok((index, _, buffer)) => self.lay_out(self.job(index, 0, buffer)),
+                Err(request) => reaped.push(request.complete(Ok(()))),
+            }
+        }
+        self.policy.call(&self.desk, self.lent - before);
+    }
+
+    /// Takes in what has come back, works on what lies on the desk, and gives what is finished.
+    /// Returns how many bytes of this turn are left.
+    pub fn poll(
+        &mut self,
+        ring: &mut Ring,
+        lower: &mut GatedQueue,
+        done: &mut Vec<Completion>,
+    ) -> usize {
+        self.policy.polled();
+        let before = self.lent;
+        let mut reaped = std::mem::take(&mut self.reaped);
+        self.pieces.poll(ring, &mut reaped);
+        for piece in reaped.drain(..) {
+            self.piece_back(ring, lower, piece);
+        }
+        self.reaped = reaped;
+        let laid_out = self.lent - before;
+        if laid_out > 1 {
+            self.policy.call(&self.desk, laid_out);
+        }
+        let mut turn = TURN;
+        while turn > 0 {
+            self.collect(ring, lower);
+            let Some(job) = self.desk.take() else { break };
+            turn = turn.saturating_sub(job.data.as_ref().map_or(0, |data| data.len()));
+            self.run_here(ring, lower, job);
+        }
+        self.collect(ring, lower);
+        if self.lent > 0 && self.desk.waiting() == 0 && self.finished.is_empty() {
+            self.work_until(ring, lower, TURN, |this| !this.finished.is_empty());
+        }
+        done.extend(self.finished.drain(..).map(|(_, completion)| completion));
+        if self.desk.waiting() > 0 {
+            ring.stay_awake();
+        }
+        turn
+    }
+
+    /// Makes an entry for a request and takes its buffer out of it.
+    fn open_split(
+        &mut self,
+        request: Request,
+        cut: Cut,
+        by_parts: bool,
+    ) -> Result<(usize, u64, Buffer), Request> {
+        self.serial += 1;
+        let (split, buffer) = Split::new(request, cut, by_parts, self.serial)?;
+        if !self.answers_at_once {
+            self.extra += cut.count - 1;
+        }
+        let Ok(index) = self.splits.insert(split) else {
+            unreachable!("the callers have looked for a free place")
+        };
+        Ok((index, self.serial, buffer))
+    }
+
+    /// Sends a request's parts on their way, and helpers to them where `calls` says so.
+    fn send_parts(
+        &mut self,
+        ring: &mut Ring,
+        lower: &mut GatedQueue,
+        (index, cut): (usize, Cut),
+        buffer: Buffer,
+        calls: bool,
+    ) {
+        let mut rest = Some(buffer);
+        for part in 0..cut.count {
+            let Some(data) = next_part(&mut rest, cut.part_len) else {
+                unreachable!("the number of parts was made from the length")
+            };
+            let Some(split) = self.splits.get(index) else {
+                unreachable!("a part was still to be sent")
+            };
+            if let Kind::Read = split.kind() {
+                let offset = split.offset_of(part) + self.start;
+                let request = Request::read(offset, data, token(index, part));
+                if let Submitted::Done(piece) = self.pieces.submit(ring, request) {
+                    self.piece_back(ring, lower, piece);
+                }
+            } else {
+                self.hand_out(ring, lower, self.job(index, part, data));
+            }
+            if part == 0 && calls {
+                self.policy.call(&self.desk, cut.count);
+            }
+            // No further ahead than the others can follow: what was read is still in the cache.
+            if self.desk.waiting() > self.policy.lead()
+                && let Some(job) = self.desk.take()
+            {
+                self.run_here(ring, lower, job);
+            }
+        }
+    }
+
+    /// Works on what there is until `is_enough`, or until what is missing is with helpers that take
+    /// much longer for a part of `part_len` bytes than it should take.
+    fn work_until(
+        &mut self,
+        ring: &mut Ring,
+        lower: &mut GatedQueue,
+        part_len: usize,
+        is_enough: impl Fn(&Self) -> bool,
+    ) {
+        let mut until = None;
+        while !is_enough(self) && self.lent > 0 {
+            self.collect(ring, lower);
+            if let Some(job) = self.desk.take() {
+                self.run_here(ring, lower, job);
+                until = None;
+                continue;
+            }
+            let now = Instant::now();
+            if now > *until.get_or_insert_with(|| now + self.policy.patience(part_len)) {
+                return;
+            }
+            (0..16).for_each(|_| std::hint::spin_loop());
+        }
+    }
+
+    /// Takes in the jobs that other threads have given back.
+    fn collect(&mut self, ring: &mut Ring, lower: &mut GatedQueue) {
+        while let Some(job) = self.desk.collect() {
+            self.lent -= usize::from(job.lent);
+            self.settle(ring, lower, job);
+        }
+    }
+
+    fn run_here(&mut self, ring: &mut Ring, lower: &mut GatedQueue, mut job: Job) {
+        self.lent -= usize::from(job.lent);
+        job.run();
+        self.settle(ring, lower, job);
+    }
+
+    /// Gives a job to a worker, or lays it out for whoever comes first.
+    fn hand_out(&mut self, ring: &mut Ring, lower: &mut GatedQueue, job: Job) {
+        let by_worker = self
+            .policy
+            .uses_workers(job.direction == Direction::Decrypt);
+        match self.workers.as_ref().filter(|_| by_worker) {
+            Some(workers) => workers.hand_out(job, &self.desk),
+            None => match self.desk.has_room() {
+                true => self.lay_out(job),
+                false => self.run_here(ring, lower, job),
+            },
+        }
+    }
+
+    fn lay_out(&mut self, mut job: Job) {
+        job.lent = true;
+        self.lent += 1;
+        let full = self.desk.lay_out(job).is_err();
+        debug_assert!(!full, "the desk has room for all parts of all requests");
+    }
+
+    fn job(&self, index: usize, part: usize, data: Buffer) -> Job {
+        let Some(split) = self.splits.get(index) else {
+            unreachable!("a part is away, so its request is here")
+        };
+        Job {
+            cipher: Arc::clone(&self.cipher),
+            direction: match split.kind() {
+                Kind::Read => Direction::Decrypt,
+                Kind::Write { durable, .. } => Direction::Encrypt { durable },
+            },
+            sector: split.offset_of(part) / 512,
+            data: Some(data),
+            split: index,
+            part,
+            result: None,
+            lent: false,
+            measured: self.measuring,
+            took_ns: 0,
+        }
+    }
+
+    /// A part has come back from the cipher: the end of a read's, and of a write's the middle, unless
+    /// the writer has written it.
+    fn settle(&mut self, ring: &mut Ring, lower: &mut GatedQueue, job: Job) {
+        self.crypto_time_ns = self.crypto_time_ns.saturating_add(job.took_ns);
+        let (Some(data), Some(split)) = (job.data, self.splits.get_mut(job.split)) else {
+            debug_assert!(false, "a job for nothing");
+            return;
+        };
+        let (durable, by_parts) = match split.kind() {
+            Kind::Write { durable, by_parts } => (durable, by_parts),
+            Kind::Read => (false, false),
+        };
+        match job.result {
+            None if by_parts => {
+                let offset = split.offset_of(job.part) + self.start;
+                let request = Request::write(offset, data, durable, token(job.split, job.part));
+                if let Submitted::Done(piece) = self.pieces.submit(ring, request) {
+                    self.piece_back(ring, lower, piece);
+                }
+            }
+            result => {
+                split.put(job.part, data, result.unwrap_or(Ok(())));
+                self.end_if_whole(ring, lower, job.split);
+            }
+        }
+    }
+
+    /// A part has come back from the medium: the end of a write's, and of a read's the middle.
+    fn piece_back(&mut self, ring: &mut Ring, lower: &mut GatedQueue, piece: Completion) {
+        let Completion { request, result } = piece;
+        let (index, part) = place_of(request.token);
+        match (request.operation, result) {
+            (Operation::Read(data), Ok(())) => {
+                let job = self.job(index, part, data);
+                self.hand_out(ring, lower, job);
+            }
+            (Operation::Read(data) | Operation::Write { data, .. }, result) => {
+                if let Some(split) = self.splits.get_mut(index) {
+                    split.put(part, data, result);
+                }
+                self.end_if_whole(ring, lower, index);
+            }
+            _ => debug_assert!(false, "only transfers are cut"),
+        }
+    }
+
+    /// Ends a request whose parts are all back; one that was only encrypted in parts is written now.
+    fn end_if_whole(&mut self, ring: &mut Ring, lower: &mut GatedQueue, index: usize) {
+        if !self.splits.get(index).is_some_and(Split::is_whole) {
+            return;
+        }
+        let Some(split) = self.splits.remove(index) else {
+            unreachable!("it was there a moment ago")
+        };
+        if !self.answers_at_once {
+            self.extra -= split.count() - 1;
+        }
+        let (serial, to_be_written) = (split.serial(), split.is_to_be_written());
+        let mut completion = split.rejoin();
+        if to_be_written && completion.result.is_ok() {
+            let mut request = completion.request;
+            request.offset += self.start;
+            match lower.submit(ring, request) {
+                // It comes back through `lower` like any other write.
+                Submitted::Pending => return,
+                Submitted::Done(written) => completion = written,
+            }
+            completion.request.offset -= self.start;
+        }
+        self.finished.push((serial, completion));
+    }
+
+    fn place_of(&self, serial: u64) -> Option<usize> {
+        self.finished.iter().position(|(of, _)| *of == serial)
+    }
+}
+
+/// Pieces are marked with their request's place and their own.
+fn token(index: usize, part: usize) -> u64 {
+    (index * PARTS_MAX + part) as u64
+}
+
+fn place_of(token: u64) -> (usize, usize) {
+    let both = usize::try_from(token).unwrap_or(usize::MAX);
+    (both / PARTS_MAX, both % PARTS_MAX)
+}
+
+/// Bytes of a successful read, else 0.
+fn read_len(completion: &Completion) -> usize {
+    completion
+        .result
+        .map_or(0, |()| read_len_of(&completion.request))
+}
+
+fn read_len_of(request: &Request) -> usize {
+    match &request.operation {
+        Operation::Read(buffer) => buffer.len(),
+        _ => 0,
+    }
+}

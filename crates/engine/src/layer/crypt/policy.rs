@@ -1,0 +1,309 @@
+//! Which requests are shared, how they are cut, and when helpers are called.
+//!
+//! Everything that is guessed elsewhere is measured here: how fast the cipher is ([`Pace`]), what a
+//! hand-off costs ([`Helpers::thresholds`]), whether cores are idle ([`Helpers::available`]), and
+//! whether the caller really submits several requests before it waits ([`Depth`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::split::{Cut, UNIT};
+use crate::dispatch::job::Desk;
+use crate::dispatch::{Dispatch, Helpers, Mode, Pace};
+use crate::{Operation, Request};
+
+/// Parts under `queue`, in bytes: dm-crypt's `max_read_size` and `max_write_size`.
+const QUEUE_PART: usize = 128 * 1024;
+/// Reads of this many bytes from a medium that takes time are decrypted part by part as they come.
+const OVERLAP_LEAST: usize = 256 * 1024;
+const OVERLAP_PART: usize = 128 * 1024;
+/// Cipher time of the smallest part worth moving to another core.
+const PART_TIME: Duration = Duration::from_micros(4);
+/// Parts for each pair of hands, so that nobody waits long for the last one.
+const PARTS_EACH: usize = 4;
+/// Reads and writes between two looks at the clock, for shorter ones.
+const ASK_EVERY: u32 = 16;
+/// How long to look out at most for a part that a helper still has, before waiting for it.
+const PATIENCE_MAX: Duration = Duration::from_micros(200);
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// The submitter does it alone, whole.
+    Inline,
+    /// Workers get its parts.
+    Queue(Cut),
+    /// The submitter and helpers do it together, now.
+    Share(Cut),
+    /// It is left on the desk until the submitter has submitted what else it has.
+    Defer(Cut),
+    /// Its parts are read one by one and decrypted as they come.
+    Overlap(Cut),
+}
+
+pub(super) struct Policy {
+    dispatch: Dispatch,
+    help: Option<Help>,
+    answers_at_once: bool,
+    depth: Depth,
+}
+
+struct Help {
+    helpers: Helpers,
+    pace: Pace,
+    /// Bytes worth sharing with a helper that is awake, and with one that must be woken.
+    awake: usize,
+    asleep: usize,
+    /// Bytes in a part at least.
+    part: usize,
+    asked: u32,
+    /// Bytes that a helper could have worked on had it been awake.
+    missed: usize,
+}
+
+impl Policy {
+    pub fn new(
+        dispatch: Dispatch,
+        helpers: Option<(Helpers, Pace)>,
+        answers_at_once: bool,
+    ) -> Self {
+        let help = helpers.map(|(helpers, pace)| {
+            let (awake, asleep) = helpers.thresholds();
+            Help {
+                awake: pace.bytes_in(awake).max(2 * UNIT),
+                asleep: pace.bytes_in(asleep).max(2 * UNIT),
+                part: pace.bytes_in(PART_TIME).max(UNIT),
+                helpers,
+                pace,
+                asked: 0,
+                missed: 0,
+            }
+        });
+        Self {
+            dispatch,
+            help,
+            answers_at_once,
+            depth: Depth::default(),
+        }
+    }
+
+    /// What becomes of a request that may use `most` operations on the medium.
+    pub fn plan(&mut self, request: &Request, most: usize) -> Plan {
+        let (len, mode, is_read) = match &request.operation {
+            Operation::Read(buffer) => (buffer.len(), self.dispatch.read, true),
+            Operation::Write { data, .. } => (data.len(), self.dispatch.write, false),
+            _ => return Plan::Inline,
+        };
+        match mode {
+            Mode::Inline => Plan::Inline,
+            Mode::Queue => Plan::Queue(Cut::into_parts(len, QUEUE_PART, most)),
+            Mode::Auto if is_read && !self.answers_at_once => {
+                match len >= OVERLAP_LEAST && most > 1 {
+                    true => Plan::Overlap(Cut::into_parts(len, OVERLAP_PART, most)),
+                    false => Plan::Inline,
+                }
+            }
+            Mode::Auto => self.share(len),
+        }
+    }
+
+    /// Whether finished reads of `bytes` bytes in all are worth laying out on the desk.
+    pub fn is_worth_sharing(&mut self, bytes: usize) -> bool {
+        let reads_auto = self.dispatch.read == Mode::Auto;
+        let Some(help) = self.help.as_mut().filter(|_| reads_auto) else {
+            return false;
+        };
+        bytes >= help.awake && help.available() > 0 && help.is_worth_calling(bytes)
+    }
+
+    /// Calls helpers to a desk with `jobs` jobs.
+    pub fn call(&self, desk: &Arc<Desk>, jobs: usize) {
+        if let Some(help) = &self.help {
+            help.helpers.call(desk, help.helpers.available().min(jobs));
+        }
+    }
+
+    /// Whether reads, or writes, go through workers.
+    pub fn uses_workers(&self, reads: bool) -> bool {
+        let Dispatch { read, write, .. } = self.dispatch;
+        let mode = if reads { read } else { write };
+        mode == Mode::Queue
+    }
+
+    /// Jobs that may wait on the desk before the submitter does one itself.
+    pub fn lead(&self) -> usize {
+        self.help
+            .as_ref()
+            .map_or(0, |help| help.helpers.count() + 1)
+    }
+
+    /// How long to look out for parts of `len` bytes that helpers have.
+    pub fn patience(&self, len: usize) -> Duration {
+        let time = self.help.as_ref().map(|help| 2 * help.pace.time_of(len));
+        time.unwrap_or_default().min(PATIENCE_MAX)
+    }
+
+    /// Notes that the caller has come for what is finished.
+    pub fn polled(&mut self) {
+        self.depth.polled();
+    }
+
+    fn share(&mut self, len: usize) -> Plan {
+        let Some(help) = self.help.as_mut().filter(|help| len >= help.part) else {
+            return Plan::Inline;
+        };
+        if help.available() == 0 {
+            return Plan::Inline;
+        }
+        if len >= help.awake && help.is_worth_calling(len) {
+            let hands = help.available() + 1;
+            let part = help.part.max(len / (hands * PARTS_EACH));
+            return Plan::Share(Cut::into_parts(len, part.min(len / 2), usize::MAX));
+        }
+        match self.depth.is_deep() && help.is_worth_calling(len) {
+            true => Plan::Defer(Cut::whole(len)),
+            false => Plan::Inline,
+        }
+    }
+}
+
+impl Help {
+    fn available(&mut self) -> usize {
+        self.asked = self.asked.wrapping_add(1);
+        if self.asked.is_multiple_of(ASK_EVERY) {
+            self.helpers.refresh();
+        }
+        self.helpers.available()
+    }
+
+    /// Whether one is awake; or whether so much has been done without that waking one now, for this
+    /// request and those that follow, costs little beside.
+    fn is_worth_calling(&mut self, bytes: usize) -> bool {
+        if self.helpers.is_awake() {
+            return true;
+        }
+        self.missed = self.missed.saturating_add(bytes);
+        let worth = self.missed >= self.asleep;
+        if worth {
+            self.missed = 0;
+        }
+        worth
+    }
+}
+
+/// Whether the caller submits several requests before it comes for their ends.
+///
+/// Where a medium answers at once that can not be seen unless an answer is held back. So now and then one
+/// is: if others are submitted before the caller comes for it, it has depth.
+#[derive(Default)]
+struct Depth {
+    deep: bool,
+    probing: bool,
+    /// Requests since the last time the caller came.
+    since: u32,
+    /// Requests until the next probe.
+    pause: u32,
+}
+
+/// Requests at a time that are depth.
+const DEEP: u32 = 3;
+/// Requests between two probes of a caller without depth.
+const PROBE_EVERY: u32 = 256;
+
+impl Depth {
+    /// Asked for each request that could be held back; whether to do so.
+    fn is_deep(&mut self) -> bool {
+        self.since = self.since.saturating_add(1);
+        if self.deep || self.probing {
+            return self.deep;
+        }
+        self.pause = self.pause.saturating_sub(1);
+        if self.pause == 0 {
+            (self.probing, self.since, self.pause) = (true, 1, PROBE_EVERY);
+        }
+        self.probing
+    }
+
+    fn polled(&mut self) {
+        if self.deep || self.probing {
+            self.deep = self.since >= DEEP;
+            self.probing = false;
+        }
+        self.since = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caller_that_waits_for_each_request_is_rarely_probed() {
+        let mut depth = Depth::default();
+        let mut held_back = 0;
+        for _ in 0..10_000 {
+            if depth.is_deep() {
+                held_back += 1;
+                depth.polled();
+            }
+        }
+        assert!((30..=41).contains(&held_back), "{held_back}");
+    }
+
+    #[test]
+    fn caller_with_depth_is_known_after_one_probe_and_forgotten_when_it_stops() {
+        let mut depth = Depth::default();
+        let mut held_back = 0;
+        for _ in 0..100 {
+            held_back += (0..32).filter(|_| depth.is_deep()).count();
+            depth.polled();
+        }
+        assert!(held_back > 95 * 32, "{held_back}");
+        depth.is_deep();
+        depth.polled();
+        assert!(!depth.is_deep());
+    }
+
+    #[test]
+    fn without_helpers_auto_is_inline_and_queue_is_cut_as_the_kernel_cuts() {
+        let plan = |mode, len| {
+            let mut policy = Policy::new(Dispatch::both(mode), None, true);
+            let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
+            policy.plan(&Request::read(0, buffer, 0), usize::MAX)
+        };
+        assert_eq!(plan(Mode::Auto, 1 << 20), Plan::Inline);
+        assert_eq!(plan(Mode::Inline, 1 << 20), Plan::Inline);
+        assert_eq!(
+            plan(Mode::Queue, 1 << 20),
+            Plan::Queue(Cut {
+                part_len: QUEUE_PART,
+                count: 8
+            })
+        );
+        assert_eq!(
+            plan(Mode::Queue, 4096),
+            Plan::Queue(Cut {
+                part_len: QUEUE_PART,
+                count: 1
+            })
+        );
+    }
+
+    #[test]
+    fn large_read_of_a_slow_medium_overlaps_with_its_decryption() {
+        let mut policy = Policy::new(Dispatch::default(), None, false);
+        let mut plan = |len, most| {
+            let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
+            policy.plan(&Request::read(0, buffer, 0), most)
+        };
+        assert_eq!(
+            plan(1 << 20, 64),
+            Plan::Overlap(Cut {
+                part_len: OVERLAP_PART,
+                count: 8
+            })
+        );
+        assert_eq!(plan(1 << 20, 1), Plan::Inline);
+        assert_eq!(plan(64 << 10, 64), Plan::Inline);
+    }
+}

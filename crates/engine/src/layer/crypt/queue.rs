@@ -1,0 +1,208 @@
+//! One thread's way into a crypt device.
+//!
+//! Finished reads are first all taken from the layer below and then decrypted, small ones before large
+//! ones, and of the large ones only so much at a time: a long decryption must not hold up a short one
+//! that ends meanwhile. (In the kernel's inline mode the tasklet and `cond_resched` have this part.)
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cryptline_cipher::SectorCipher;
+use cryptline_sys::Ring;
+
+use super::exchange::Exchange;
+use crate::gate::GatedQueue;
+use crate::{Completion, Operation, Queue, Request, Submitted};
+
+/// A read of more bytes than this is decrypted after the smaller ones.
+const LARGE: usize = 64 * 1024;
+/// Bytes decrypted in one `poll` beyond the small reads: about 50 microseconds.
+pub(super) const TURN: usize = 256 * 1024;
+
+pub(super) struct CryptQueue {
+    lower: GatedQueue,
+    exchange: Option<Box<Exchange>>,
+    inline: Inline,
+    /// What the layer below has just finished.
+    reaped: Vec<Completion>,
+    /// Large reads, to be decrypted in turns.
+    ripe: VecDeque<Ripe>,
+}
+
+/// A large read and how much of it is decrypted, in bytes.
+struct Ripe {
+    completion: Completion,
+    clear: usize,
+}
+
+/// The cipher, run by the thread that has the request.
+pub(super) struct Inline {
+    cipher: Arc<SectorCipher>,
+    /// First byte of the data on the lower device.
+    start: u64,
+    measuring: bool,
+    crypto_time_ns: u64,
+}
+
+impl CryptQueue {
+    /// `depth` is how many requests may be in flight.
+    pub fn new(
+        lower: GatedQueue,
+        cipher: Arc<SectorCipher>,
+        start: u64,
+        exchange: Option<Box<Exchange>>,
+        depth: usize,
+    ) -> Self {
+        Self {
+            lower,
+            exchange,
+            inline: Inline {
+                cipher,
+                start,
+                measuring: false,
+                crypto_time_ns: 0,
+            },
+            reaped: Vec::with_capacity(depth),
+            ripe: VecDeque::with_capacity(depth),
+        }
+    }
+}
+
+impl Queue for CryptQueue {
+    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+        let request = match &mut self.exchange {
+            None => request,
+            Some(exchange) => match exchange.submit(ring, &mut self.lower, request) {
+                Ok(submitted) => return submitted,
+                Err(request) => request,
+            },
+        };
+        let request = self.inline.descend(request);
+        match self.lower.submit(ring, request) {
+            Submitted::Done(completion) => Submitted::Done(self.inline.ascend(completion)),
+            Submitted::Pending => Submitted::Pending,
+        }
+    }
+
+    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        self.lower.poll(ring, &mut self.reaped);
+        let mut turn = TURN;
+        if let Some(exchange) = &mut self.exchange {
+            exchange.sort_out(&mut self.reaped);
+        }
+        self.decrypt_small(done);
+        if let Some(exchange) = &mut self.exchange {
+            turn = exchange.poll(ring, &mut self.lower, done);
+        }
+        self.decrypt_large(turn, done);
+        if !self.ripe.is_empty() {
+            ring.stay_awake();
+        }
+    }
+
+    fn measure(&mut self, on: bool) {
+        self.inline.measuring = on && !self.inline.cipher.is_null();
+        if let Some(exchange) = &mut self.exchange {
+            exchange.measure(self.inline.measuring);
+        }
+        self.lower.measure(on);
+    }
+
+    fn crypto_time_ns(&self) -> u64 {
+        let elsewhere = self.exchange.as_ref().map_or(0, |it| it.crypto_time_ns());
+        self.inline.crypto_time_ns + elsewhere + self.lower.crypto_time_ns()
+    }
+}
+
+impl CryptQueue {
+    /// Ends everything that was reaped but large reads, which join the ripe ones.
+    fn decrypt_small(&mut self, done: &mut Vec<Completion>) {
+        for completion in self.reaped.drain(..) {
+            match is_large(&completion) {
+                false => done.push(self.inline.ascend(completion)),
+                true => self.ripe.push_back(Ripe {
+                    completion: self.inline.shift_back(completion),
+                    clear: 0,
+                }),
+            }
+        }
+    }
+
+    /// Decrypts up to `turn` bytes of the ripe reads, the oldest first.
+    fn decrypt_large(&mut self, turn: usize, done: &mut Vec<Completion>) {
+        let mut left = turn;
+        while left > 0
+            && let Some(ripe) = self.ripe.front_mut()
+        {
+            let request = &mut ripe.completion.request;
+            let Operation::Read(buffer) = &mut request.operation else {
+                unreachable!("only reads ripen")
+            };
+            let part = left.min(buffer.len() - ripe.clear);
+            let sector = (request.offset + ripe.clear as u64) / 512;
+            let range = ripe.clear..ripe.clear + part;
+            self.inline.decrypt(sector, &mut buffer[range]);
+            ripe.clear += part;
+            left -= part;
+            if ripe.clear == buffer.len()
+                && let Some(ripe) = self.ripe.pop_front()
+            {
+                done.push(ripe.completion);
+            }
+        }
+    }
+}
+
+impl Inline {
+    /// Encrypts and shifts on the way down.
+    fn descend(&mut self, mut request: Request) -> Request {
+        let sector = request.offset / 512;
+        if let Operation::Write { data, .. } = &mut request.operation {
+            let started = self.clock();
+            self.cipher.encrypt_in_place(sector, data);
+            self.note(started);
+        }
+        // The gate has checked the sum for all but a flush, which has no range and any offset.
+        request.offset = request.offset.wrapping_add(self.start);
+        request
+    }
+
+    /// Undoes on the way up what `descend` did on the way down.
+    fn ascend(&mut self, completion: Completion) -> Completion {
+        let mut completion = self.shift_back(completion);
+        let request = &mut completion.request;
+        if let (Operation::Read(buffer), Ok(())) = (&mut request.operation, completion.result) {
+            self.decrypt(request.offset / 512, buffer);
+        }
+        completion
+    }
+
+    fn shift_back(&self, mut completion: Completion) -> Completion {
+        let offset = &mut completion.request.offset;
+        *offset = offset.wrapping_sub(self.start);
+        completion
+    }
+
+    fn decrypt(&mut self, sector: u64, data: &mut [u8]) {
+        let started = self.clock();
+        self.cipher.decrypt_in_place(sector, data);
+        self.note(started);
+    }
+
+    fn clock(&self) -> Option<Instant> {
+        self.measuring.then(Instant::now)
+    }
+
+    fn note(&mut self, started: Option<Instant>) {
+        if let Some(started) = started {
+            let elapsed = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.crypto_time_ns = self.crypto_time_ns.saturating_add(elapsed);
+        }
+    }
+}
+
+fn is_large(completion: &Completion) -> bool {
+    completion.result.is_ok()
+        && matches!(&completion.request.operation, Operation::Read(buffer) if buffer.len() > LARGE)
+}

@@ -1,0 +1,238 @@
+//! A request in pieces: what is known of it while its buffer is in several hands.
+//!
+//! ```text
+//! offset ├── part 0 ──┼── part 1 ──┼── part 2 ─┤      each part a buffer of its own, cut from the
+//!            medium       helper        here           request's and joined again at the end
+//! ```
+
+use cryptline_sys::Buffer;
+
+use crate::{Completion, Fault, Operation, Request};
+
+/// Pieces of one request at most.
+pub(super) const PARTS_MAX: usize = 32;
+/// Pieces are whole units of this many bytes: the largest cipher sector.
+pub(super) const UNIT: usize = 4096;
+
+/// How a request is cut: `count` parts of `part_len` bytes, the last one shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub part_len: usize,
+    pub count: usize,
+}
+
+impl Cut {
+    /// One piece.
+    pub fn whole(len: usize) -> Self {
+        Self {
+            part_len: len,
+            count: 1,
+        }
+    }
+
+    /// Parts of about `part_len` bytes, but at most `most` of them.
+    pub fn into_parts(len: usize, part_len: usize, most: usize) -> Self {
+        let most = most.clamp(1, PARTS_MAX);
+        let part_len = part_len.max(len.div_ceil(most)).next_multiple_of(UNIT);
+        Self {
+            part_len,
+            count: len.div_ceil(part_len).max(1),
+        }
+    }
+}
+
+/// A request whose parts are away.
+pub(super) struct Split {
+    kind: Kind,
+    offset: u64,
+    token: u64,
+    cut: Cut,
+    serial: u64,
+    /// Parts that have come back.
+    parts: [Option<Buffer>; PARTS_MAX],
+    left: usize,
+    /// The first thing that went wrong.
+    fault: Option<Fault>,
+}
+
+/// What a request in pieces does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write {
+        durable: bool,
+        /// Encrypted parts are written one by one; otherwise as one request, in the end.
+        by_parts: bool,
+    },
+}
+
+impl Split {
+    /// Cuts a read or write. The second value is its buffer, to be cut by [`next_part`].
+    /// Gives any other request back.
+    pub fn new(
+        request: Request,
+        cut: Cut,
+        by_parts: bool,
+        serial: u64,
+    ) -> Result<(Self, Buffer), Request> {
+        let (kind, buffer) = match request.operation {
+            Operation::Read(buffer) => (Kind::Read, buffer),
+            Operation::Write { data, durable } => (Kind::Write { durable, by_parts }, data),
+            operation => {
+                return Err(Request {
+                    operation,
+                    ..request
+                });
+            }
+        };
+        let split = Self {
+            kind,
+            offset: request.offset,
+            token: request.token,
+            cut,
+            serial,
+            parts: [const { None }; PARTS_MAX],
+            left: cut.count,
+            fault: None,
+        };
+        Ok((split, buffer))
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Whether it is a write whose parts were only encrypted.
+    pub fn is_to_be_written(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Write {
+                by_parts: false,
+                ..
+            }
+        )
+    }
+
+    pub fn count(&self) -> usize {
+        self.cut.count
+    }
+
+    /// Where a part begins on the clear disk.
+    pub fn offset_of(&self, part: usize) -> u64 {
+        self.offset + (part * self.cut.part_len) as u64
+    }
+
+    /// Takes a part back.
+    pub fn put(&mut self, part: usize, data: Buffer, result: Result<(), Fault>) {
+        debug_assert!(self.parts[part].is_none(), "a part came back twice");
+        self.parts[part] = Some(data);
+        self.left -= 1;
+        if let Err(fault) = result {
+            self.fault.get_or_insert(fault);
+        }
+    }
+
+    /// Whether all parts are back.
+    pub fn is_whole(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The request again, with its buffer, and how it went so far.
+    pub fn rejoin(mut self) -> Completion {
+        let mut parts = self.parts.iter_mut().filter_map(Option::take);
+        let mut buffer = parts.next().expect("a request has at least one part");
+        for part in parts {
+            buffer.join(part);
+        }
+        let operation = match self.kind {
+            Kind::Read => Operation::Read(buffer),
+            Kind::Write { durable, .. } => Operation::Write {
+                data: buffer,
+                durable,
+            },
+        };
+        let request = Request {
+            operation,
+            offset: self.offset,
+            token: self.token,
+        };
+        request.complete(self.fault.map_or(Ok(()), Err))
+    }
+}
+
+/// Cuts the next part off the front of what is left of a buffer.
+pub(super) fn next_part(rest: &mut Option<Buffer>, part_len: usize) -> Option<Buffer> {
+    let mut part = rest.take()?;
+    if part.len() > part_len {
+        *rest = Some(part.split_off(part_len));
+    }
+    Some(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_whole_units_and_never_too_many() {
+        let cut = Cut::into_parts(1 << 20, 100_000, 64);
+        assert_eq!((cut.part_len, cut.count), (102_400, 11));
+        let cut = Cut::into_parts(1 << 22, UNIT, 64);
+        assert_eq!(
+            (cut.part_len, cut.count),
+            ((1 << 22) / PARTS_MAX, PARTS_MAX)
+        );
+        assert_eq!(Cut::into_parts(512, UNIT, 64).count, 1);
+        assert_eq!(Cut::into_parts(1 << 20, UNIT, 1).count, 1);
+    }
+
+    #[test]
+    fn request_is_whole_again_whatever_the_order_of_its_parts() {
+        let mut buffer = Buffer::alloc(5 * UNIT + 512).unwrap();
+        for (index, byte) in buffer.iter_mut().enumerate() {
+            *byte = u8::try_from(index % 251).unwrap();
+        }
+        let before = buffer.to_vec();
+        let cut = Cut::into_parts(buffer.len(), 2 * UNIT, 64);
+        let request = Request::write(1 << 20, buffer, true, 99);
+        let (mut split, buffer) = Split::new(request, cut, true, 1).unwrap();
+        let mut rest = Some(buffer);
+        let mut parts: Vec<_> = std::iter::from_fn(|| next_part(&mut rest, cut.part_len)).collect();
+        assert_eq!(parts.len(), split.count());
+        assert_eq!(split.offset_of(2), (1 << 20) + 4 * UNIT as u64);
+        for part in [1, 2, 0] {
+            let data = std::mem::replace(&mut parts[part], Buffer::alloc(1).unwrap());
+            split.put(part, data, Ok(()));
+        }
+        assert!(split.is_whole());
+        let Completion { request, result } = split.rejoin();
+        assert_eq!(
+            (request.offset, request.token, result),
+            (1 << 20, 99, Ok(()))
+        );
+        let Operation::Write { data, durable } = request.operation else {
+            panic!("a write comes back as a write")
+        };
+        assert!(durable && data[..] == before[..]);
+    }
+
+    #[test]
+    fn first_fault_of_any_part_is_the_fault_of_the_request() {
+        let buffer = Buffer::alloc(2 * UNIT).unwrap();
+        let cut = Cut::into_parts(buffer.len(), UNIT, 64);
+        let (mut split, buffer) = Split::new(Request::read(0, buffer, 1), cut, false, 1).unwrap();
+        let mut rest = Some(buffer);
+        let first = next_part(&mut rest, UNIT).unwrap();
+        split.put(
+            1,
+            next_part(&mut rest, UNIT).unwrap(),
+            Err(Fault::Truncated),
+        );
+        split.put(0, first, Err(Fault::NoSpace));
+        assert_eq!(split.rejoin().result, Err(Fault::Truncated));
+    }
+}
