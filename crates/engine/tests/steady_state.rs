@@ -36,7 +36,7 @@ const REQUESTS: u64 = 4000;
 
 fn main() {
     let both = [BackendChoice::Auto, BackendChoice::Syscalls];
-    let tests: [(&str, &dyn Fn()); 9] = [
+    let tests: [(&str, &dyn Fn()); 10] = [
         ("allocation_is_counted", &allocation_is_counted),
         ("second_thread_is_noticed", &second_thread_is_noticed),
         ("crypt_over_ram", &|| {
@@ -70,6 +70,12 @@ fn main() {
         ("crypt_over_crypt_over_file", &|| {
             let inner = devices::file_buffered().map(|file| devices::crypt(file, &AES_512));
             check(BackendChoice::Syscalls, inner, Flushes::Alone);
+        }),
+        ("shared_with_other_threads", &|| {
+            for backend in both {
+                check_shared(backend, devices::ram);
+                check_shared(backend, devices::file_buffered);
+            }
         }),
     ];
     run_as_harness(&tests);
@@ -108,6 +114,27 @@ fn check(backend: BackendChoice, lower: Option<Fresh>, flushes: Flushes) {
     }
 }
 
+/// Requests that other threads help with, small and large: the heap is no part of that either.
+fn check_shared(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>) {
+    for dispatch in [devices::AUTO, devices::QUEUE, devices::QUEUE_FLAGS] {
+        let Some(lower) = lower() else { return };
+        let fresh = devices::dispatched(lower, &AES_4096, dispatch);
+        for (kind, depth, block) in [
+            (Kind::Read, 1, BLOCK),
+            (Kind::Read, 32, 4 * BLOCK),
+            (Kind::Write, 32, BLOCK),
+            (Kind::Read, 4, 64 * BLOCK),
+            (Kind::Write, 4, 64 * BLOCK),
+        ] {
+            let mut load = Load::with_block(&fresh.gate, backend, kind, depth, block);
+            let used = load.measure();
+            let name = format!("{dispatch:?}: {kind:?} of {block} at depth {depth}");
+            println!("{name}: {used:?}");
+            assert_eq!(used.heap_calls, 0, "{name} uses the heap");
+        }
+    }
+}
+
 /// A closed loop: `depth` requests in flight, each resubmitted as it completes.
 struct Load {
     ring: Ring,
@@ -116,6 +143,7 @@ struct Load {
     buffers: Vec<Buffer>,
     kind: Kind,
     depth: u64,
+    block: u64,
     blocks: u64,
     next: u64,
 }
@@ -131,9 +159,13 @@ struct Used {
 
 impl Load {
     fn new(gate: &Gate, backend: BackendChoice, kind: Kind, depth: u64) -> Self {
+        Self::with_block(gate, backend, kind, depth, BLOCK)
+    }
+
+    fn with_block(gate: &Gate, backend: BackendChoice, kind: Kind, depth: u64, block: u64) -> Self {
         prepare(gate);
         let mut ring = Ring::new(backend, 64).unwrap();
-        let arena: Arc<Arena> = Arena::new(usize::try_from(BLOCK).unwrap(), 64).unwrap();
+        let arena: Arc<Arena> = Arena::new(usize::try_from(block).unwrap(), 64).unwrap();
         let _ = ring.register(&arena);
         let mut load = Self {
             queue: gate.open_queue(&mut ring).unwrap(),
@@ -142,7 +174,8 @@ impl Load {
             buffers: (0..depth).map(|_| arena.take().unwrap()).collect(),
             kind,
             depth,
-            blocks: gate.geometry().size / BLOCK,
+            block,
+            blocks: gate.geometry().size / block,
             next: 0,
         };
         load.run(200);
@@ -150,10 +183,9 @@ impl Load {
     }
 
     fn measure(&mut self) -> Used {
-        let requests = if self.kind == Kind::Flush {
-            200
-        } else {
-            REQUESTS
+        let requests = match self.kind {
+            Kind::Flush => 200,
+            _ => REQUESTS * BLOCK / self.block,
         };
         let before = (alloc::calls(), process_time(), thread_time());
         self.run(requests);
@@ -194,7 +226,7 @@ impl Load {
     fn request(&mut self) -> Request {
         self.next += 1;
         // A stride that visits every block before it repeats one.
-        let offset = self.next * 7 % self.blocks * BLOCK;
+        let offset = self.next * 7 % self.blocks * self.block;
         match self.kind {
             Kind::Read => Request::read(offset, self.buffers.pop().unwrap(), self.next),
             Kind::Write => Request::write(offset, self.buffers.pop().unwrap(), false, self.next),

@@ -1,0 +1,118 @@
+//! The writer over a medium that notes what it gets.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use cryptline_sys::Buffer;
+
+use super::super::job::{Desk, Job};
+use super::*;
+use crate::{Device, Extent, Fault, Geometry, Queue};
+
+/// Notes the offset of each write; the first waits until it is let through.
+struct Notes {
+    seen: Sender<u64>,
+    first: Mutex<Option<Receiver<()>>>,
+}
+
+struct NotesQueue {
+    seen: Sender<u64>,
+    first: Option<Receiver<()>>,
+}
+
+impl Device for Notes {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size: 1 << 30,
+            logical_block: 512,
+            preferred_block: 512,
+            read_only: false,
+            rotational: true,
+            discard: false,
+            write_zeroes: false,
+            answers_at_once: true,
+        }
+    }
+
+    fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        Ok(Box::new(NotesQueue {
+            seen: self.seen.clone(),
+            first: self.first.lock().unwrap().take(),
+        }))
+    }
+
+    fn extent(&self, _offset: u64, _len: u64) -> Result<Extent, Fault> {
+        Err(Fault::NotSupported)
+    }
+}
+
+impl Queue for NotesQueue {
+    fn submit(&mut self, _ring: &mut Ring, request: Request) -> Submitted {
+        self.seen.send(request.offset).unwrap();
+        if let Some(first) = self.first.take() {
+            first.recv().unwrap();
+        }
+        Submitted::Done(request.complete(Ok(())))
+    }
+
+    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
+
+    fn measure(&mut self, _on: bool) {}
+
+    fn crypto_time_ns(&self) -> u64 {
+        0
+    }
+}
+
+fn order(sector: u64, cipher: &Arc<SectorCipher>, desk: &Arc<Desk>) -> Order {
+    let job = Job {
+        cipher: Arc::clone(cipher),
+        direction: Direction::Encrypt { durable: false },
+        sector,
+        data: Some(Buffer::alloc(512).unwrap()),
+        split: 0,
+        part: 0,
+        result: None,
+        lent: false,
+        measured: false,
+        took_ns: 0,
+    };
+    Order {
+        job,
+        desk: Arc::clone(desk),
+    }
+}
+
+#[test]
+fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_ends() {
+    let spec = CipherSpec::parse("cipher_null-ecb").unwrap();
+    let options = SectorOptions {
+        sector_size: 512,
+        iv_offset: 0,
+        iv_large_sectors: false,
+    };
+    let cipher = Arc::new(SectorCipher::new(&spec, &[], options).unwrap());
+    let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
+    let desk = Arc::new(Desk::new(16, ring.waker().unwrap()));
+    let (seen, heard) = channel();
+    let (let_through, first) = channel();
+    let notes = Notes {
+        seen,
+        first: Mutex::new(Some(first)),
+    };
+    let writer = Writer::start(Gate::new(notes), 4096, BackendChoice::Syscalls, false).unwrap();
+    writer.hand_over(order(7, &cipher, &desk));
+    assert_eq!(heard.recv().unwrap(), 4096 + 7 * 512);
+    for sector in [90, 3, 50, 1, 70, 2] {
+        writer.hand_over(order(sector, &cipher, &desk));
+    }
+    let_through.send(()).unwrap();
+    drop(writer);
+    let sectors: Vec<u64> = heard.try_iter().map(|at| (at - 4096) / 512).collect();
+    assert_eq!(sectors, [1, 2, 3, 50, 70, 90]);
+    let back = std::iter::from_fn(|| desk.collect());
+    assert!(
+        back.map(|job| (job.result, job.data.is_some()))
+            .eq([(Some(Ok(())), true); 7])
+    );
+}
