@@ -7,6 +7,7 @@
 //!
 //! The image is locked before its header is read, so that nobody changes it in between.
 
+mod dispatch;
 pub mod header;
 mod line;
 mod luks;
@@ -19,6 +20,7 @@ mod table;
 use cryptline_engine::Gate;
 
 pub use crate::passphrase::{KeyArgs, KeySource};
+pub use dispatch::{DispatchOptions, Who};
 pub use line::table_line;
 pub use options::{TargetArgs, TargetOptions, VolumeType};
 
@@ -59,6 +61,8 @@ pub struct Summary {
     pub discards: bool,
     /// The simulated medium of `--delay`.
     pub delay: Option<String>,
+    /// Who runs the cipher.
+    pub dispatch: String,
 }
 
 /// Opens `target`: a LUKS or plain volume on a file or block device, or `ram:SIZE`. With

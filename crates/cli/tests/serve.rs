@@ -32,7 +32,8 @@ fn the_default_server_says_what_is_in_use_and_leaves_nothing_behind() {
         io.starts_with("io_uring") || io.starts_with("preadv"),
         "{report}"
     );
-    assert_eq!(value(&report, "dispatch"), "inline");
+    let dispatch = value(&report, "dispatch");
+    assert!(dispatch.starts_with("auto ("), "{report}");
     assert_eq!(value(&report, "medium"), "RAM");
     assert!(!value(&report, "kernel").is_empty());
 
@@ -298,8 +299,19 @@ fn unprivileged(wrapper: &[&str]) -> (Command, tempfile::TempDir) {
 fn bad_command_lines_are_exit_code_1_and_say_what_to_do() {
     let long = format!("/tmp/{}", "x".repeat(200));
     for (arguments, says) in [
-        (&["--dispatch=queue"][..], "not supported yet; only inline"),
-        (&["--dispatch=bogus"], "not supported yet; only inline"),
+        (
+            &["--dispatch=bogus"][..],
+            "possible values: inline, queue, auto",
+        ),
+        (&["--helpers=100000"], "give at most"),
+        (
+            &["--dispatch=inline", "--perf-submit_from_crypt_cpus"],
+            "leave one of them out",
+        ),
+        (
+            &["--read-dispatch=queue", "--perf-no_read_workqueue"],
+            "leave one of them out",
+        ),
         (&["--io=bogus"], "possible values: auto, io_uring, preadv"),
         (&["--max-connections=0"], "--max-connections"),
         (&["--port=65536"], "--port"),

@@ -61,6 +61,101 @@ fn persistent_flags_become_feature_words() {
 }
 
 #[test]
+fn dispatch_options_are_printed_as_the_words_that_ask_the_kernel_for_the_same() {
+    let folder = Folder::new();
+    let image = folder.luks2();
+    let words = |options: &[&str]| {
+        let line = folder.run(&["table"], &image, options).success();
+        let line = line.stdout_text();
+        let (_, words) = line.trim().split_once(" 32768 ").unwrap();
+        words.to_owned()
+    };
+    let plain = "1 sector_size:4096";
+    assert_eq!(words(&["--dispatch=queue"]), plain);
+    assert_eq!(words(&["--dispatch=auto"]), plain);
+    let inline = "3 no_read_workqueue no_write_workqueue sector_size:4096";
+    assert_eq!(words(&["--dispatch=inline"]), inline);
+    assert_eq!(
+        words(&["--perf-no_write_workqueue", "--read-dispatch=inline"]),
+        inline
+    );
+    let all = [
+        "--perf-no_write_workqueue",
+        "--perf-no_read_workqueue",
+        "--perf-submit_from_crypt_cpus",
+        "--perf-high_priority",
+        "--perf-same_cpu_crypt",
+        "--allow-discards",
+    ];
+    assert_eq!(
+        words(&all),
+        "7 allow_discards same_cpu_crypt high_priority submit_from_crypt_cpus \
+         no_read_workqueue no_write_workqueue sector_size:4096"
+    );
+    // Over what the header wishes.
+    edit_metadata(&image, |json| {
+        json["config"]["flags"] = serde_json::json!(["same-cpu-crypt", "no-read-workqueue"]);
+    });
+    assert_eq!(
+        words(&[]),
+        "3 same_cpu_crypt no_read_workqueue sector_size:4096"
+    );
+    assert_eq!(words(&["--dispatch=auto"]), plain);
+    assert_eq!(
+        words(&["--dispatch=queue"]),
+        "2 same_cpu_crypt sector_size:4096"
+    );
+    assert_eq!(words(&["--dispatch=inline"]), inline);
+}
+
+#[test]
+fn words_of_a_table_choose_the_dispatch_and_contradictions_are_refused() {
+    let line = |words: &str| format!("0 2048 crypt aes-xts-plain64 {ZEROS} 0 ram:1M 0 {words}");
+    let serve = |words: &str, options: &[&str]| {
+        let table = line(words);
+        let run = ["serve", "--table", &table, "--run", "true", "-v"];
+        cryptline(run.iter().chain(options))
+    };
+    for (words, options, says) in [
+        ("1 force_inline", &[][..], "dispatch: inline"),
+        (
+            "1 no_read_workqueue",
+            &["--helpers=0"],
+            "read inline, write auto (no helpers)",
+        ),
+        ("1 same_cpu_crypt", &[], "dispatch: queue (same_cpu_crypt)"),
+        ("1 force_inline", &["--dispatch=queue"], "dispatch: queue"),
+        (
+            "2 no_write_workqueue submit_from_crypt_cpus",
+            &[],
+            "read queue, write inline",
+        ),
+        (
+            "",
+            &["--perf-submit_from_crypt_cpus"],
+            "queue (submit_from_crypt_cpus)",
+        ),
+    ] {
+        let report = serve(words, options).success().stderr_text();
+        assert!(report.contains(says), "{words} {options:?}: {report}");
+    }
+    for word in ["same_cpu_crypt", "submit_from_crypt_cpus", "high_priority"] {
+        let refusal = format!("{word} in the table is about the queue");
+        refused(
+            serve(&format!("1 {word}"), &["--dispatch=inline"]),
+            1,
+            &refusal,
+        );
+        let table = line(&format!("1 {word}"));
+        refused(
+            cryptline(["table", "--table", &table, "--dispatch=inline"]),
+            1,
+            &refusal,
+        );
+    }
+}
+
+#[test]
 fn a_shown_table_opens_the_volume_again() {
     let folder = Folder::new();
     let image = folder.luks2();

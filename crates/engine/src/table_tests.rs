@@ -66,6 +66,15 @@ fn every_option_is_known_and_printed_in_the_kernels_order() {
 }
 
 #[test]
+fn force_inline_is_both_no_workqueue_flags_and_printed_as_they_are() {
+    for word in ["force_inline", "Force_Inline"] {
+        let target = one(&line(&format!("0 8:1 0 2 {word} same_cpu_crypt")));
+        let printed = line("0 8:1 0 3 same_cpu_crypt no_read_workqueue no_write_workqueue");
+        assert_eq!(*target.to_kernel_line(true, "8:1"), printed);
+    }
+}
+
+#[test]
 fn the_printed_key_is_zeros_unless_asked_for() {
     let target = one(&line("0 /dev/sdx 0").replace("0a0b", "0A0B"));
     let hidden = target.to_kernel_line(false, "7:3");

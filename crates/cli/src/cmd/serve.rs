@@ -137,10 +137,6 @@ pub struct ServerArgs {
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub io: IoMode,
 
-    /// Who runs the cipher; only `inline`, the thread that has the request, exists yet
-    #[arg(long, default_value = "inline", value_name = "WHO")]
-    pub dispatch: String,
-
     /// Clients at a time; further ones are sent away
     #[arg(long, default_value_t = 64, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
@@ -243,12 +239,6 @@ impl ServeArgs {
             return Err(CliError::parameters(
                 "started with sockets (LISTEN_FDS): leave out --unix, --port, --ip-addr and --run",
             ));
-        }
-        if server.dispatch != "inline" {
-            return Err(CliError::parameters(format!(
-                "--dispatch={}: not supported yet; only inline is",
-                server.dispatch
-            )));
         }
         if self.volume.table.is_some() && !self.targets.is_empty() {
             return Err(CliError::parameters(

@@ -33,7 +33,6 @@ impl Report<'_> {
             self.export_lines(&mut text, name, summary);
         }
         line(&mut text, "io", self.io);
-        line(&mut text, "dispatch", "inline");
         if self.tls != "off" {
             line(&mut text, "tls", self.tls);
         }
@@ -90,6 +89,7 @@ impl Report<'_> {
         if let Some(delay) = &summary.delay {
             line(text, "delay", delay);
         }
+        line(text, "dispatch", &summary.dispatch);
     }
 }
 

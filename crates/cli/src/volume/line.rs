@@ -4,9 +4,9 @@ use std::path::Path;
 
 use cryptline_cipher::CipherSpec;
 use cryptline_engine::table::{CryptOptions, CryptTarget, TableKey};
-use cryptline_luks::Flags;
 use zeroize::Zeroizing;
 
+use super::dispatch::{PerfFlags, Stored};
 use super::header::{HeaderFile, check_type, unlock};
 use super::plain::{Layout, read_key};
 use super::{KeySource, TargetOptions, VolumeType, luks, table};
@@ -27,7 +27,10 @@ pub fn table_line(
         if !target.is_empty() {
             return Err(CliError::parameters("give either a TARGET or --table"));
         }
-        let target = table::parse(line)?;
+        let mut target = table::parse(line)?;
+        let words = Stored::Table(PerfFlags::from(&target.options));
+        let decision = options.dispatch.decide(words)?;
+        decision.flags.put_into(&mut target.options);
         return Ok(target.to_kernel_line(show_keys, &escape(&target.device)));
     }
     if target.starts_with("ram:") {
@@ -63,6 +66,9 @@ fn luks_target(
     let size = segment
         .data_size(device.size)
         .map_err(|error| CliError::luks(&device.name, &error))?;
+    let flags = header.flags();
+    let wish = Stored::Header(PerfFlags::from(&flags));
+    let decision = options.dispatch.decide(wish)?;
     let null = options.allow_null_cipher;
     let key = match (show_keys, segment.key_len) {
         (true, _) => Some(
@@ -78,6 +84,13 @@ fn luks_target(
             source.name
         ))
     })?;
+    // The feature words that cryptsetup would give the kernel.
+    let mut words = CryptOptions {
+        allow_discards: flags.allow_discards || options.allow_discards,
+        sector_size: segment.sector_size,
+        ..CryptOptions::default()
+    };
+    decision.flags.put_into(&mut words);
     Ok(CryptTarget {
         start: 0,
         len: size / 512,
@@ -86,22 +99,8 @@ fn luks_target(
         iv_offset: segment.iv_tweak,
         device: device_word(device),
         offset: segment.offset / 512,
-        options: luks_options(&header.flags(), segment.sector_size, options),
+        options: words,
     })
-}
-
-/// The feature words that cryptsetup would give the kernel.
-fn luks_options(flags: &Flags, sector_size: u32, options: &TargetOptions) -> CryptOptions {
-    CryptOptions {
-        allow_discards: flags.allow_discards || options.allow_discards,
-        same_cpu_crypt: flags.same_cpu_crypt,
-        high_priority: flags.high_priority,
-        submit_from_crypt_cpus: flags.submit_from_crypt_cpus,
-        no_read_workqueue: flags.no_read_workqueue,
-        no_write_workqueue: flags.no_write_workqueue,
-        sector_size,
-        ..CryptOptions::default()
-    }
 }
 
 fn plain_target(
@@ -112,6 +111,7 @@ fn plain_target(
     show_keys: bool,
 ) -> Result<CryptTarget, CliError> {
     let layout = Layout::of(options, keys)?;
+    let decision = options.dispatch.decide(Stored::Nothing)?;
     let sector = u64::from(layout.sectors.sector_size.max(512));
     let left = device.size.saturating_sub(layout.start);
     let size = layout.size.unwrap_or(left - left % sector);
@@ -124,6 +124,14 @@ fn plain_target(
         true => read_key(target, layout.key_len, options, keys)?.to_vec(),
         false => vec![0; layout.key_len],
     };
+    // The feature words that cryptsetup would give the kernel.
+    let mut words = CryptOptions {
+        allow_discards: options.allow_discards,
+        sector_size: layout.sectors.sector_size,
+        iv_large_sectors: layout.sectors.iv_large_sectors,
+        ..CryptOptions::default()
+    };
+    decision.flags.put_into(&mut words);
     Ok(CryptTarget {
         start: 0,
         len: size / 512,
@@ -132,12 +140,7 @@ fn plain_target(
         iv_offset: layout.sectors.iv_offset,
         device: device_word(device),
         offset: layout.start / 512,
-        options: CryptOptions {
-            allow_discards: options.allow_discards,
-            sector_size: layout.sectors.sector_size,
-            iv_large_sectors: layout.sectors.iv_large_sectors,
-            ..CryptOptions::default()
-        },
+        options: words,
     })
 }
 

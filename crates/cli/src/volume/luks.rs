@@ -7,6 +7,7 @@ use cryptline_cipher::SectorOptions;
 use cryptline_engine::base::Image;
 use cryptline_luks::{Header, Segment, SegmentPolicy};
 
+use super::dispatch::{PerfFlags, Stored};
 use super::header::{check_type, kind, read, unlock};
 use super::stack::{Base, Plan};
 use super::{KeySource, TargetOptions, Volume};
@@ -31,6 +32,8 @@ pub(super) fn open(
     let size = segment
         .data_size(image.size())
         .map_err(|error| CliError::luks(target, &error))?;
+    let wish = Stored::Header(PerfFlags::from(&header.flags()));
+    let decision = options.dispatch.decide(wish)?;
     let (key, _) = unlock(
         &header,
         source.file(),
@@ -60,6 +63,7 @@ pub(super) fn open(
         start: segment.offset,
         size: Some(size),
         discards: options.allow_discards || flags.allow_discards,
+        dispatch: decision.dispatch,
     };
     let cipher = plan.sector_cipher();
     // Here it is the header that is wrong, not the command line.

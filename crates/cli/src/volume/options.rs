@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::layer::{DelaySpec, FaultRule};
 
+use super::dispatch::DispatchOptions;
 use crate::CliError;
 
 /// What `--type` says.
@@ -85,6 +86,10 @@ pub struct TargetOptions {
     /// Options for volumes without a header.
     #[command(flatten)]
     pub plain: PlainOptions,
+
+    /// Who runs the cipher.
+    #[command(flatten)]
+    pub dispatch: DispatchOptions,
 
     /// For testing: make requests to the device below fail, such as `read:nth=3` or
     /// `write:after=10:error=ENOSPC`; may be repeated

@@ -10,6 +10,7 @@ use cryptline_engine::base::Image;
 use cryptline_luks::plain::derive_key;
 use cryptline_sys::SecretBuf;
 
+use super::dispatch::Stored;
 use super::stack::{Base, Plan, parse_cipher};
 use super::{KeySource, TargetOptions, Volume};
 use crate::CliError;
@@ -62,6 +63,7 @@ impl Layout {
 /// Opens the plain volume on `target`.
 pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<Volume, CliError> {
     let layout = Layout::of(options, keys)?;
+    let decision = options.dispatch.decide(Stored::Nothing)?;
     let image = Image::open(Path::new(target), options.read_only)?;
     let key = read_key(target, layout.key_len, options, keys)?;
     let plan = Plan {
@@ -73,6 +75,7 @@ pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<V
         start: layout.start,
         size: layout.size,
         discards: options.allow_discards,
+        dispatch: decision.dispatch,
     };
     let cipher = plan.sector_cipher()?;
     plan.build(Base::Image(image), cipher, options, Vec::new())

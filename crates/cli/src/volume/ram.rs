@@ -6,6 +6,7 @@
 use cryptline_cipher::SectorOptions;
 use cryptline_sys::SecretBuf;
 
+use super::dispatch::Stored;
 use super::stack::{Base, Plan, parse_cipher};
 use super::{KeySource, TargetOptions, Volume};
 use crate::CliError;
@@ -52,6 +53,7 @@ pub fn open(
         start: 0,
         size: None,
         discards: true,
+        dispatch: options.dispatch.decide(Stored::Nothing)?.dispatch,
     };
     plan.build(Base::Ram(size), plan.sector_cipher()?, options, Vec::new())
 }

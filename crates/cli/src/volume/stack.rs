@@ -3,8 +3,10 @@
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, SpecError};
 use cryptline_engine::Gate;
 use cryptline_engine::base::{Image, RamDevice};
+use cryptline_engine::dispatch::{Dispatch, Helpers, may_raise_priority};
 use cryptline_engine::layer::{CryptDevice, CryptOptions, DelayDevice, FaultDevice, FaultPlan};
 
+use super::dispatch::describe;
 use super::{Summary, TargetOptions, Volume};
 use crate::CliError;
 
@@ -34,6 +36,8 @@ pub struct Plan<'a> {
     pub size: Option<u64>,
     /// Pass discards down.
     pub discards: bool,
+    /// Who runs the cipher.
+    pub dispatch: Dispatch,
 }
 
 impl Plan<'_> {
@@ -48,7 +52,7 @@ impl Plan<'_> {
         base: Base,
         cipher: SectorCipher,
         options: &TargetOptions,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
     ) -> Result<Volume, CliError> {
         let (lower, direct) = match base {
             Base::Ram(size) => (Gate::new(RamDevice::new(size)?), None),
@@ -63,11 +67,24 @@ impl Plan<'_> {
         };
         let lower = with_test_layers(lower, options)?;
         let cipher_kernel = cipher.backend_name();
+        let helpers = match cipher.is_null() {
+            true => None,
+            false => options.dispatch.helpers(&self.dispatch)?,
+        };
+        let helper_count = helpers.as_ref().map_or(0, Helpers::count);
+        if self.dispatch.high_priority && !may_raise_priority() {
+            warnings.push(
+                "high_priority: this user may not raise the priority of threads, so the workers \
+                 have the ordinary one"
+                    .to_owned(),
+            );
+        }
         let crypt = CryptOptions {
             start: self.start,
             size: self.size,
             allow_discards: self.discards,
-            ..CryptOptions::default()
+            dispatch: self.dispatch,
+            helpers,
         };
         let gate = Gate::new(CryptDevice::new(lower, cipher, crypt)?);
         let geometry = gate.geometry();
@@ -83,6 +100,7 @@ impl Plan<'_> {
             direct,
             discards: geometry.discard,
             delay: options.delay.as_ref().map(ToString::to_string),
+            dispatch: describe(&self.dispatch, helper_count),
         };
         Ok(Volume {
             gate,

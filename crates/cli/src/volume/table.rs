@@ -9,6 +9,7 @@ use cryptline_engine::base::Image;
 use cryptline_engine::table::{CryptTarget, Table, TableError};
 use zeroize::Zeroizing;
 
+use super::dispatch::{PerfFlags, Stored};
 use super::stack::{Base, Plan};
 use super::{KeySource, TargetOptions, Volume, ram, ram_size};
 use crate::CliError;
@@ -28,6 +29,8 @@ pub(super) fn open(
         ));
     }
     let target = parse(line)?;
+    let words = PerfFlags::from(&target.options);
+    let decision = options.dispatch.decide(Stored::Table(words))?;
     let base = match target.device.strip_prefix("ram:") {
         Some(size) => {
             ram::refuse_read_only(&target.device, options)?;
@@ -52,6 +55,7 @@ pub(super) fn open(
         start: target.offset.saturating_mul(512),
         size: Some(target.len.saturating_mul(512)),
         discards: target.options.allow_discards || options.allow_discards,
+        dispatch: decision.dispatch,
     };
     plan.build(base, plan.sector_cipher()?, options, Vec::new())
 }

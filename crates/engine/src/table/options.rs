@@ -8,6 +8,9 @@ use super::{SECTOR_BYTES, TableError, kernel};
 
 /// Feature words that the kernel accepts at most, though it knows ten.
 const MAX_OPTIONS: usize = 9;
+/// The name that both `no_…_workqueue` flags had together when they were proposed, on dm-devel in
+/// 2020. The kernel never took it; it is understood here and printed as the two.
+const FORCE_INLINE: &str = "force_inline";
 /// Bytes of per-sector metadata at most.
 const MAX_INTEGRITY_BYTES: u32 = 480;
 
@@ -119,6 +122,8 @@ impl CryptOptions {
     fn set(&mut self, word: &str, len: u64) -> Result<(), TableError> {
         if let Some(flag) = self.flag(word) {
             *flag = true;
+        } else if word.eq_ignore_ascii_case(FORCE_INLINE) {
+            (self.no_read_workqueue, self.no_write_workqueue) = (true, true);
         } else if let Some(text) = word.strip_prefix("integrity:") {
             self.integrity = Some(Integrity::parse(text)?);
         } else if let Some(size) = word.strip_prefix("integrity_key_size:").and_then(parse_u32) {
