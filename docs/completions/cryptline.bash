@@ -342,7 +342,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__serve)
-            opts="-U -p -b -i -e -P -v -f -r -h --unix --port --bind --ip-addr --export-name --description --run --pid-file --pidfile --exit-with-parent --io --dispatch --max-connections --stats --stats-interval --verbose --foreground --tls --tls-certificates --tls-verify-peer --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
+            opts="-U -p -b -i -e -P -v -f -r -h --unix --port --bind --ip-addr --export-name --description --run --pid-file --pidfile --exit-with-parent --io --max-connections --stats --stats-interval --verbose --foreground --tls --tls-certificates --tls-verify-peer --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -412,10 +412,6 @@ _cryptline() {
                     COMPREPLY=($(compgen -W "auto io_uring preadv" -- "${cur}"))
                     return 0
                     ;;
-                --dispatch)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --max-connections)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -480,6 +476,22 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --dispatch)
+                    COMPREPLY=($(compgen -W "inline queue auto" -- "${cur}"))
+                    return 0
+                    ;;
+                --read-dispatch)
+                    COMPREPLY=($(compgen -W "inline queue auto" -- "${cur}"))
+                    return 0
+                    ;;
+                --write-dispatch)
+                    COMPREPLY=($(compgen -W "inline queue auto" -- "${cur}"))
+                    return 0
+                    ;;
+                --helpers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --fault)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -520,7 +532,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__table)
-            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
+            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -567,6 +579,22 @@ _cryptline() {
                     return 0
                     ;;
                 --sector-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dispatch)
+                    COMPREPLY=($(compgen -W "inline queue auto" -- "${cur}"))
+                    return 0
+                    ;;
+                --read-dispatch)
+                    COMPREPLY=($(compgen -W "inline queue auto" -- "${cur}"))
+                    return 0
+                    ;;
+                --write-dispatch)
+                    COMPREPLY=($(compgen -W "inline queue auto" -- "${cur}"))
+                    return 0
+                    ;;
+                --helpers)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -46,7 +46,6 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfi
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l io -d 'How to do I/O' -r -f -a "auto\t'io_uring where the kernel allows it, else preadv/pwritev'
 io_uring\t'io_uring or an error'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l dispatch -d 'Who runs the cipher; only `inline`, the thread that has the request, exists yet' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Clients at a time; further ones are sent away' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Give statistics as JSON lines on this Unix socket; see `cryptline top`' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Seconds between two lines of statistics' -r
@@ -70,6 +69,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+auto\t'The thread that has the request; idle cores help with large ones'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+auto\t'The thread that has the request; idle cores help with large ones'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l write-dispatch -d 'The same for writes only' -r -f -a "inline\t'The thread that has the request, alone'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+auto\t'The thread that has the request; idle cores help with large ones'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
@@ -86,6 +95,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s r -l read-
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-no_read_workqueue -d 'Decrypt reads inline (cryptsetup\'s option of this name)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-no_write_workqueue -d 'Encrypt writes inline'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-same_cpu_crypt -d 'Queue to the worker of the core that has the request only'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-submit_from_crypt_cpus -d 'Queue, but let the workers submit writes as they come, unsorted'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-high_priority -d 'Queue to workers of the highest priority'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand info" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand info" -l json -d 'Print JSON'
@@ -144,6 +158,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+auto\t'The thread that has the request; idle cores help with large ones'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+auto\t'The thread that has the request; idle cores help with large ones'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l write-dispatch -d 'The same for writes only' -r -f -a "inline\t'The thread that has the request, alone'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+auto\t'The thread that has the request; idle cores help with large ones'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
@@ -157,6 +181,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s r -l read-
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-no_read_workqueue -d 'Decrypt reads inline (cryptsetup\'s option of this name)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-no_write_workqueue -d 'Encrypt writes inline'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-same_cpu_crypt -d 'Queue to the worker of the core that has the request only'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-submit_from_crypt_cpus -d 'Queue, but let the workers submit writes as they come, unsorted'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-high_priority -d 'Queue to workers of the highest priority'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'

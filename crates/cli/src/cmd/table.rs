@@ -14,6 +14,9 @@ The form is that of `dmsetup table`: the key is shown as zeros unless --show-key
 without it no passphrase is needed. A regular file has no device number, so its path is printed;
 the kernel needs a loop device's MAJOR:MINOR there.
 
+Dispatch options become the words that ask the kernel for the same: `inline` is no_read_workqueue
+and no_write_workqueue. The word force_inline, which no kernel knows, is read as both.
+
 Examples:
   cryptline table disk.img
   cryptline table disk.img --show-keys | cryptline serve --table -")]
