@@ -55,6 +55,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("busybox", "busybox-static"),
     // Builds the fuzz targets.
     program("c++", "g++"),
+    program("chromium", "chromium"),
     program("cryptsetup", "cryptsetup-bin"),
     program("dmsetup", "dmsetup"),
     program("fio", "fio"),

@@ -79,6 +79,7 @@ fn figures(page: &mut String, figures: &[Figure]) {
             .map_or("–".into(), |value| format!("{value:.3}"));
         let verdict = match (figure.goal, table::verdict(figure)) {
             (None, _) => String::new(),
+            (Some(_), "") => format!("<span class=\"soft\">{}</span>", table::goal(figure)),
             (Some(_), verdict) => format!(
                 "<span class=\"{verdict}\">{verdict}</span>: {}",
                 table::goal(figure)

@@ -27,11 +27,16 @@ use hdrhistogram::Histogram;
 
 use super::report::{Direction, Latency, Pattern, Shape, histogram};
 use crate::CliError;
+use crate::benchmark::measure::median;
 
 /// Entries of a ring beyond the stream's own requests: a layer may split one.
 const RING_SLACK: u32 = 64;
 /// Requests between two looks at the clock where latencies are not wanted.
 const CLOCK_EVERY: u32 = 32;
+/// Where latencies are not wanted, the rate of a stream is the median of those of windows this long:
+/// shorter than a time slice of the scheduler, so that where other programs run too, most windows are
+/// either undisturbed or lost, and the median is one of the former.
+pub const WINDOW: Duration = Duration::from_millis(1);
 /// Latencies above this count as this: what the histogram holds.
 const LONGEST: Duration = Duration::from_secs(99);
 
@@ -46,7 +51,8 @@ pub struct Job {
     pub time: Duration,
     /// Where sequential streams begin, in blocks, and what random ones are random by.
     pub start: u64,
-    /// Whether to take the time of each request. Costs a look at the clock for each.
+    /// Whether to take the time of each request, which costs a look at the clock for each. The rate
+    /// is then that of all the time; otherwise the median of windows of a millisecond.
     pub latency: bool,
 }
 
@@ -108,18 +114,13 @@ pub fn run(gate: &Gate, job: &Job) -> Result<Outcome, CliError> {
 
 /// What one stream did in the time that counted.
 struct Counted {
-    requests: u64,
-    seconds: f64,
+    requests_per_second: f64,
     latency: Option<Histogram<u64>>,
     next: u64,
 }
 
 fn sum(streams: &[Counted], job: &Job) -> Outcome {
     let block = f64::from(job.shape.block);
-    let rate = |stream: &Counted| {
-        let requests = Duration::from_nanos(stream.requests).as_secs_f64() * 1e9;
-        requests * block / stream.seconds.max(1e-9)
-    };
     let mut all = job.latency.then(histogram);
     for stream in streams {
         if let (Some(all), Some(one)) = (&mut all, &stream.latency) {
@@ -128,7 +129,10 @@ fn sum(streams: &[Counted], job: &Job) -> Outcome {
         }
     }
     Outcome {
-        bytes_per_second: streams.iter().map(rate).sum(),
+        bytes_per_second: streams
+            .iter()
+            .map(|stream| stream.requests_per_second * block)
+            .sum(),
         latency: all
             .filter(|all| !all.is_empty())
             .map(|all| Latency::of(&all)),
@@ -147,8 +151,10 @@ struct Stream<'a> {
     done: Vec<Completion>,
     offsets: Offsets,
     latency: Option<Histogram<u64>>,
-    /// Ended since counting began.
-    requests: u64,
+    /// Requests in a second, of each window that is over. Has room for all.
+    windows: Vec<f64>,
+    /// Ended since counting, or this window, began.
+    requests: u32,
     counting: bool,
 }
 
@@ -190,6 +196,7 @@ impl<'a> Stream<'a> {
             slots,
             offsets: Offsets::new(gate.geometry().size, job, index),
             latency: job.latency.then(histogram),
+            windows: Vec::with_capacity(windows(job)),
             requests: 0,
             counting: false,
         })
@@ -197,18 +204,20 @@ impl<'a> Stream<'a> {
 
     fn run(mut self, start: &Barrier) -> Result<Counted, CliError> {
         start.wait();
-        let begun = Instant::now();
-        self.until(begun + self.job.warm_up)?;
+        let now = Instant::now();
         // What was wanted before is not counted from before.
+        let from = self.until(now + self.job.warm_up, None)?;
         self.counting = true;
         self.requests = 0;
-        let counted_from = Instant::now();
-        let end = counted_from + self.job.time;
-        let ended = self.until(end)?;
+        let window = (!self.job.latency).then_some(from);
+        let ended = self.until(from + self.job.time, window)?;
         self.counting = false;
+        let requests_per_second = match self.windows.is_empty() {
+            true => f64::from(self.requests) / (ended - from).as_secs_f64().max(1e-9),
+            false => median(&self.windows),
+        };
         let counted = Counted {
-            requests: self.requests,
-            seconds: (ended - counted_from).as_secs_f64(),
+            requests_per_second,
             latency: self.latency.take(),
             next: self.offsets.next,
         };
@@ -216,10 +225,20 @@ impl<'a> Stream<'a> {
         Ok(counted)
     }
 
-    /// Keeps requests coming until `end`; gives the moment it stopped.
-    fn until(&mut self, end: Instant) -> Result<Instant, CliError> {
+    /// Keeps requests coming until `end`; gives the moment it stopped. Notes the rate of each window
+    /// where the first one's begin is given.
+    fn until(&mut self, end: Instant, mut window: Option<Instant>) -> Result<Instant, CliError> {
         loop {
             let mut now = Instant::now();
+            if let Some(begun) = window
+                && now - begun >= WINDOW
+                && self.windows.len() < self.windows.capacity()
+            {
+                let rate = f64::from(self.requests) / (now - begun).as_secs_f64();
+                self.windows.push(rate);
+                self.requests = 0;
+                window = Some(now);
+            }
             if now >= end {
                 return Ok(now);
             }
@@ -295,7 +314,7 @@ impl<'a> Stream<'a> {
         let slot_state = &mut self.slots[slot];
         slot_state.buffer = Some(buffer);
         if self.counting {
-            self.requests += 1;
+            self.requests = self.requests.saturating_add(1);
             if let Some(latency) = &mut self.latency {
                 let took = now
                     .saturating_duration_since(slot_state.wanted_since)
@@ -321,6 +340,12 @@ impl<'a> Stream<'a> {
     }
 }
 
+/// How many windows a job has at most.
+fn windows(job: &Job) -> usize {
+    let count = job.time.as_nanos() / WINDOW.as_nanos();
+    usize::try_from(count).unwrap_or(0)
+}
+
 /// Slots in a circle as long as there are slots: it never grows and is never too short.
 struct Wanted {
     circle: Vec<usize>,
@@ -343,16 +368,25 @@ impl Wanted {
 
     fn take(&mut self) -> Option<usize> {
         let slot = (self.len > 0).then(|| self.circle[self.first])?;
-        self.first = (self.first + 1) % self.circle.len();
+        self.first = self.after(self.first, 1);
         self.len -= 1;
         Some(slot)
     }
 
     fn put(&mut self, slot: usize) {
         debug_assert!(self.len < self.circle.len(), "a slot was put back twice");
-        let place = (self.first + self.len) % self.circle.len();
+        let place = self.after(self.first, self.len);
         self.circle[place] = slot;
         self.len += 1;
+    }
+
+    /// The place `count` after `place`, both at most the length of the circle.
+    fn after(&self, place: usize, count: usize) -> usize {
+        let sum = place + count;
+        match sum < self.circle.len() {
+            true => sum,
+            false => sum - self.circle.len(),
+        }
     }
 }
 

@@ -59,6 +59,19 @@ fn a_stream_with_many_requests_counts_the_time_they_wait_for_each_other() {
 }
 
 #[test]
+fn without_latencies_the_rate_is_that_of_the_windows() {
+    let mut job = job(Direction::Read, Pattern::Sequential, 4096, 1, 1);
+    job.latency = false;
+    // Shorter than a window, and longer.
+    for time in [100, 5000] {
+        job.time = Duration::from_micros(time);
+        let outcome = run(&ram(), &job).expect("RAM does not fail");
+        assert!(outcome.bytes_per_second > 0.0);
+        assert!(outcome.latency.is_none());
+    }
+}
+
+#[test]
 fn writes_reach_the_medium() {
     let gate = ram();
     run(

@@ -17,6 +17,7 @@ pub mod output;
 pub mod plot;
 pub mod progress;
 pub mod report;
+pub mod sweep;
 pub mod table;
 pub mod volume;
 

@@ -46,7 +46,7 @@ pub struct Series {
 }
 
 /// Pixels of a plot.
-const SIZE: (u32, u32) = (640, 340);
+const SIZE: (u32, u32) = (640, 350);
 /// Stand-in colours: text, faint lines, the guide, and one for each series.
 const INK: RGBColor = RGBColor(1, 1, 1);
 const GRID: RGBColor = RGBColor(1, 1, 2);
@@ -134,8 +134,8 @@ impl Plot {
         let mut chart = ChartBuilder::on(&area)
             .margin(6)
             .margin_right(14)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
+            .x_label_area_size(50)
+            .y_label_area_size(70)
             .build_cartesian_2d(-0.5..right, low..high)?;
         self.axes(&mut chart, low, high)?;
         if let Some(guide) = self.guide {
@@ -186,7 +186,7 @@ impl Plot {
     }
 
     fn axes(&self, chart: &mut Chart<'_, '_>, low: f64, high: f64) -> Result<(), Box<dyn Error>> {
-        let small = ("sans-serif", 13).into_font().color(&INK);
+        let small = ("sans-serif", 16).into_font().color(&INK);
         let right = f64::from(u32::try_from(self.categories.len())?) - 0.5;
         if self.logarithmic {
             // Lines at 2, 3 ... 9 times each power of ten.
@@ -269,7 +269,7 @@ impl Plot {
         for (at, height) in self.points(series) {
             let corners = [(at + left, low), (at + left + width * 0.92, height)];
             chart.draw_series([Rectangle::new(corners, colour.filled())])?;
-            let style = ("sans-serif", 12)
+            let style = ("sans-serif", 15)
                 .into_font()
                 .color(&INK)
                 .pos(Pos::new(HPos::Center, VPos::Bottom));

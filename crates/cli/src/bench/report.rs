@@ -275,7 +275,7 @@ impl Figure {
     pub fn at_least(name: &'static str, value: f64, goal: f64) -> Self {
         Self {
             goal: Some(goal),
-            met: Some(value >= goal),
+            met: value.is_finite().then_some(value >= goal),
             ..Self::reported(name, value)
         }
     }
@@ -285,7 +285,7 @@ impl Figure {
     pub fn at_most(name: &'static str, value: f64, goal: f64) -> Self {
         Self {
             goal: Some(goal),
-            met: Some(value <= goal),
+            met: value.is_finite().then_some(value <= goal),
             better: "lower",
             ..Self::reported(name, value)
         }
@@ -394,7 +394,7 @@ mod tests {
     fn a_number_that_is_none_is_no_value() {
         let figure = Figure::at_least("x", f64::NAN, 0.97);
         assert_eq!(figure.value, None);
-        assert_eq!(figure.met, Some(false));
+        assert_eq!(figure.met, None);
         assert_eq!(Figure::missing("x", "left out").met, None);
     }
 

@@ -5,10 +5,10 @@
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::Gate;
 use cryptline_engine::base::RamDevice;
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{CryptDevice, CryptOptions};
 
-use super::machine::available_memory;
+use super::machine::{available_memory, cores};
 use crate::{CliError, size};
 
 /// The cipher that encrypts nothing, as tables name it.
@@ -17,6 +17,41 @@ pub const NULL_CIPHER: &str = "cipher_null-ecb";
 pub const SECTOR_SIZE: u32 = 4096;
 /// Lengths of keys to try for a cipher, the longest of AES-XTS first.
 const KEY_LENS: [usize; 5] = [64, 32, 48, 24, 16];
+
+/// What the volumes of one bench share.
+#[derive(Clone, Default)]
+pub struct Settings {
+    helpers: Option<Helpers>,
+}
+
+impl Settings {
+    /// With so many threads that help with large requests.
+    ///
+    /// # Errors
+    /// Exit code 4 when they cannot be started.
+    pub fn new(helpers: usize) -> Result<Self, CliError> {
+        Ok(Self {
+            helpers: match helpers {
+                0 => None,
+                count => Some(Helpers::start(count)?),
+            },
+        })
+    }
+}
+
+/// What `--helpers` says, or one less than there are processors.
+///
+/// # Errors
+/// Exit code 1 for more than there are processors.
+pub fn helpers(given: Option<usize>) -> Result<usize, CliError> {
+    let cores = cores();
+    match given.unwrap_or(cores - 1) {
+        helpers if helpers > cores => Err(CliError::parameters(format!(
+            "--helpers {helpers}: this machine has {cores} processors; give at most {cores}"
+        ))),
+        helpers => Ok(helpers),
+    }
+}
 
 /// A cipher word that this build has, with a key.
 pub struct Cipher {
@@ -74,12 +109,13 @@ impl Cipher {
     ///
     /// # Errors
     /// Exit code 4 where it does not fit.
-    pub fn over(&self, medium: &Gate, _mode: Mode) -> Result<Gate, CliError> {
+    pub fn over(&self, medium: &Gate, mode: Mode, settings: &Settings) -> Result<Gate, CliError> {
         let options = CryptOptions {
             start: 0,
             size: None,
             allow_discards: false,
-            ..CryptOptions::default()
+            dispatch: Dispatch::both(mode),
+            helpers: settings.helpers.clone(),
         };
         let device = CryptDevice::new(medium.clone(), self.sectors()?, options)?;
         Ok(Gate::new(device))

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::CliError;
-use crate::bench::inline;
+use crate::bench::{inline, sweep};
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -13,6 +13,7 @@ use crate::bench::inline;
 #[command(after_help = "\
 Examples:
   cryptline bench inline --html inline.html       what a queue before the cipher costs
+  cryptline bench sweep --html sweep.html         which mode is best for which requests
 
 Each bench prints a table, and writes --json and a page with plots, --html. All that it compares is
 measured in turns, several times; a machine that others use at the same time is noticed and told.
@@ -28,6 +29,8 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     /// Read RAM plain, inline and by queue, as the 2020 dm-devel thread did
     Inline(Box<inline::InlineArgs>),
+    /// Measure every block size, queue depth and dispatch mode
+    Sweep(Box<sweep::SweepArgs>),
 }
 
 /// Measures, and prints when all is done.
@@ -37,6 +40,7 @@ pub enum BenchCommand {
 pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     match &args.bench {
         BenchCommand::Inline(args) => inline::run(args)?,
+        BenchCommand::Sweep(args) => sweep::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

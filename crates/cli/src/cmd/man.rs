@@ -36,17 +36,25 @@ pub fn run(args: &ManArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// File name and text of every page: one for the program and one for each verb.
+/// File name and text of every page: one for the program, one for each verb, and one for each verb
+/// of a verb.
 ///
 /// # Errors
 /// None that is known: the pages are made in memory.
 pub fn pages() -> io::Result<Vec<(String, String)>> {
     let mut program = Cli::command();
     program.build();
-    let verbs = program.get_subcommands().filter(|verb| !verb.is_hide_set());
-    let mut commands: Vec<_> = verbs.cloned().collect();
-    commands.insert(0, program.clone());
+    let mut commands = Vec::new();
+    with_verbs(&program, &mut commands);
     commands.into_iter().map(page).collect()
+}
+
+/// A command, and those below it that are no secret.
+fn with_verbs(command: &clap::Command, all: &mut Vec<clap::Command>) {
+    all.push(command.clone());
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        with_verbs(verb, all);
+    }
 }
 
 fn page(command: clap::Command) -> io::Result<(String, String)> {

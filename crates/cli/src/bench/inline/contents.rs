@@ -173,7 +173,7 @@ mod tests {
     use cryptline_engine::blocking::Blocking;
 
     use super::*;
-    use crate::bench::volume::Cipher;
+    use crate::bench::volume::{Cipher, Settings};
 
     const SIZE: u64 = 64 * 1024;
 
@@ -204,12 +204,14 @@ mod tests {
             subject(
                 "null",
                 Some(&null),
-                null.over(&medium, Mode::Inline).expect("fits"),
+                null.over(&medium, Mode::Inline, &Settings::default())
+                    .expect("fits"),
             ),
             subject(
                 "aes",
                 Some(&aes),
-                aes.over(&medium, Mode::Inline).expect("fits"),
+                aes.over(&medium, Mode::Inline, &Settings::default())
+                    .expect("fits"),
             ),
         ];
         check(&medium, &mut subjects, &Progress::new(3)).expect("all is right");
@@ -233,7 +235,9 @@ mod tests {
         block[4095] ^= 1;
         flip.write_at(SIZE - 4096, &block, false)
             .expect("RAM writes");
-        let gate = null.over(&medium, Mode::Inline).expect("fits");
+        let gate = null
+            .over(&medium, Mode::Inline, &Settings::default())
+            .expect("fits");
         let read = hash(&gate, SIZE / 4096).expect("RAM reads");
         let error = compare("null", &written, &read).expect_err("one bit differs");
         assert_eq!(error.exit_code(), 4);
@@ -249,7 +253,8 @@ mod tests {
             subject(
                 "null",
                 Some(&null),
-                null.over(&elsewhere, Mode::Inline).expect("fits"),
+                null.over(&elsewhere, Mode::Inline, &Settings::default())
+                    .expect("fits"),
             ),
         ];
         let error = check(&medium, &mut subjects, &Progress::new(2)).expect_err("zeros are read");

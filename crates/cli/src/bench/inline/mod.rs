@@ -23,7 +23,7 @@ use cryptline_engine::dispatch::Mode;
 use super::load::{self, Job};
 use super::machine::{Moment, Others, Watch};
 use super::report::{Direction, Pattern, Row, Shape};
-use super::volume::{Cipher, NULL_CIPHER, ram};
+use super::volume::{Cipher, NULL_CIPHER, Settings, helpers, ram};
 use super::{Output, Progress, Report};
 use crate::{CliError, size};
 use model::Model;
@@ -31,7 +31,7 @@ use model::Model;
 /// What the thread reads with.
 const BLOCK: u32 = 4096;
 /// Modes that are measured.
-const MODES: &[Mode] = &[Mode::Inline];
+const MODES: [Mode; 3] = [Mode::Inline, Mode::Queue, Mode::Auto];
 /// Before each turn: enough to fill the caches again and to wake sleeping threads.
 const WARM_UP: Duration = Duration::from_millis(20);
 /// Longest turn, in seconds.
@@ -64,6 +64,10 @@ pub struct InlineArgs {
     /// The cipher beside the null cipher
     #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
     pub cipher: String,
+
+    /// Threads that help large requests, for `auto` [default: one less than there are processors]
+    #[arg(long, value_name = "N")]
+    pub helpers: Option<usize>,
 
     /// How requests reach the volume
     #[arg(long, value_enum, default_value_t)]
@@ -104,6 +108,7 @@ pub fn run(args: &InlineArgs) -> Result<(), CliError> {
             args.seconds
         )));
     }
+    let helpers = helpers(args.helpers)?;
     let cipher = Cipher::new(&args.cipher)?;
     let null = Cipher::new(NULL_CIPHER)?;
     args.output.check()?;
@@ -113,7 +118,7 @@ pub fn run(args: &InlineArgs) -> Result<(), CliError> {
         needed,
         " (the volume, and a copy to measure the memory by)",
     )?;
-    let mut subjects = subjects(&medium, &null, &cipher)?;
+    let mut subjects = subjects(helpers, &medium, &null, &cipher)?;
     let mut report = Report::new("inline", "Reading inline, by queue, and plain");
     report.others = Others::look();
     let runs = u64::from(args.runs);
@@ -136,7 +141,12 @@ pub fn run(args: &InlineArgs) -> Result<(), CliError> {
 }
 
 /// Plain, and each cipher by each mode that there is.
-fn subjects(medium: &Gate, null: &Cipher, cipher: &Cipher) -> Result<Vec<Subject>, CliError> {
+fn subjects(
+    helpers: usize,
+    medium: &Gate,
+    null: &Cipher,
+    cipher: &Cipher,
+) -> Result<Vec<Subject>, CliError> {
     let subject = |name: String, cipher: Option<&Cipher>, mode, gate| Subject {
         name,
         cipher: cipher.map(|cipher| cipher.word().to_owned()),
@@ -145,10 +155,11 @@ fn subjects(medium: &Gate, null: &Cipher, cipher: &Cipher) -> Result<Vec<Subject
         sha256: None,
         samples: Vec::new(),
     };
+    let settings = Settings::new(helpers)?;
     let mut subjects = vec![subject("plain".into(), None, None, medium.clone())];
     for (cipher, short) in [(null, "null cipher"), (cipher, cipher.word())] {
-        for &mode in MODES {
-            let gate = cipher.over(medium, mode)?;
+        for mode in MODES {
+            let gate = cipher.over(medium, mode, &settings)?;
             subjects.push(subject(
                 format!("{mode}, {short}"),
                 Some(cipher),

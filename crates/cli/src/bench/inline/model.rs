@@ -13,9 +13,11 @@ use cryptline_sys::{Buffer, SharedMemory};
 
 use super::BLOCK;
 use crate::CliError;
+use crate::bench::load::WINDOW;
+use crate::benchmark::measure::median;
 
 /// Blocks between two looks at the clock, as many as the load generator has.
-const CLOCK_EVERY: u64 = 32;
+const CLOCK_EVERY: u32 = 32;
 
 /// The two costs, and their samples in seconds for each block.
 pub struct Model {
@@ -96,18 +98,24 @@ impl Model {
     }
 }
 
-/// Seconds that `work` takes each time, over `time`.
+/// Seconds that `work` takes each time: the median of windows of about a millisecond over `time`,
+/// as the load generator has them.
 fn each(work: &mut impl FnMut(), time: Duration) -> f64 {
+    let mut windows = Vec::new();
     let start = Instant::now();
-    let mut count: u32 = 0;
+    let (mut begun, mut count) = (start, 0u32);
     loop {
         for _ in 0..CLOCK_EVERY {
             work();
             count = count.saturating_add(1);
         }
-        let elapsed = start.elapsed();
-        if elapsed >= time {
-            return elapsed.as_secs_f64() / f64::from(count);
+        let now = Instant::now();
+        if now - begun >= WINDOW || (now - start >= time && windows.is_empty()) {
+            windows.push((now - begun).as_secs_f64() / f64::from(count));
+            (begun, count) = (now, 0);
+        }
+        if now - start >= time {
+            return median(&windows);
         }
     }
 }

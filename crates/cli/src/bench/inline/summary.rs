@@ -2,7 +2,7 @@
 
 use super::{Front, InlineArgs, Model, Subject};
 use crate::bench::plot::{Plot, Series};
-use crate::bench::report::{Figure, Report, Row};
+use crate::bench::report::{Figure, Report};
 use crate::bench::table::{Table, megabytes};
 use crate::bench::volume::NULL_CIPHER;
 use crate::benchmark::measure::median;
@@ -26,7 +26,7 @@ pub fn fill(report: &mut Report, args: &InlineArgs, subjects: &[Subject], model:
     ];
     let rates = model.rates();
     table(report, subjects, model, &rates);
-    plots(report);
+    plots(report, subjects);
     let figures = figures(subjects, &rates);
     report.figures = match args.front {
         Front::InProcess => figures,
@@ -92,40 +92,67 @@ fn table(report: &mut Report, subjects: &[Subject], model: &Model, rates: &[f64]
     report.tables.push(table);
 }
 
-fn plots(report: &mut Report) {
-    let names = |rows: &[Row]| rows.iter().map(|row| row.name.clone()).collect();
-    let plain = report
-        .rows
-        .first()
-        .map_or(f64::NAN, |row| row.bytes_per_second);
-    let series = |name: &str, value: &dyn Fn(&Row) -> f64| {
-        vec![Series {
-            name: name.to_owned(),
-            values: report.rows.iter().map(|row| Some(value(row))).collect(),
-        }]
+/// Columns side by side: the modes and plain, for each cipher.
+fn plots(report: &mut Report, subjects: &[Subject]) {
+    let Some((plain, layered)) = subjects.split_first() else {
+        return;
     };
-    let plots = vec![
+    let mut ciphers: Vec<&str> = Vec::new();
+    let mut modes: Vec<String> = Vec::new();
+    for subject in layered {
+        let cipher = subject.cipher.as_deref().unwrap_or_default();
+        if !ciphers.contains(&cipher) {
+            ciphers.push(cipher);
+        }
+        let mode = subject
+            .mode
+            .map(|mode| mode.to_string())
+            .unwrap_or_default();
+        if !modes.contains(&mode) {
+            modes.push(mode);
+        }
+    }
+    let plot = |title: &str, label: &str, guide, value: &dyn Fn(&Subject) -> f64| {
+        let of_mode = |mode: &String| Series {
+            name: mode.clone(),
+            values: ciphers
+                .iter()
+                .map(|&cipher| {
+                    let found = layered.iter().find(|subject| {
+                        subject.cipher.as_deref() == Some(cipher)
+                            && subject.mode.map(|mode| mode.to_string()).as_ref() == Some(mode)
+                    });
+                    found.map(value)
+                })
+                .collect(),
+        };
+        let mut series: Vec<Series> = modes.iter().map(of_mode).collect();
+        series.push(Series {
+            name: plain.name.clone(),
+            values: ciphers.iter().map(|_| Some(value(plain))).collect(),
+        });
         Plot {
-            title: "Throughput".into(),
-            x_label: "way of a request".into(),
-            categories: names(&report.rows),
-            y_label: "GB/s".into(),
+            title: title.to_owned(),
+            x_label: "cipher".into(),
+            categories: ciphers.iter().map(|&cipher| cipher.to_owned()).collect(),
+            y_label: label.to_owned(),
             columns: true,
-            series: series("GB/s", &|row| row.bytes_per_second / 1e9),
+            guide,
+            series,
             ..Plot::default()
-        },
-        Plot {
-            title: "Compared with plain".into(),
-            x_label: "way of a request".into(),
-            categories: names(&report.rows),
-            y_label: "ratio".into(),
-            columns: true,
-            guide: Some(1.0),
-            series: series("ratio to plain", &|row| row.bytes_per_second / plain),
-            ..Plot::default()
-        },
+        }
+    };
+    let speed = |subject: &Subject| median(&subject.samples) / 1e9;
+    let compared = |subject: &Subject| ratio(&subject.samples, &plain.samples);
+    report.plots = vec![
+        plot(
+            "Throughput of 4 KiB reads, one at a time",
+            "GB/s",
+            None,
+            &speed,
+        ),
+        plot("Compared with plain", "ratio", Some(1.0), &compared),
     ];
-    report.plots = plots;
 }
 
 fn figures(subjects: &[Subject], model: &[f64]) -> Vec<Figure> {

@@ -1,0 +1,167 @@
+//! What the volumes of a sweep lie on.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use cryptline_engine::base::{DirectMode, Image};
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::layer::{DelayDevice, DelaySpec};
+use cryptline_engine::{BackendChoice, Gate};
+
+use crate::bench::volume::{SECTOR_SIZE, ram};
+use crate::{CliError, size};
+
+/// Written at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// `--medium`.
+pub enum Medium {
+    /// RAM.
+    Ram,
+    /// RAM that is as slow as this says.
+    Delay(String),
+    /// A file that is made for the sweep, here or in this folder.
+    File(PathBuf),
+}
+
+impl Medium {
+    /// What a word stands for.
+    ///
+    /// # Errors
+    /// Exit code 1: no such delay, or a file that is there already.
+    pub fn parse(word: &str) -> Result<Self, CliError> {
+        if word == "ram" {
+            return Ok(Self::Ram);
+        }
+        if let Some(spec) = word.strip_prefix("delay:") {
+            let parsed = DelaySpec::from_str(spec);
+            parsed.map_err(|why| CliError::parameters(format!("--medium {word}: {why}")))?;
+            return Ok(Self::Delay(spec.to_owned()));
+        }
+        let path = PathBuf::from(word);
+        match fs::metadata(&path) {
+            Ok(found) if !found.is_dir() => Err(CliError::parameters(format!(
+                "--medium {word}: it exists, and the sweep would overwrite it; name a new file or a folder"
+            ))),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(unusable(&path, &error)),
+            _ => Ok(Self::File(path)),
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn describe(&self, bytes: u64) -> String {
+        let bytes = size::human(bytes);
+        match self {
+            Self::Ram => format!("RAM, {bytes}"),
+            Self::Delay(spec) => format!("RAM, {bytes}, as slow as {spec}"),
+            Self::File(path) => format!("a file of {bytes} at {}", path.display()),
+        }
+    }
+
+    /// The medium with `bytes` bytes of data on it. Requests will take `buffers` bytes of memory.
+    ///
+    /// # Errors
+    /// Exit code 1 for more than the memory that is free, 4 for a file that cannot be made.
+    pub fn open(&self, bytes: u64, buffers: u64) -> Result<Gate, CliError> {
+        let in_memory = || {
+            let gate = ram(
+                bytes,
+                bytes.saturating_add(buffers),
+                " with the buffers of all requests",
+            )?;
+            fill(&gate)?;
+            Ok::<_, CliError>(gate)
+        };
+        match self {
+            Self::Ram => in_memory(),
+            Self::Delay(spec) => {
+                // Filled without the delay.
+                let spec = DelaySpec::from_str(spec).map_err(CliError::parameters)?;
+                Ok(Gate::new(DelayDevice::new(in_memory()?, spec)))
+            }
+            Self::File(path) => {
+                let gate = new_file(path, bytes)?;
+                fill(&gate)?;
+                Ok(gate)
+            }
+        }
+    }
+}
+
+/// A new file without a name: it is gone when this program ends, however it ends.
+fn new_file(path: &Path, bytes: u64) -> Result<Gate, CliError> {
+    let named = match path.is_dir() {
+        true => path.join(format!(".cryptline-bench-{}", std::process::id())),
+        false => path.to_owned(),
+    };
+    let file = File::create_new(&named).map_err(|error| unusable(path, &error))?;
+    let opened = file
+        .set_len(bytes)
+        .map_err(|error| unusable(path, &error))
+        .and_then(|()| Ok(Image::open(&named, false)?));
+    // Ours, or it would not have been made; and an open file lives on without a name.
+    let removed = fs::remove_file(&named);
+    let device = opened?.into_device(SECTOR_SIZE, DirectMode::Auto)?;
+    removed.map_err(|error| unusable(path, &error))?;
+    Ok(Gate::new(device))
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> CliError {
+    CliError::parameters(format!("--medium {}: {error}", path.display()))
+}
+
+/// Untouched memory is one page of zeros and an unwritten file a hole: both are faster than data.
+fn fill(gate: &Gate) -> Result<(), CliError> {
+    let failed = |fault| CliError::device(format!("cannot fill the medium: {fault}"));
+    let mut writer = Blocking::new(gate, BackendChoice::Auto)?;
+    let len = usize::try_from(CHUNK).unwrap_or(0);
+    let data: Vec<u8> = (1..=251u8).cycle().take(len).collect();
+    let mut offset = 0;
+    while offset < gate.geometry().size {
+        let len = usize::try_from(gate.geometry().size - offset)
+            .unwrap_or(len)
+            .min(len);
+        writer
+            .write_at(offset, &data[..len], false)
+            .map_err(failed)?;
+        offset += CHUNK;
+    }
+    writer.flush().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_not_overwritten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("precious");
+        fs::write(&path, "data").expect("room");
+        let word = path.to_string_lossy().into_owned();
+        let error = Medium::parse(&word).map(drop).expect_err("it is there");
+        assert_eq!(error.exit_code(), 1);
+        // And not even where it comes between the check and the start.
+        let error = new_file(&path, 8192).map(drop);
+        assert!(error.is_err());
+        assert_eq!(fs::read(&path).expect("still there"), b"data");
+    }
+
+    #[test]
+    fn a_file_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for path in [folder.path().to_owned(), folder.path().join("new")] {
+            let medium = Medium::parse(&path.to_string_lossy()).expect("usable");
+            let gate = medium.open(3 << 20, 0).expect("made");
+            assert_eq!(gate.geometry().size, 3 << 20);
+            let mut end = vec![0; 4096];
+            let mut reader = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
+            reader.read_at((3 << 20) - 4096, &mut end).expect("data");
+            assert!(end.iter().any(|&byte| byte != 0), "a hole");
+            assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+        }
+    }
+}
