@@ -228,6 +228,11 @@ devices_behave_like_the_model! {
     file_buffered => devices::file_buffered;
     file_direct => devices::file_direct;
     file_direct_in_4096 => devices::file_direct_4096;
+    pmem => devices::pmem;
+    btt_512_in_memory => || devices::btt_in_memory(512);
+    btt_4096_in_memory => || devices::btt_in_memory(4096);
+    btt_512_in_file => || devices::btt_in_file(512);
+    btt_4096_in_file => || devices::btt_in_file(4096);
     fault_over_ram => || devices::ram().map(devices::faultless);
     delay_over_ram => || Some(devices::delayed(devices::ram()?, QUICK));
     delay_over_direct_file => || Some(devices::delayed(devices::file_direct()?, QUICK));
@@ -254,6 +259,9 @@ devices_behave_like_the_model! {
         let lower = devices::delayed(devices::ram()?, QUICK);
         Some(devices::dispatched(lower, &AES_4096, AUTO))
     };
+    aes_4096_over_pmem => || Some(devices::crypt(devices::pmem()?, &AES_4096));
+    aes_512_over_btt_512 => || Some(devices::crypt(devices::btt_in_memory(512)?, &AES_512));
+    aes_4096_over_btt_4096 => || Some(devices::crypt(devices::btt_in_memory(4096)?, &AES_4096));
     null_over_ram => || Some(devices::crypt(devices::ram()?, &NULL));
     null_over_file => || Some(devices::crypt(devices::file_buffered()?, &NULL));
     null_over_direct_file => || Some(devices::crypt(devices::file_direct()?, &NULL));

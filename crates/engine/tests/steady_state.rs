@@ -36,12 +36,23 @@ const REQUESTS: u64 = 4000;
 
 fn main() {
     let both = [BackendChoice::Auto, BackendChoice::Syscalls];
-    let tests: [(&str, &dyn Fn()); 10] = [
+    let tests: [(&str, &dyn Fn()); 12] = [
         ("allocation_is_counted", &allocation_is_counted),
         ("second_thread_is_noticed", &second_thread_is_noticed),
         ("crypt_over_ram", &|| {
             for backend in both {
                 check(backend, devices::ram(), Flushes::Alone);
+            }
+        }),
+        ("crypt_over_pmem", &|| {
+            for backend in both {
+                check(backend, devices::pmem(), Flushes::Alone);
+            }
+        }),
+        ("crypt_over_btt", &|| {
+            for backend in both {
+                check(backend, devices::btt_in_memory(512), Flushes::Alone);
+                check(backend, devices::btt_in_memory(4096), Flushes::Alone);
             }
         }),
         ("crypt_over_file_by_system_calls", &|| {

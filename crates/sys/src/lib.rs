@@ -6,6 +6,7 @@
 //! ```text
 //! secret   key memory: locked, not dumped, wiped
 //! buffer   I/O memory: page-aligned arenas, owned buffers that are free again when dropped
+//! mapping  files and persistent memory in memory: durable stores, lost pages
 //! shared   the memory of a RAM disk: read and written by many threads at once
 //! ring     one thread's I/O: io_uring, or plain system calls where io_uring is forbidden
 //! file     what std and rustix lack: open-file-description locks, O_DIRECT alignment, ioctls
@@ -17,6 +18,7 @@
 mod buffer;
 mod file;
 mod inherit;
+mod mapping;
 mod ring;
 mod secret;
 mod shared;
@@ -24,6 +26,7 @@ mod shared;
 pub use buffer::{Arena, Buffer};
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use inherit::take_listen_fds;
+pub use mapping::{Lost, Mapping};
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Ring, SendBatch, Source, Waker,
 };

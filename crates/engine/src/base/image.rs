@@ -112,6 +112,11 @@ impl Image {
         &self.path
     }
 
+    /// The opened and locked file alone.
+    pub(super) fn into_file(self) -> File {
+        self.file
+    }
+
     /// A device over the image, for transfers that are multiples of `granularity` bytes at
     /// multiples of `granularity`.
     pub fn into_device(
@@ -185,7 +190,7 @@ impl Image {
     }
 }
 
-fn open_error(path: &Path, read_only: bool, error: io::Error) -> OpenError {
+pub(super) fn open_error(path: &Path, read_only: bool, error: io::Error) -> OpenError {
     use io::ErrorKind as Kind;
     match error.kind() {
         Kind::PermissionDenied | Kind::ReadOnlyFilesystem
@@ -200,7 +205,7 @@ fn open_error(path: &Path, read_only: bool, error: io::Error) -> OpenError {
     }
 }
 
-fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), OpenError> {
+pub(super) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), OpenError> {
     match cryptline_sys::lock_file(file, !read_only) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OpenError::Busy {

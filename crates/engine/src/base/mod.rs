@@ -2,8 +2,10 @@
 
 mod file;
 mod image;
+mod pmem;
 mod ram;
 
 pub use file::FileDevice;
 pub use image::{DirectMode, Image};
+pub use pmem::{PersistentMemory, PmemDevice};
 pub use ram::RamDevice;

@@ -4,12 +4,16 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
-use cryptline_engine::base::{DirectMode, FileDevice, Image, RamDevice};
+use cryptline_engine::base::{
+    DirectMode, FileDevice, Image, PersistentMemory, PmemDevice, RamDevice,
+};
+use cryptline_engine::btt::{Btt, BttDevice, Medium, NewTable};
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{
     CryptDevice, CryptOptions, DelayDevice, DelaySpec, FaultDevice, FaultPlan,
 };
 use cryptline_engine::{Gate, OpenError};
+use cryptline_sys::SharedMemory;
 use tempfile::TempDir;
 
 use super::{Fresh, noise};
@@ -20,6 +24,8 @@ pub const SIZE: u64 = 3 * 1024 * 1024 + 7 * 4096;
 /// A medium so fast that whole suites run over it, and slow enough that much is in flight and
 /// comes back out of order.
 pub const QUICK: &str = "read=5us..50us,write=20us~10us,flush=100us,discard=10us,parallel=8,seed=3";
+/// Size of what a block translation table is made on: the smallest that can hold one.
+const BTT_SIZE: usize = (16 << 20) + 4096;
 
 /// How a crypt layer lies over its lower device.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +115,56 @@ pub fn file_direct() -> Option<Fresh> {
 #[must_use]
 pub fn file_direct_4096() -> Option<Fresh> {
     direct_or_skip(4096)
+}
+
+/// A mapped file.
+///
+/// # Panics
+/// Where it can not be made.
+#[must_use]
+pub fn pmem() -> Option<Fresh> {
+    let (path, folder) = image_file();
+    let memory = PersistentMemory::open(&path, false).expect("a file can be mapped");
+    let mut fresh = Fresh::new(Gate::new(PmemDevice::new(memory, false)));
+    fresh.keep.push(Box::new(folder));
+    Some(fresh)
+}
+
+/// A block translation table in memory, with sectors of `sector_size` bytes.
+///
+/// # Panics
+/// Where it can not be made.
+#[must_use]
+pub fn btt_in_memory(sector_size: u32) -> Option<Fresh> {
+    let memory = SharedMemory::new(BTT_SIZE).expect("memory");
+    Some(btt(memory, sector_size))
+}
+
+/// A block translation table in a mapped file.
+///
+/// # Panics
+/// Where it can not be made.
+#[must_use]
+pub fn btt_in_file(sector_size: u32) -> Option<Fresh> {
+    let (path, folder) = image_file();
+    let file = std::fs::File::options().write(true).open(&path);
+    let sized = file.and_then(|file| file.set_len(BTT_SIZE as u64));
+    sized.expect("a sparse file");
+    let memory = PersistentMemory::open(&path, false).expect("a file can be mapped");
+    let mut fresh = btt(memory, sector_size);
+    fresh.keep.push(Box::new(folder));
+    Some(fresh)
+}
+
+fn btt(medium: impl Medium + 'static, sector_size: u32) -> Fresh {
+    let new = NewTable {
+        sector_size,
+        uuid: [1; 16],
+        is_zero: true,
+    };
+    assert!(new.write(&medium, |_| ()).expect("a table") > 0);
+    let table = Btt::open(medium, false).expect("the table opens");
+    Fresh::new(Gate::new(BttDevice::new(table, false)))
 }
 
 /// A lower device behind a fault layer that does nothing.

@@ -1,0 +1,196 @@
+//! Stores that reach persistent memory, and the fence that orders them.
+//!
+//! Large stores bypass the caches (`movntdq`); small ones, and the ends of large ones, are written
+//! and their cache line is emptied with the best instruction that the processor has. Intel SDM,
+//! volume 1, "Programming with Persistent Memory"; AMD64 APM, volume 3.
+
+/// The instruction that writes a cache line back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Writes back, keeps the line.
+    Clwb,
+    /// Writes back, drops the line.
+    Clflushopt,
+    /// As that, and one at a time.
+    Clflush,
+}
+
+impl Flush {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clwb => "clwb",
+            Self::Clflushopt => "clflushopt",
+            Self::Clflush => "clflush",
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::asm;
+    use std::arch::x86_64::{
+        __cpuid, __cpuid_count, __m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128,
+    };
+
+    use super::Flush;
+
+    /// Bytes in a cache line.
+    const LINE: usize = 64;
+
+    impl Flush {
+        /// The best that this processor has.
+        pub fn detect() -> Option<Self> {
+            #[allow(unused_unsafe, reason = "safe in later compilers")]
+            // SAFETY: every x86-64 processor has CPUID; leaf 7 is asked for only where it exists.
+            let features = unsafe {
+                match __cpuid(0).eax {
+                    0..7 => 0,
+                    _ => __cpuid_count(7, 0).ebx,
+                }
+            };
+            Some(if features & 1 << 24 != 0 {
+                Self::Clwb
+            } else if features & 1 << 23 != 0 {
+                Self::Clflushopt
+            } else {
+                Self::Clflush
+            })
+        }
+
+        /// Writes back the cache line at `address`.
+        ///
+        /// # Safety
+        /// The address is mapped.
+        pub unsafe fn line(self, address: *mut u8) {
+            // SAFETY: the address is mapped; the processor has the instruction (`detect`). None of
+            // them changes memory or registers. Stores before it are kept before it: the block is
+            // taken to read and write memory.
+            unsafe {
+                match self {
+                    Self::Clwb => {
+                        asm!("clwb [{}]", in(reg) address, options(nostack, preserves_flags))
+                    }
+                    Self::Clflushopt => {
+                        asm!("clflushopt [{}]", in(reg) address, options(nostack, preserves_flags));
+                    }
+                    Self::Clflush => {
+                        asm!("clflush [{}]", in(reg) address, options(nostack, preserves_flags));
+                    }
+                }
+            }
+        }
+
+        /// Copies `source` to `target` on its way to the medium; there after [`fence`](Self::fence).
+        ///
+        /// # Safety
+        /// `source.len()` bytes at `target` are writable and do not overlap `source`.
+        pub unsafe fn store(self, target: *mut u8, source: &[u8]) {
+            let misaligned = target.align_offset(LINE).min(source.len());
+            let (head, rest) = source.split_at(misaligned);
+            let (lines, tail) = rest.split_at(rest.len() - rest.len() % LINE);
+            // SAFETY: the three parts are those of the source, at the same distances from
+            // `target`; the middle is aligned to a cache line there and made of whole lines.
+            unsafe {
+                self.store_part(target, head);
+                for (index, line) in lines.chunks_exact(LINE).enumerate() {
+                    stream_line(target.add(head.len() + index * LINE), line);
+                }
+                self.store_part(target.add(head.len() + lines.len()), tail);
+            }
+        }
+
+        /// Less than a line, inside one.
+        ///
+        /// # Safety
+        /// As `store`; the range does not cross a cache line.
+        unsafe fn store_part(self, target: *mut u8, part: &[u8]) {
+            if part.is_empty() {
+                return;
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len());
+                self.line(target);
+            }
+        }
+
+        /// Everything stored or written back before is on the medium before anything after.
+        pub fn fence(self) {
+            #[allow(unused_unsafe, reason = "safe in later compilers")]
+            // SAFETY: SSE, which every x86-64 processor has.
+            unsafe {
+                _mm_sfence();
+            }
+        }
+    }
+
+    /// One line past the caches.
+    ///
+    /// # Safety
+    /// `target` is writable and aligned for 64 bytes, `line` has 64.
+    unsafe fn stream_line(target: *mut u8, line: &[u8]) {
+        for at in (0..LINE).step_by(16) {
+            // SAFETY: 16 bytes inside both; SSE2, which every x86-64 processor has.
+            unsafe {
+                let part: __m128i = _mm_loadu_si128(line.as_ptr().add(at).cast());
+                _mm_stream_si128(target.add(at).cast(), part);
+            }
+        }
+    }
+}
+
+/// Elsewhere `msync` does it, on persistent memory too.
+#[cfg(not(target_arch = "x86_64"))]
+impl Flush {
+    /// None is known.
+    pub fn detect() -> Option<Self> {
+        None
+    }
+
+    /// Never called: there is no value.
+    ///
+    /// # Safety
+    /// None is needed.
+    pub unsafe fn line(self, _address: *mut u8) {
+        unreachable!("no instruction was detected")
+    }
+
+    /// Never called: there is no value.
+    ///
+    /// # Safety
+    /// None is needed.
+    pub unsafe fn store(self, _target: *mut u8, _source: &[u8]) {
+        unreachable!("no instruction was detected")
+    }
+
+    /// Never called: there is no value.
+    pub fn fence(self) {
+        unreachable!("no instruction was detected")
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_alignment_and_length_is_stored_whole_and_nothing_else() {
+        let detected = Flush::detect().unwrap();
+        // Whatever has the newest also has the older ones; clflush is everywhere.
+        for flush in [detected, Flush::Clflush] {
+            for start in [0, 1, 8, 15, 16, 63, 64, 100] {
+                for len in [0, 1, 4, 8, 16, 63, 64, 65, 127, 128, 200, 512] {
+                    let source: Vec<u8> = (1..=250).cycle().take(len).collect();
+                    let mut target = vec![0u8; 1024];
+                    // SAFETY: 612 bytes are the most that are touched.
+                    unsafe { flush.store(target.as_mut_ptr().add(start), &source) };
+                    flush.fence();
+                    assert_eq!(target[start..start + len], source);
+                    assert!(target[..start].iter().all(|&byte| byte == 0));
+                    assert!(target[start + len..].iter().all(|&byte| byte == 0));
+                }
+            }
+        }
+    }
+}
