@@ -20,6 +20,8 @@ use crate::{Completion, OpenError, Operation, Request, Submitted};
 
 /// Writes in flight at a time.
 const DEPTH: u32 = 256;
+/// Writes for which there is room in the lists from the start.
+const LIST: usize = 1024;
 
 /// The writer's thread. Finishes what it has been given before it ends.
 pub(super) struct Writer {
@@ -28,7 +30,6 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Inbox {
     orders: Mutex<Vec<Order>>,
     stop: AtomicBool,
@@ -41,7 +42,10 @@ impl Writer {
         backend: BackendChoice,
         high_priority: bool,
     ) -> Result<Arc<Self>, OpenError> {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(Inbox {
+            orders: Mutex::new(Vec::with_capacity(LIST)),
+            stop: AtomicBool::new(false),
+        });
         let (say, heard) = std::sync::mpsc::channel();
         let thread_inbox = Arc::clone(&inbox);
         let builder = std::thread::Builder::new().name("dmcrypt_write".to_owned());
@@ -104,8 +108,8 @@ impl Desktop {
             flying: Slab::new(ring.depth()),
             ring,
             start,
-            held: Vec::new(),
-            done: Vec::new(),
+            held: Vec::with_capacity(LIST),
+            done: Vec::with_capacity(DEPTH as usize),
         };
         Ok((desktop, waker))
     }
