@@ -125,6 +125,8 @@ fn every_kernel_error_string_is_said() {
         ("", "Error allocating crypto tfm"),
         ("-", "IV mechanism required"),
         ("aes--plain64", "Error allocating crypto tfm"),
+        ("aes-adiantum-plain64", "Error allocating crypto tfm"),
+        ("xchacha12,aes-xts-plain64", "Error allocating crypto tfm"),
         ("aes-xts-plain65", "Invalid IV mode"),
         ("aes-xts-", "Invalid IV mode"),
         ("aes-xts-Plain64", "Invalid IV mode"),
@@ -185,6 +187,9 @@ fn what_can_be_served_is_told_from_what_cannot_yet() {
         "capi:cbc(aes)-essiv:sha3-256",
         "serpent-xts-plain64",
         "twofish-lrw-benbi",
+        "xchacha12,aes-adiantum-plain64",
+        "capi:adiantum(xchacha20,aes)-plain64be",
+        "xchacha12,aes:2-adiantum-benbi",
     ];
     for text in supported {
         assert_eq!(parse(text).check_supported(), Ok(()), "{text}");
@@ -193,7 +198,9 @@ fn what_can_be_served_is_told_from_what_cannot_yet() {
         "aes-lrw-lmk",
         "anubis-cbc-plain64",
         "aes-cbc-essiv:streebog256",
-        "capi:adiantum(xchacha12,aes)-plain64",
+        "capi:adiantum(xchacha12,aes)-spdk",
+        "xchacha12,aes-adiantum-lmk",
+        "xchacha12,aes-adiantum-tcw",
         "capi:xts-aes-aesni-plain64",
         "cipher_null-cbc-plain",
         "des3_ede-cbc-plain64",
@@ -213,6 +220,11 @@ fn parts_that_do_not_go_together_are_refused_in_the_kernels_words() {
         ("aes-cbc-essiv:rot13", "Error allocating crypto tfm"),
         ("aes-ctr-eboiv", "Error creating IV"),
         ("aes-ctr-elephant", "Error creating IV"),
+        ("xchacha12,aes-adiantum-eboiv", "Error creating IV"),
+        (
+            "xchacha12,aes-adiantum-essiv:sha256",
+            "Error allocating crypto tfm",
+        ),
         ("aes-cbc-random", "Integrity profile not supported."),
     ];
     for (text, kernel) in cases {

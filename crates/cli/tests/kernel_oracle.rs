@@ -46,7 +46,7 @@ use cryptline_testkit::oracle::{Oracle, Outcomes};
 use bench::Bench;
 
 /// Ciphers that are asked about in one boot.
-const DISKS_OF_A_BOOT: usize = 41;
+const DISKS_OF_A_BOOT: usize = 46;
 
 /// What is looked at once the guest is off: panics when the two sides disagree.
 struct Check<'a> {

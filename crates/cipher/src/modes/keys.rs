@@ -10,6 +10,7 @@
 use std::fmt;
 use std::slice::ChunksExact;
 
+use super::adiantum::{self, Stream};
 use super::blocks::Algorithm;
 use crate::spec::{CipherSpec, IvMode};
 
@@ -33,7 +34,7 @@ impl KeySizes {
     pub(crate) fn of(spec: &CipherSpec) -> Option<KeySizes> {
         let count = usize::try_from(spec.key_count()).ok()?;
         let mut sizes = Vec::new();
-        for &size in Algorithm::by_name(spec.cipher_name())?.key_sizes() {
+        for &size in cipher_key_sizes(spec)? {
             let subkey = match spec.chain_mode() {
                 "xts" => 2 * size,
                 "lrw" => size + 16,
@@ -84,6 +85,13 @@ impl KeySizes {
             subkey: cipher_keys.len() / count,
             extra,
         })
+    }
+}
+
+fn cipher_key_sizes(spec: &CipherSpec) -> Option<&'static [usize]> {
+    match spec.chain_mode() {
+        "adiantum" => Stream::by_name(spec.cipher_name()).map(|_| adiantum::KEY_SIZES),
+        _ => Algorithm::by_name(spec.cipher_name()).map(Algorithm::key_sizes),
     }
 }
 

@@ -6,11 +6,13 @@
 //!                  ├─ ivs        the IV of every sector: counted, encrypted, or made of the text
 //!                  ├─ elephant   ─┐ BitLocker: diffuser below the cipher
 //!                  ├─ chain      ─┤ ecb, cbc, ctr, xts, lrw over many blocks at once (blocks)
+//!                  ├─ adiantum   ─┤ whole sectors as one wide block
 //!                  └─ truecrypt  ─┘ TrueCrypt: whitening above it
 //! ```
 //!
-//! Every cipher here has blocks of 16 bytes. Source: `drivers/md/dm-crypt.c` (target 1.28).
+//! Every block cipher here has blocks of 16 bytes. Source: `drivers/md/dm-crypt.c` (target 1.28).
 
+mod adiantum;
 mod blocks;
 mod cbc;
 mod chain;
@@ -20,6 +22,8 @@ mod ivs;
 mod keys;
 mod loop_aes;
 mod masked;
+mod nh;
+mod polynomial;
 mod truecrypt;
 
 use aes::Block;
@@ -28,6 +32,7 @@ use cipher::inout::InOutBuf;
 use zeroize::Zeroizing;
 
 use crate::spec::{CipherSpec, IvMode};
+use adiantum::{Adiantum, Stream};
 use blocks::{Algorithm, BlockCipher};
 use chain::Chain;
 use elephant::Elephant;
@@ -49,6 +54,11 @@ const GROUP: usize = 64;
 
 /// Whether `spec` names a cipher, mode and IV that go together, whatever the key.
 pub(crate) fn is_known(spec: &CipherSpec) -> bool {
+    if spec.chain_mode() == "adiantum" {
+        // IVs of loop-AES and TrueCrypt have 16 bytes, not 32, and SPDK knows AES-XTS alone.
+        let iv_fits = !matches!(spec.iv_mode(), IvMode::Lmk | IvMode::Tcw | IvMode::Spdk);
+        return Stream::by_name(spec.cipher_name()).is_some() && iv_fits;
+    }
     let iv_fits = match spec.iv_mode() {
         IvMode::None => spec.chain_mode() == "ecb",
         // Made for CBC alone: its IV of the text is undone by XORing the first block.
@@ -61,9 +71,10 @@ pub(crate) fn is_known(spec: &CipherSpec) -> bool {
 }
 
 /// Whether the encrypted byte offset can be the IV: the kernel asks for a mode that works in
-/// whole blocks.
+/// whole blocks and whose IV is one.
 pub(crate) fn iv_can_be_made(spec: &CipherSpec) -> bool {
-    spec.chain_mode() != "ctr" || !matches!(spec.iv_mode(), IvMode::Eboiv | IvMode::Elephant)
+    !["ctr", "adiantum"].contains(&spec.chain_mode())
+        || !matches!(spec.iv_mode(), IvMode::Eboiv | IvMode::Elephant)
 }
 
 /// A cipher in a mode with its IVs and all its keys expanded.
@@ -93,10 +104,9 @@ enum Extra {
 impl Modes {
     /// `None` if the key does not fit (see [`KeySizes`]) or the combination is none.
     pub(crate) fn new(spec: &CipherSpec, key: &[u8], sector_size: u32) -> Option<Modes> {
-        let algorithm = Algorithm::by_name(spec.cipher_name())?;
         let layout = KeySizes::of(spec)?.split(spec, key)?;
-        let keyed = |key| Keyed::new(spec, algorithm, key);
-        let keys = layout.cipher_keys().map(keyed).collect::<Option<_>>()?;
+        let keyed = |key| Keyed::new(spec, key);
+        let keys: Box<[Keyed]> = layout.cipher_keys().map(keyed).collect::<Option<_>>()?;
         let extra = match spec.iv_mode() {
             IvMode::Lmk => Extra::LoopAes(LoopAes::new(layout.extra)),
             IvMode::Tcw => Extra::TrueCrypt(TrueCrypt::new(layout.extra)?),
@@ -104,10 +114,10 @@ impl Modes {
             _ => Extra::Nothing,
         };
         Some(Modes {
+            name: name(spec)?,
             keys,
             ivs: IvGenerator::of(spec, sector_size)?,
             extra,
-            name: algorithm.backend_name(),
         })
     }
 
@@ -238,7 +248,14 @@ impl Modes {
 }
 
 impl Keyed {
-    fn new(spec: &CipherSpec, algorithm: Algorithm, key: &[u8]) -> Option<Keyed> {
+    fn new(spec: &CipherSpec, key: &[u8]) -> Option<Keyed> {
+        if spec.chain_mode() == "adiantum" {
+            return Some(Keyed {
+                chain: Box::new(Adiantum::new(spec, key)?),
+                salted: None,
+            });
+        }
+        let algorithm = Algorithm::by_name(spec.cipher_name())?;
         let salted = match spec.iv_mode() {
             IvMode::Essiv(name) => {
                 let salt: Zeroizing<Digest> = EssivHash::by_name(name)?.digest(key);
@@ -250,6 +267,13 @@ impl Keyed {
             chain: chain::new(spec.chain_mode(), algorithm, key)?,
             salted,
         })
+    }
+}
+
+fn name(spec: &CipherSpec) -> Option<&'static str> {
+    match Stream::by_name(spec.cipher_name()) {
+        Some(_) => Some(nh::backend_name()),
+        None => Some(Algorithm::by_name(spec.cipher_name())?.backend_name()),
     }
 }
 

@@ -42,6 +42,11 @@ const CIPHERS: &[(&str, &str)] = &[
         "camellia-xts-plain64 --key-size 512 --sector-size 512",
     ),
     ("luks2", "aes-lrw-benbi --key-size 384 --sector-size 512"),
+    (
+        "luks2",
+        "xchacha20,aes-adiantum-plain64 --key-size 256 --sector-size 4096",
+    ),
+    ("luks1", "xchacha12,aes-adiantum-plain64 --key-size 256"),
 ];
 
 /// Who makes the header.

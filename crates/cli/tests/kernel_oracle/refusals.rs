@@ -67,6 +67,11 @@ const BAD_LINES: &[&str] = &[
     "0 8 crypt aes-cbc-essiv:sha1 KEY32 0 DISK 0",
     "0 8 crypt aes-cbc-essiv:nosuch KEY32 0 DISK 0",
     "0 8 crypt aes-ecb-essiv:sha256 KEY32 0 DISK 0",
+    "0 8 crypt xchacha12,aes-adiantum-essiv:sha256 KEY32 0 DISK 0",
+    "0 8 crypt xchacha12,aes-adiantum-eboiv KEY32 0 DISK 0",
+    "0 8 crypt xchacha12,aes-adiantum-plain64 KEY 0 DISK 0",
+    "0 8 crypt aes-adiantum-plain64 KEY32 0 DISK 0",
+    "0 8 crypt xchacha12,aes-xts-plain64 KEY 0 DISK 0",
     "0 8 crypt aes-ctr-eboiv KEY32 0 DISK 0",
     "0 8 crypt aes-ctr-elephant KEY32 0 DISK 0",
     "0 8 crypt aes-cbc-random KEY32 0 DISK 0",
@@ -98,7 +103,6 @@ const NOT_YET: &[(&str, usize)] = &[
     ("capi:essiv(cbc(aes),sha256)-plain64", 32),
     ("blowfish-cbc-plain64", 16),
     ("des3_ede-cbc-plain64", 24),
-    ("xchacha12,aes-adiantum-plain64", 32),
 ];
 
 const DISK_SECTORS: usize = 64;

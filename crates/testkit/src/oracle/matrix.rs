@@ -131,4 +131,15 @@ pub const COMBINATIONS: &[Combination] = &[
     of("cast6-ecb", 32),
     of("cast6-ctr-plain64", 20),
     of("cast6-lrw-benbi", 48),
+    // Whole sectors as one block.
+    of("xchacha12,aes-adiantum-plain64", 32),
+    of("xchacha12,aes-adiantum-plain64", 32).sectors(4096),
+    of("xchacha20,aes-adiantum-plain64", 32).sectors(1024),
+    of("xchacha20,aes-adiantum-plain64", 32).large(4096),
+    of("xchacha20,aes-adiantum-plain", 32),
+    of("xchacha12,aes-adiantum-plain64be", 32).sectors(2048),
+    of("xchacha20,aes-adiantum-benbi", 32).sectors(4096),
+    of("xchacha12,aes-adiantum-null", 32),
+    of("xchacha20,aes:2-adiantum-plain64", 64),
+    of("capi:adiantum(xchacha12,aes)-plain64", 32).large(2048),
 ];
