@@ -122,6 +122,7 @@ impl Line {
         let options = match (combination.sector_bytes, combination.large_iv) {
             (512, false) => "",
             (1024, false) => "1 sector_size:1024",
+            (2048, false) => "1 sector_size:2048",
             (4096, false) => "1 sector_size:4096",
             (2048, true) => "2 sector_size:2048 iv_large_sectors",
             (4096, true) => "2 sector_size:4096 iv_large_sectors",
