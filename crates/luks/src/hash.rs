@@ -10,6 +10,9 @@ use crate::error::{Error, quote};
 /// The longest output of any [`Hash`], in bytes.
 pub const HASH_LEN_MAX: usize = 64;
 
+/// Output in bytes below which a hash is not used for new volumes, nor in LUKS1: that of SHA-1.
+pub(crate) const HASH_LEN_MIN: usize = 20;
+
 /// A hash function a header may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
@@ -22,6 +25,7 @@ pub enum Hash {
     Sha256,
     Sha384,
     Sha512,
+    Sha512_224,
     Sha512_256,
     Sha3_224,
     Sha3_256,
@@ -32,15 +36,19 @@ pub enum Hash {
     Blake2b512,
     Blake2s256,
     Sm3,
+    Streebog256,
+    Streebog512,
+    Md5,
 }
 
-/// Every hash with the name that cryptsetup and the kernel use for it.
-const NAMES: [(&str, Hash); 15] = [
+/// Every hash with the name that headers use for it.
+const NAMES: [(&str, Hash); 19] = [
     ("sha1", Hash::Sha1),
     ("sha224", Hash::Sha224),
     ("sha256", Hash::Sha256),
     ("sha384", Hash::Sha384),
     ("sha512", Hash::Sha512),
+    ("sha512-224", Hash::Sha512_224),
     ("sha512-256", Hash::Sha512_256),
     ("sha3-224", Hash::Sha3_224),
     ("sha3-256", Hash::Sha3_256),
@@ -51,6 +59,16 @@ const NAMES: [(&str, Hash); 15] = [
     ("blake2b-512", Hash::Blake2b512),
     ("blake2s-256", Hash::Blake2s256),
     ("sm3", Hash::Sm3),
+    ("stribog256", Hash::Streebog256),
+    ("stribog512", Hash::Streebog512),
+    ("md5", Hash::Md5),
+];
+
+/// Other names of the same: the kernel's, which cryptsetup takes too.
+const ALIASES: [(&str, Hash); 3] = [
+    ("rmd160", Hash::Ripemd160),
+    ("streebog256", Hash::Streebog256),
+    ("streebog512", Hash::Streebog512),
 ];
 
 /// Runs `$body` with `$digest` bound to the hash's type and `$prf` to its HMAC.
@@ -63,6 +81,7 @@ macro_rules! with_hash {
             Sha256 => sha2::Sha256, Hmac;
             Sha384 => sha2::Sha384, Hmac;
             Sha512 => sha2::Sha512, Hmac;
+            Sha512_224 => sha2::Sha512_224, Hmac;
             Sha512_256 => sha2::Sha512_256, Hmac;
             Sha3_224 => sha3::Sha3_224, SimpleHmac;
             Sha3_256 => sha3::Sha3_256, SimpleHmac;
@@ -73,6 +92,9 @@ macro_rules! with_hash {
             Blake2b512 => Blake2b512, SimpleHmac;
             Blake2s256 => Blake2s256, SimpleHmac;
             Sm3 => sm3::Sm3, Hmac;
+            Streebog256 => streebog::Streebog256, SimpleHmac;
+            Streebog512 => streebog::Streebog512, SimpleHmac;
+            Md5 => md5::Md5, Hmac;
         )
     };
     (@arms $hash:expr, $digest:ident, $prf:ident, $body:expr;
@@ -92,8 +114,8 @@ macro_rules! with_hash {
 impl Hash {
     /// The hash called `name` (case does not matter). Fails with [`Error::NotSupported`].
     pub fn by_name(name: &str) -> Result<Self, Error> {
-        NAMES
-            .iter()
+        let mut names = NAMES.iter().chain(&ALIASES);
+        names
             .find(|(known, _)| known.eq_ignore_ascii_case(name))
             .map(|&(_, hash)| hash)
             .ok_or_else(|| Error::NotSupported(format!("hash {}", quote(name))))
@@ -156,9 +178,17 @@ mod tests {
     }
 
     #[test]
+    fn aliases_find_the_hash_by_its_own_name() {
+        for (name, hash) in ALIASES {
+            assert_eq!(Hash::by_name(name).unwrap(), hash);
+            assert!(hash.name() != name && !hash.name().is_empty());
+        }
+    }
+
+    #[test]
     fn unknown_hash_is_refused_by_name() {
-        let error = Hash::by_name("md5").unwrap_err();
-        assert_eq!(error.to_string(), "not supported yet: hash 'md5'");
+        let error = Hash::by_name("md4").unwrap_err();
+        assert_eq!(error.to_string(), "not supported yet: hash 'md4'");
     }
 
     /// RFC 6070, case 3.
@@ -167,6 +197,29 @@ mod tests {
         let mut out = [0; 20];
         Hash::Sha1.pbkdf2(b"password", b"salt", 4096, &mut out);
         assert_eq!(hex(&out), "4b007901b765489abead49d926f721d065a429c1");
+    }
+
+    /// Answers of libgcrypt 1.10.1, on which cryptsetup can be built.
+    #[test]
+    fn pbkdf2_streebog_and_md5_match_libgcrypt() {
+        for (hash, answer) in [
+            (
+                Hash::Streebog256,
+                "d744dc35ddfe10c7679af205ceb6492fb3680f861db598ee8110b30e3a0f3cb4",
+            ),
+            (
+                Hash::Streebog512,
+                "e52deb9a2d2aaff4e2ac9d47a41f34c20376591c67807f0477e32549dc341bc7",
+            ),
+            (
+                Hash::Md5,
+                "15001f89b9c29ee6998c520d1a0629e893cc3f996a08d27060e4c33305bf0fb2",
+            ),
+        ] {
+            let mut out = [0; 32];
+            hash.pbkdf2(b"password", b"salt", 4096, &mut out);
+            assert_eq!(hex(&out), answer, "{}", hash.name());
+        }
     }
 
     /// FIPS 180 and ISO/IEC 10118-3 answers for "abc", cut short.
@@ -182,6 +235,7 @@ mod tests {
             (Hash::Blake2b512, "ba80a53f981c4d0d"),
             (Hash::Blake2s256, "508c5e8c327c14e2"),
             (Hash::Sm3, "66c7f0f462eeedd9"),
+            (Hash::Md5, "900150983cd24fb0"),
         ] {
             let mut out = [0; 8];
             hash.digest(&[b"a", b"bc"], &mut out);

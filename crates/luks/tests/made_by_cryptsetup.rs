@@ -47,16 +47,19 @@ fn luks2_with_every_hash() {
         "sha256",
         "sha384",
         "sha512",
+        "sha512-224",
         "sha512-256",
         "sha3-224",
         "sha3-256",
         "sha3-384",
         "sha3-512",
         "ripemd160",
+        "rmd160",
         "whirlpool",
         "blake2b-512",
         "blake2s-256",
         "sm3",
+        "md5",
     ] {
         let arguments = format!("--type luks2 {CHEAP_PBKDF2} --hash {hash}");
         opens_here(&cryptsetup, &arguments, 64, 4096);

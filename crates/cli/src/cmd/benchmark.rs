@@ -67,7 +67,8 @@ pub struct BenchmarkArgs {
     #[arg(long, value_name = "N")]
     pub pbkdf_parallel: Option<u32>,
 
-    /// Time the unlocking of a new LUKS2 header beside cryptsetup, which must be installed
+    /// Time the unlocking of a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) beside
+    /// cryptsetup, which must be installed
     #[arg(long)]
     pub compare_cryptsetup: bool,
 
@@ -163,10 +164,7 @@ impl Plan {
         }
         if args.compare_cryptsetup {
             progress.set_message("unlocking, beside cryptsetup");
-            let default = KdfCost::default().target == self.cost.target
-                && args.pbkdf_memory.is_none()
-                && args.pbkdf_parallel.is_none();
-            compare::measure(report, &self.cost, default)?;
+            compare::measure(report, &self.cost)?;
         }
         progress.finish_and_clear();
         Ok(())

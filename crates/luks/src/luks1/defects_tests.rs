@@ -191,7 +191,7 @@ fn other_ciphers_and_hashes_are_refused_by_name_and_still_described() {
         .unlock(&UnlockOptions::default())
         .err()
         .unwrap();
-    assert_eq!(error.to_string(), "not supported yet: hash 'md5'");
+    assert_eq!(error.to_string(), "not supported yet: hash 'md5' in LUKS1");
 }
 
 #[test]

@@ -24,6 +24,7 @@ use crate::af::STRIPES;
 use crate::area::{Extent, KEY_LEN_MAX};
 use crate::device::{check_end, read_at};
 use crate::error::{Error, quote};
+use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::kdf::SALT_LEN;
 use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
 
@@ -148,6 +149,16 @@ impl Slot {
     pub(crate) fn extent(&self, key_len: u32) -> Extent {
         Extent::of_stripes(u64::from(self.sector) * 512, key_len)
     }
+}
+
+/// The hash called `name`: in LUKS1 none that is shorter than SHA-1 (as cryptsetup).
+fn hash(name: &str) -> Result<Hash, Error> {
+    let hash = Hash::by_name(name)?;
+    if hash.output_len() < HASH_LEN_MIN {
+        let name = quote(name);
+        return Err(Error::NotSupported(format!("hash {name} in LUKS1")));
+    }
+    Ok(hash)
 }
 
 fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {

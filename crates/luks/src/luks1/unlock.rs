@@ -8,7 +8,6 @@ use subtle::ConstantTimeEq;
 use super::{DIGEST_LEN, Header, Slot};
 use crate::area::{KeyArea, is_null_cipher};
 use crate::error::Error;
-use crate::hash::Hash;
 use crate::kdf::{Kdf, KdfLimits};
 use crate::unlock::{Attempts, UnlockOptions, Unlocked, check_passphrase};
 
@@ -77,7 +76,7 @@ impl Header {
             offset: slot.extent(self.key_len).offset,
             encryption: &encryption,
             encryption_key_len: self.key_len as usize,
-            af_hash: Hash::by_name(&self.hash)?,
+            af_hash: super::hash(&self.hash)?,
             kdf: &kdf,
             key_len: self.key_len as usize,
         };
