@@ -1,0 +1,269 @@
+//! A server that answers at once, with zeros: what is left is the cost of the client and the socket.
+//!
+//! ```text
+//! accept ─► thread for each connection:  handshake ─► one large receive ─► all its requests answered
+//!                                                          ▲                 in one send │
+//!                                                          └────────────────────────────┘
+//! ```
+//!
+//! It touches no disk and keeps nothing. It speaks structured replies with clients that ask for them.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use cryptline_serve::nbd::codec::reply::{self, Last, OFFSET_DATA_LEN};
+use cryptline_serve::nbd::codec::request::{RequestHeader, parse_request};
+use cryptline_serve::nbd::codec::wire::{REQUEST_LEN, cmd};
+use cryptline_serve::nbd::codec::{
+    BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, ServerOffer, Step, TlsMode,
+};
+
+use super::{BLOCK_MAX, load::write_all_vectored, pin};
+use crate::CliError;
+
+/// Bytes received at a time.
+const BUFFER: usize = 256 * 1024;
+/// Zeros in one piece of a send.
+const ZEROS: usize = 256 * 1024;
+/// Pieces in one send.
+const PIECES: usize = 64;
+
+/// A running null server. It ends, and its socket goes, when it is dropped.
+#[derive(Debug)]
+pub struct NullServer {
+    stop: Arc<AtomicBool>,
+    accepting: Option<JoinHandle<()>>,
+    socket: PathBuf,
+}
+
+impl NullServer {
+    /// Serves `size` bytes at `socket`, which must not exist, with all threads on processor `cpu`.
+    ///
+    /// # Errors
+    /// Exit code 4 when the socket cannot be made, 1 for a processor that there is not.
+    pub fn start(socket: &Path, size: u64, cpu: Option<usize>) -> Result<Self, CliError> {
+        let failed =
+            |why: &dyn std::fmt::Display| CliError::device(format!("{}: {why}", socket.display()));
+        let offer = Arc::new(offer(size).map_err(|error| failed(&error))?);
+        let listener = UnixListener::bind(socket).map_err(|error| failed(&error))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let (told, tells) = std::sync::mpsc::channel();
+        let accepting = thread::spawn(move || {
+            let pinned = cpu.map_or(Ok(()), pin);
+            let is_pinned = pinned.is_ok();
+            // Its only receiver waits for it.
+            let _ = told.send(pinned);
+            if is_pinned {
+                accept(&listener, &offer, &stopping);
+            }
+        });
+        let server = Self {
+            stop,
+            accepting: Some(accepting),
+            socket: socket.to_owned(),
+        };
+        let pinned = tells.recv();
+        pinned.map_err(|error| failed(&error))??;
+        Ok(server)
+    }
+}
+
+impl Drop for NullServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Wakes the thread that accepts; when that thread is gone nobody has to be woken.
+        let _ = UnixStream::connect(&self.socket);
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+fn offer(size: u64) -> Result<ServerOffer, String> {
+    let can = Capabilities {
+        flush: true,
+        multi_conn: true,
+        ..Capabilities::default()
+    };
+    let export = ExportInfo {
+        name: String::new(),
+        description: String::new(),
+        size,
+        flags: can.into(),
+        block_sizes: BlockSizes {
+            maximum: BLOCK_MAX,
+            ..BlockSizes::default()
+        },
+        block_size_required: false,
+        base_allocation: false,
+    };
+    ServerOffer::new(vec![export], TlsMode::Off).map_err(|error| error.to_string())
+}
+
+/// Takes clients until told to stop, then ends their connections and waits for their threads.
+fn accept(listener: &UnixListener, offer: &Arc<ServerOffer>, stop: &AtomicBool) {
+    let mut clients = Vec::new();
+    for stream in listener.incoming() {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        let Ok(stream) = stream else { continue };
+        let Ok(other) = stream.try_clone() else {
+            continue;
+        };
+        let offer = Arc::clone(offer);
+        // A client that leaves without a word is none of our business.
+        let thread = thread::spawn(move || drop(serve(&stream, &offer)));
+        clients.push((other, thread));
+    }
+    for (stream, thread) in clients {
+        let _ = stream.shutdown(Shutdown::Both);
+        let _ = thread.join();
+    }
+}
+
+fn serve(mut stream: &UnixStream, offer: &Arc<ServerOffer>) -> io::Result<()> {
+    let mut handshake = Handshake::new(Arc::clone(offer));
+    stream.write_all(&handshake.greeting())?;
+    let mut session = Session {
+        buffer: vec![0; BUFFER],
+        start: 0,
+        end: 0,
+        structured: false,
+        write: None,
+        replies: Vec::with_capacity(BUFFER / REQUEST_LEN),
+        zeros: vec![0; ZEROS],
+    };
+    let mut output = Vec::new();
+    loop {
+        let input = &session.buffer[session.start..session.end];
+        let progress = handshake
+            .feed(input, &mut output)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        session.start += progress.consumed;
+        stream.write_all(&output)?;
+        output.clear();
+        match progress.step {
+            Step::NeedMore if session.start == session.end => session.receive(stream)?,
+            Step::NeedMore => {}
+            Step::Transmission(agreed) => {
+                session.structured = agreed.structured_replies;
+                return session.run(stream);
+            }
+            Step::Close | Step::StartTls => return Ok(()),
+        }
+    }
+}
+
+/// One client in transmission.
+struct Session {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    structured: bool,
+    /// A write whose payload is coming, and how much of it.
+    write: Option<(RequestHeader, usize)>,
+    /// Headers and lengths of data, to be sent.
+    replies: Vec<([u8; OFFSET_DATA_LEN], usize, usize)>,
+    zeros: Vec<u8>,
+}
+
+impl Session {
+    fn receive(&mut self, mut stream: &UnixStream) -> io::Result<()> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        match stream.read(&mut self.buffer[self.end..])? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            len => {
+                self.end += len;
+                Ok(())
+            }
+        }
+    }
+
+    fn run(mut self, stream: &UnixStream) -> io::Result<()> {
+        loop {
+            while self.take()? {}
+            self.send(stream)?;
+            self.receive(stream)?;
+        }
+    }
+
+    /// Takes the next request, or a piece of its payload, from what was received.
+    fn take(&mut self) -> io::Result<bool> {
+        let received = self.end - self.start;
+        if let Some((header, left)) = self.write {
+            let len = left.min(received);
+            self.start += len;
+            self.write = Some((header, left - len));
+            if len == left {
+                self.write = None;
+                self.answer(&header);
+            }
+            return Ok(len > 0 || left == 0);
+        }
+        let Some(bytes) = self.buffer[self.start..self.end].first_chunk::<REQUEST_LEN>() else {
+            return Ok(false);
+        };
+        let header = parse_request(bytes).map_err(|error| io::Error::other(error.to_string()))?;
+        self.start += REQUEST_LEN;
+        match (header.command, header.length) {
+            (cmd::DISC, _) => return Err(ErrorKind::UnexpectedEof.into()),
+            (cmd::READ | cmd::WRITE, length) if length > BLOCK_MAX => {
+                return Err(io::Error::other("a request that is too long"));
+            }
+            (cmd::WRITE, length) => self.write = Some((header, length as usize)),
+            _ => self.answer(&header),
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, header: &RequestHeader) {
+        let mut bytes = [0; OFFSET_DATA_LEN];
+        let (len, data) = match (header.command, self.structured) {
+            (cmd::READ, true) => {
+                bytes =
+                    reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+                (bytes.len(), header.length as usize)
+            }
+            (command, _) => {
+                let outcome = match command {
+                    cmd::READ | cmd::WRITE | cmd::FLUSH => Ok(()),
+                    _ => Err(NbdError::Inval),
+                };
+                let simple = reply::simple(header.cookie, outcome);
+                bytes[..simple.len()].copy_from_slice(&simple);
+                let data = if command == cmd::READ { header.length as usize } else { 0 };
+                (simple.len(), data)
+            }
+        };
+        self.replies.push((bytes, len, data));
+    }
+
+    fn send(&mut self, stream: &UnixStream) -> io::Result<()> {
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let mut count = 0;
+        for (header, len, data) in &self.replies {
+            let whole = std::iter::repeat_n(&self.zeros[..], data / ZEROS);
+            let rest = &self.zeros[..data % ZEROS];
+            for piece in std::iter::once(&header[..*len]).chain(whole).chain([rest]) {
+                pieces[count] = IoSlice::new(piece);
+                count += 1;
+                if count == PIECES {
+                    write_all_vectored(stream, &mut pieces)?;
+                    count = 0;
+                }
+            }
+        }
+        write_all_vectored(stream, &mut pieces[..count])?;
+        self.replies.clear();
+        Ok(())
+    }
+}

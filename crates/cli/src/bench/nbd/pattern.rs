@@ -1,0 +1,95 @@
+//! Contents that depend on the offset alone, so that any read can be checked without a copy of the disk.
+
+/// Bytes that look random to a cipher and a file system and are known for every offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    seed: u64,
+}
+
+/// Bytes of a word of the pattern.
+const WORD: u64 = 8;
+
+impl Pattern {
+    /// One pattern of many.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// Fills `bytes` with what belongs at `offset`.
+    pub fn fill(self, offset: u64, bytes: &mut [u8]) {
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let word = self.word(at / WORD);
+            // Below 8.
+            let skip = (at % WORD) as usize;
+            let len = rest.len().min(word.len() - skip);
+            let (now, later) = rest.split_at_mut(len);
+            now.copy_from_slice(&word[skip..skip + len]);
+            at += len as u64;
+            rest = later;
+        }
+    }
+
+    /// The first offset at which `bytes`, read at `offset`, are not the pattern's.
+    #[must_use]
+    pub fn first_difference(self, offset: u64, bytes: &[u8]) -> Option<u64> {
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let word = self.word(at / WORD);
+            let skip = (at % WORD) as usize;
+            let len = rest.len().min(word.len() - skip);
+            let (now, later) = rest.split_at(len);
+            let expected = &word[skip..skip + len];
+            if now != expected {
+                let same = now.iter().zip(expected).take_while(|(a, b)| a == b);
+                return Some(at + same.count() as u64);
+            }
+            at += len as u64;
+            rest = later;
+        }
+        None
+    }
+
+    /// The word at `index`: the output of splitmix64 for a state that is the index.
+    ///
+    /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    fn word(self, index: u64) -> [u8; 8] {
+        let mut word = self
+            .seed
+            .wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)).to_le_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_what_the_whole_has_there() {
+        let pattern = Pattern::new(7);
+        let mut whole = [0; 100];
+        pattern.fill(1000, &mut whole);
+        for (start, end) in [(0, 100), (1, 2), (3, 50), (8, 16), (99, 100)] {
+            let mut piece = vec![0; end - start];
+            pattern.fill(1000 + start as u64, &mut piece);
+            assert_eq!(piece, whole[start..end]);
+            assert_eq!(pattern.first_difference(1000 + start as u64, &piece), None);
+        }
+    }
+
+    #[test]
+    fn one_wrong_bit_and_a_wrong_place_are_found() {
+        let pattern = Pattern::new(7);
+        let mut bytes = [0; 64];
+        pattern.fill(3, &mut bytes);
+        bytes[41] ^= 1;
+        assert_eq!(pattern.first_difference(3, &bytes), Some(44));
+        bytes[41] ^= 1;
+        assert!(pattern.first_difference(3 + 4096, &bytes).is_some());
+        assert!(Pattern::new(8).first_difference(3, &bytes).is_some());
+    }
+}
