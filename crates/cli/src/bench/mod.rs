@@ -3,7 +3,7 @@
 //! ```text
 //! inline  the script of the 2020 dm-devel thread ─┐              ┌─ table on standard output
 //! sweep   every size, depth and dispatch mode    ─┼─► Report ─►──┼─ --json  (docs/bench-json.md)
-//!                                                 ┘              └─ --html  plots, on one page
+//! peers   other people's servers, over NBD       ─┘              └─ --html  plots, on one page
 //! ```
 //!
 //! A report exists only when everything was measured: a bench that fails ends with one line, and
@@ -13,7 +13,9 @@ pub mod html;
 pub mod inline;
 pub mod load;
 pub mod machine;
+pub mod nbd;
 pub mod output;
+pub mod peers;
 pub mod plot;
 pub mod progress;
 pub mod report;

@@ -110,6 +110,10 @@ pub struct Row {
     pub cipher: Option<String>,
     /// The dispatch mode, where there is one.
     pub dispatch: Option<String>,
+    /// Who served, where several servers are compared.
+    pub server: Option<String>,
+    /// Who made the load, where several generators are compared.
+    pub generator: Option<String>,
     /// The load.
     #[serde(flatten)]
     pub shape: Shape,

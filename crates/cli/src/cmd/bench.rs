@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::CliError;
-use crate::bench::{inline, sweep};
+use crate::bench::{inline, peers, sweep};
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -14,6 +14,7 @@ use crate::bench::{inline, sweep};
 Examples:
   cryptline bench inline --html inline.html       what a queue before the cipher costs
   cryptline bench sweep --html sweep.html         which mode is best for which requests
+  cryptline bench peers --html peers.html         beside qemu and nbdkit
 
 Each bench prints a table, and writes --json and a page with plots, --html. All that it compares is
 measured in turns, several times; a machine that others use at the same time is noticed and told.
@@ -31,6 +32,8 @@ pub enum BenchCommand {
     Inline(Box<inline::InlineArgs>),
     /// Measure every block size, queue depth and dispatch mode
     Sweep(Box<sweep::SweepArgs>),
+    /// The same load on cryptline and on other servers of encrypted disks, over NBD
+    Peers(Box<peers::PeersArgs>),
 }
 
 /// Measures, and prints when all is done.
@@ -41,6 +44,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     match &args.bench {
         BenchCommand::Inline(args) => inline::run(args)?,
         BenchCommand::Sweep(args) => sweep::run(args)?,
+        BenchCommand::Peers(args) => peers::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

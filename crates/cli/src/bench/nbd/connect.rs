@@ -12,8 +12,9 @@ use cryptline_serve::nbd::codec::wire::{
 };
 use cryptline_serve::nbd::codec::{BlockSizes, TransmissionFlags};
 
-use super::{Direction, Job};
+use super::Job;
 use crate::CliError;
+use crate::bench::report::{Direction, Shape};
 
 /// A server says a few lines about an export; more than this it means ill.
 const HANDSHAKE_MAX: usize = 64 * 1024;
@@ -69,12 +70,17 @@ impl Connection {
     /// Whether this server can do `job`.
     pub(super) fn check(&self, job: &Job<'_>) -> Result<(), CliError> {
         let refuse = |why: String| Err(CliError::device(format!("{}: {why}", self.name)));
-        let block = job.block_size;
-        let need = u64::from(block) * u64::from(job.connections);
+        let Shape {
+            direction,
+            block,
+            streams,
+            ..
+        } = job.shape;
+        let need = u64::from(block) * u64::from(streams);
         if self.size < need {
             return refuse(format!(
-                "a disk of {} bytes is too small for {} connections with blocks of {block} bytes",
-                self.size, job.connections
+                "a disk of {} bytes is too small for {streams} connections with blocks of {block} bytes",
+                self.size
             ));
         }
         if !block.is_multiple_of(self.blocks.minimum.max(1)) || block > self.blocks.maximum {
@@ -83,14 +89,14 @@ impl Connection {
                 self.blocks.minimum, self.blocks.maximum
             ));
         }
-        if job.direction == Direction::Write && self.flags.contains(TransmissionFlags::READ_ONLY) {
+        if direction == Direction::Write && self.flags.contains(TransmissionFlags::READ_ONLY) {
             return refuse("cannot be written to".into());
         }
         Ok(())
     }
 
     /// Says goodbye; nobody is left to be told when that fails.
-    pub(super) fn disconnect(&self) {
+    pub fn disconnect(&self) {
         let goodbye = RequestHeader {
             flags: 0,
             command: cmd::DISC,

@@ -20,8 +20,9 @@ use rustix::time::{ClockId, clock_gettime};
 use super::connect::{Connection, describe};
 use super::flight::Flight;
 use super::receive::{Receiver, Sink};
-use super::{Access, Direction, Job, Pattern, histogram};
+use super::{Contents, Job};
 use crate::CliError;
+use crate::bench::report::{Direction, Pattern, histogram};
 
 /// Pieces of memory in one send.
 const PIECES: usize = 64;
@@ -54,7 +55,7 @@ impl Part {
 /// Does `job` over connection number `index`.
 pub fn run(connection: Connection, job: &Job<'_>, index: u32) -> Result<Part, CliError> {
     let name = connection.name.clone();
-    Load::new(connection, job, index)?
+    Load::new(connection, job, index)
         .run()
         .map_err(|why| CliError::device(format!("{name}: {why}")))
 }
@@ -75,21 +76,21 @@ struct Load {
 }
 
 impl Load {
-    fn new(connection: Connection, job: &Job<'_>, index: u32) -> Result<Self, CliError> {
-        let depth = job.depth as usize;
-        let block = job.block_size as usize;
+    fn new(connection: Connection, job: &Job<'_>, index: u32) -> Self {
+        let depth = job.shape.depth as usize;
+        let block = job.shape.block as usize;
         let begin = nanoseconds(job.warm_up);
-        let (command, payload, data) = match job.direction {
+        let (command, payload, data) = match job.shape.direction {
             Direction::Read => (cmd::READ, 0, block),
             Direction::Write => (cmd::WRITE, block, 0),
         };
         let end = begin.saturating_add(nanoseconds(job.duration));
-        Ok(Self {
+        Self {
             begin,
             end,
             late: end.saturating_add(nanoseconds(job.patience)),
             places: Places::new(job, index, connection.size),
-            flight: Flight::new(depth, command, job.block_size),
+            flight: Flight::new(depth, command, job.shape.block),
             outgoing: Outgoing::new(depth, payload, job.seed),
             receiver: Receiver::new(data),
             tally: Tally {
@@ -97,13 +98,13 @@ impl Load {
                 last: 0,
                 is_over: false,
                 requests: 0,
-                latency: histogram()?,
+                latency: histogram(),
                 expect: job.expect,
                 landed: Vec::with_capacity(depth),
             },
             connection,
             start: Instant::now(),
-        })
+        }
     }
 
     fn run(mut self) -> Result<Part, String> {
@@ -149,7 +150,7 @@ impl Load {
 
 /// Where the next request goes.
 struct Places {
-    access: Access,
+    pattern: Pattern,
     block: u64,
     /// First block of this connection's part, and how many it has. Random requests go anywhere.
     first: u64,
@@ -160,16 +161,16 @@ struct Places {
 
 impl Places {
     fn new(job: &Job<'_>, index: u32, size: u64) -> Self {
-        let block = u64::from(job.block_size);
+        let block = u64::from(job.shape.block);
         let blocks = size / block;
-        let (parts, index) = (u64::from(job.connections), u64::from(index));
-        let (first, count) = match job.access {
-            Access::Random => (0, blocks),
+        let (parts, index) = (u64::from(job.shape.streams), u64::from(index));
+        let (first, count) = match job.shape.pattern {
+            Pattern::Random => (0, blocks),
             // At least one block: the connection was checked.
-            Access::Sequential => (blocks / parts * index, blocks / parts),
+            Pattern::Sequential => (blocks / parts * index, blocks / parts),
         };
         Self {
-            access: job.access,
+            pattern: job.shape.pattern,
             block,
             first,
             count,
@@ -179,9 +180,9 @@ impl Places {
     }
 
     fn next(&mut self) -> u64 {
-        let chosen = match self.access {
-            Access::Random => below(xorshift(&mut self.random), self.count),
-            Access::Sequential => {
+        let chosen = match self.pattern {
+            Pattern::Random => below(xorshift(&mut self.random), self.count),
+            Pattern::Sequential => {
                 let next = self.next;
                 self.next = if next + 1 < self.count { next + 1 } else { 0 };
                 next
@@ -218,7 +219,7 @@ impl Outgoing {
             headers: Vec::with_capacity(depth * REQUEST_LEN),
             payload: vec![0; payload],
         };
-        Pattern::new(!seed).fill(0, &mut outgoing.payload);
+        Contents::new(!seed).fill(0, &mut outgoing.payload);
         outgoing
     }
 
@@ -271,7 +272,7 @@ struct Tally {
     is_over: bool,
     requests: u64,
     latency: Histogram<u64>,
-    expect: Option<Pattern>,
+    expect: Option<Contents>,
     /// Times at which the requests answered by this batch were sent.
     landed: Vec<u64>,
 }
@@ -300,7 +301,7 @@ impl Sink for Tally {
     fn data(&mut self, _: usize, offset: u64, bytes: &[u8]) -> Result<(), String> {
         let wrong = self
             .expect
-            .and_then(|pattern| pattern.first_difference(offset, bytes));
+            .and_then(|contents| contents.first_difference(offset, bytes));
         match wrong {
             None => Ok(()),
             Some(offset) => Err(format!("the server gave wrong data at byte {offset}")),

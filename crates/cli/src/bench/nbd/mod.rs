@@ -11,7 +11,7 @@
 //! A load generator that is slower than the server measures itself. So this one does what a client
 //! must and no more: simple replies, no allocation and no lock for a request, and two system calls
 //! for as many requests as there are answers waiting. Data that was read lands in user memory, as it
-//! would in any client, and can be compared with a [`Pattern`].
+//! would in any client, and can be compared with a [`Contents`].
 //!
 //! Servers are not trusted: each reply's magic, cookie and error is checked, memory is bounded by the
 //! [`Job`], and a server that falls silent or dribbles ends the run with an error when [`Job::patience`] is at its end.
@@ -23,29 +23,31 @@
 //! | `receive` | replies out of a stream |
 //! | `load` | requests as fast as they are answered, for a time |
 //! | `digest` | the whole disk, in order |
-//! | `pattern` | contents that depend on the offset alone |
+//! | `contents` | bytes that depend on the offset alone |
 //! | `null` | a server that answers at once, to measure the client's own ceiling |
 
 mod connect;
+mod contents;
 mod digest;
 mod flight;
 mod load;
 pub mod null;
-mod pattern;
+
 mod receive;
 
 use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use super::report::{Shape, histogram};
 use crate::CliError;
 pub use connect::Connection;
+pub use contents::Contents;
 pub use digest::sha256;
-pub use pattern::Pattern;
 
 /// How long a server may keep silent as a rule, and how long after the end of the measurement it may
 /// take to answer what is still in flight.
@@ -58,27 +60,6 @@ pub const BLOCK_MAX: u32 = 32 << 20;
 const IN_FLIGHT_MAX: u64 = 256 << 20;
 /// Most connections.
 const CONNECTIONS_MAX: u32 = 64;
-/// Longest latency that is told apart from longer ones, in nanoseconds: a minute.
-const LATENCY_MAX_NS: u64 = 60_000_000_000;
-
-/// Which way the data goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From the server.
-    Read,
-    /// To the server.
-    Write,
-}
-
-/// Where each request goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Anywhere, aligned to the block size.
-    Random,
-    /// One behind the other, from the start again at the end. Each connection has its own part.
-    Sequential,
-}
-
 /// What to ask a server for.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
@@ -86,16 +67,9 @@ pub struct Job<'a> {
     pub socket: &'a Path,
     /// Name of the export.
     pub export: &'a str,
-    /// Bytes of each request.
-    pub block_size: u32,
-    /// Requests in flight on each connection.
-    pub depth: u32,
-    /// Reads or writes.
-    pub direction: Direction,
-    /// Random or sequential.
-    pub access: Access,
-    /// Connections, each with a thread of its own.
-    pub connections: u32,
+    /// The load. Its streams are connections, each with a thread of its own and, when it goes through
+    /// the disk in order, its own part of it.
+    pub shape: Shape,
     /// Load before the measurement begins.
     pub warm_up: Duration,
     /// Length of the measurement.
@@ -105,7 +79,7 @@ pub struct Job<'a> {
     /// Where random requests begin; the same seed gives the same requests.
     pub seed: u64,
     /// What reads must give. Checking takes processor time from the client.
-    pub expect: Option<Pattern>,
+    pub expect: Option<Contents>,
     /// How long the server may keep silent, [`PATIENCE`] as a rule.
     pub patience: Duration,
 }
@@ -150,7 +124,7 @@ impl Measured {
 /// Exit code 1 for a job that makes no sense, 4 for a server that fails, lies, or falls silent.
 pub fn run(job: &Job<'_>) -> Result<Measured, CliError> {
     job.check()?;
-    let connections = (0..job.connections)
+    let connections = (0..job.shape.streams)
         .map(|_| Connection::open(job.socket, job.export, job.patience))
         .collect::<Result<Vec<_>, _>>()?;
     for connection in &connections {
@@ -175,22 +149,7 @@ pub fn run(job: &Job<'_>) -> Result<Measured, CliError> {
         started.into_iter().map(join).collect()
     });
     let parts = results.into_iter().collect::<Result<Vec<_>, _>>()?;
-    Ok(together(&parts, job.block_size))
-}
-
-/// Waits until a server takes connections at `socket` and offers `export`, at most until `deadline`.
-///
-/// # Errors
-/// What kept it from it, exit code 4.
-pub fn wait_for(socket: &Path, export: &str, deadline: Instant) -> Result<Connection, CliError> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match Connection::open(socket, export, left.min(PATIENCE)) {
-            Ok(connection) => return Ok(connection),
-            Err(error) if left.is_zero() => return Err(error),
-            Err(_) => thread::sleep(Duration::from_millis(2)),
-        }
-    }
+    Ok(together(&parts, job.shape.block))
 }
 
 /// Keeps the calling thread, and what it starts, on one processor.
@@ -214,25 +173,26 @@ pub fn pin(cpu: usize) -> Result<(), CliError> {
 impl Job<'_> {
     fn check(&self) -> Result<(), CliError> {
         let wrong = |why: String| Err(CliError::parameters(why));
-        if self.block_size == 0 || self.block_size > BLOCK_MAX {
+        let Shape {
+            block,
+            depth,
+            streams,
+            ..
+        } = self.shape;
+        if block == 0 || block > BLOCK_MAX {
             return wrong(format!(
-                "a block size of {} bytes: give 1 to {BLOCK_MAX}",
-                self.block_size
+                "a block size of {block} bytes: give 1 to {BLOCK_MAX}"
             ));
         }
-        if self.depth == 0 || self.depth > DEPTH_MAX {
+        if depth == 0 || depth > DEPTH_MAX {
+            return wrong(format!("a queue depth of {depth}: give 1 to {DEPTH_MAX}"));
+        }
+        if streams == 0 || streams > CONNECTIONS_MAX {
             return wrong(format!(
-                "a queue depth of {}: give 1 to {DEPTH_MAX}",
-                self.depth
+                "{streams} connections: give 1 to {CONNECTIONS_MAX}"
             ));
         }
-        if self.connections == 0 || self.connections > CONNECTIONS_MAX {
-            return wrong(format!(
-                "{} connections: give 1 to {CONNECTIONS_MAX}",
-                self.connections
-            ));
-        }
-        let in_flight = u64::from(self.block_size) * u64::from(self.depth);
+        let in_flight = u64::from(block) * u64::from(depth);
         if in_flight > IN_FLIGHT_MAX {
             return wrong(format!(
                 "{in_flight} bytes in flight on one connection: at most {IN_FLIGHT_MAX} are allowed; use a smaller block size or depth"
@@ -242,19 +202,13 @@ impl Job<'_> {
     }
 }
 
-fn histogram() -> Result<Histogram<u64>, CliError> {
-    // Three digits of every latency from a nanosecond on.
-    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
-        .map_err(|error| CliError::device(format!("cannot keep latencies: {error}")))
-}
-
 fn together(parts: &[load::Part], block_size: u32) -> Measured {
     let mut parts = parts.iter();
     let mut sum = Measured {
         requests: 0,
         bytes: 0,
         per_second: 0.0,
-        latency: Histogram::new_from(&parts.as_slice()[0].latency),
+        latency: histogram(),
         client_busy: 0.0,
     };
     let (mut cpu, mut wall) = (Duration::ZERO, Duration::ZERO);

@@ -229,8 +229,7 @@ impl Session {
         let mut bytes = [0; OFFSET_DATA_LEN];
         let (len, data) = match (header.command, self.structured) {
             (cmd::READ, true) => {
-                bytes =
-                    reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+                bytes = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
                 (bytes.len(), header.length as usize)
             }
             (command, _) => {
@@ -240,7 +239,11 @@ impl Session {
                 };
                 let simple = reply::simple(header.cookie, outcome);
                 bytes[..simple.len()].copy_from_slice(&simple);
-                let data = if command == cmd::READ { header.length as usize } else { 0 };
+                let data = if command == cmd::READ {
+                    header.length as usize
+                } else {
+                    0
+                };
                 (simple.len(), data)
             }
         };

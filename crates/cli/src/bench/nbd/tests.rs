@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use super::null::NullServer;
 use super::*;
+use crate::bench::report::{Direction, Pattern};
 
 const SIZE: u64 = 5 << 20;
 
@@ -71,11 +72,13 @@ fn job(socket: &Path) -> Job<'_> {
     Job {
         socket,
         export: "",
-        block_size: 4096,
-        depth: 8,
-        direction: Direction::Read,
-        access: Access::Random,
-        connections: 1,
+        shape: Shape {
+            direction: Direction::Read,
+            pattern: Pattern::Random,
+            block: 4096,
+            depth: 8,
+            streams: 1,
+        },
         warm_up: Duration::ZERO,
         duration: Duration::from_millis(20),
         cpu: None,
@@ -124,13 +127,13 @@ fn request(stream: &mut UnixStream) -> Option<RequestHeader> {
     (header.command != cmd::DISC).then_some(header)
 }
 
-fn pattern_at(header: &RequestHeader) -> Vec<u8> {
+fn contents_at(header: &RequestHeader) -> Vec<u8> {
     let mut data = vec![0; header.length as usize];
-    Pattern::new(9).fill(header.offset, &mut data);
+    Contents::new(9).fill(header.offset, &mut data);
     data
 }
 
-/// Answers reads with the pattern, several at a time and the last first.
+/// Answers reads with the contents, several at a time and the last first.
 fn backwards(mut stream: UnixStream, at_a_time: usize) {
     loop {
         let mut asked: Vec<_> = std::iter::from_fn(|| request(&mut stream))
@@ -141,7 +144,7 @@ fn backwards(mut stream: UnixStream, at_a_time: usize) {
         }
         while let Some(header) = asked.pop() {
             let simple = reply::simple(header.cookie, Ok(()));
-            let sent = stream.write_all(&[&simple[..], &pattern_at(&header)].concat());
+            let sent = stream.write_all(&[&simple[..], &contents_at(&header)].concat());
             if sent.is_err() {
                 return;
             }
@@ -155,25 +158,27 @@ fn reads_and_writes_of_every_kind_are_counted_and_timed() {
     let socket = folder.path().join("null");
     let _server = NullServer::start(&socket, SIZE, None).expect("a server");
     for direction in [Direction::Read, Direction::Write] {
-        for (access, block_size, depth, connections) in [
-            (Access::Random, 4096, 32, 1),
-            (Access::Random, 4096, 100, 3),
-            (Access::Sequential, 1 << 20, 4, 2),
-            (Access::Random, 512, 1, 1),
+        for (pattern, block, depth, streams) in [
+            (Pattern::Random, 4096, 32, 1),
+            (Pattern::Random, 4096, 100, 3),
+            (Pattern::Sequential, 1 << 20, 4, 2),
+            (Pattern::Random, 512, 1, 1),
         ] {
             let measured = run(&Job {
-                block_size,
-                depth,
-                direction,
-                access,
-                connections,
+                shape: Shape {
+                    direction,
+                    pattern,
+                    block,
+                    depth,
+                    streams,
+                },
                 patience: PATIENCE,
                 ..job(&socket)
             })
             .expect("a measurement");
             assert!(measured.requests > 0);
             assert_eq!(measured.latency.len(), measured.requests);
-            assert_eq!(measured.bytes, measured.requests * u64::from(block_size));
+            assert_eq!(measured.bytes, measured.requests * u64::from(block));
             assert!(measured.per_second > 0.0 && measured.bytes_per_second() > 0.0);
             assert!(measured.latency_at(0.99) >= measured.latency_at(0.5));
             assert!(measured.client_busy > 0.0);
@@ -208,7 +213,7 @@ fn the_digest_of_a_disk_is_that_of_its_bytes_its_tail_too() {
 fn answers_may_come_in_any_order() {
     let server = Scripted::new(|stream| backwards(stream, 8));
     let checked = Job {
-        expect: Some(Pattern::new(9)),
+        expect: Some(Contents::new(9)),
         ..server.job()
     };
     // All eight are asked again together only when all eight have been answered, as here.
@@ -217,7 +222,7 @@ fn answers_may_come_in_any_order() {
 
     let server = Scripted::new(|stream| backwards(stream, 1));
     let mut bytes = vec![0; usize::try_from(SIZE + 4096).expect("small")];
-    Pattern::new(9).fill(0, &mut bytes);
+    Contents::new(9).fill(0, &mut bytes);
     let expected: [u8; 32] = Sha256::digest(&bytes).into();
     assert_eq!(sha256(&server.socket, "").expect("a digest"), expected);
 }
@@ -232,18 +237,18 @@ fn blocks_that_overtake_each_other_are_hashed_in_order() {
         for index in [2, 0] {
             let header = asked.remove(index);
             let simple = reply::simple(header.cookie, Ok(()));
-            let _ = stream.write_all(&[&simple[..], &pattern_at(&header)].concat());
+            let _ = stream.write_all(&[&simple[..], &contents_at(&header)].concat());
         }
         // The first is hashed now, and the fifth asked for.
         asked.extend(request(&mut stream));
         while let Some(header) = asked.pop() {
             let simple = reply::simple(header.cookie, Ok(()));
-            let _ = stream.write_all(&[&simple[..], &pattern_at(&header)].concat());
+            let _ = stream.write_all(&[&simple[..], &contents_at(&header)].concat());
         }
         backwards(stream, 1);
     });
     let mut bytes = vec![0; usize::try_from(SIZE + 4096).expect("small")];
-    Pattern::new(9).fill(0, &mut bytes);
+    Contents::new(9).fill(0, &mut bytes);
     let expected: [u8; 32] = Sha256::digest(&bytes).into();
     assert_eq!(sha256(&server.socket, "").expect("a digest"), expected);
 }
@@ -251,7 +256,7 @@ fn blocks_that_overtake_each_other_are_hashed_in_order() {
 #[test]
 fn wrong_data_is_found() {
     let server = Scripted::new(|stream| backwards(stream, 8));
-    let why = server.fails(|job| job.expect = Some(Pattern::new(10)));
+    let why = server.fails(|job| job.expect = Some(Contents::new(10)));
     assert!(why.contains("wrong data at byte"), "{why}");
 }
 
@@ -280,7 +285,7 @@ fn an_answer_that_makes_no_sense_ends_the_run() {
             // The answer, and the same answer again.
             |header| {
                 let simple = reply::simple(header.cookie, Ok(()));
-                [&simple[..], &pattern_at(header), &simple[..]].concat()
+                [&simple[..], &contents_at(header), &simple[..]].concat()
             },
             "a request that was not sent",
         ),
@@ -291,7 +296,7 @@ fn an_answer_that_makes_no_sense_ends_the_run() {
             let _ = stream.write_all(&spoil(&header));
             while request(&mut stream).is_some() {}
         });
-        let why = server.fails(|job| job.depth = 1);
+        let why = server.fails(|job| job.shape.depth = 1);
         assert!(why.contains(text), "{text:?} is not in: {why}");
     }
 }
@@ -336,8 +341,8 @@ fn a_server_that_falls_silent_closes_or_dribbles_does_not_hold_the_client_up() {
         drop(stream);
     };
     let why = Scripted::new(deaf).fails(|job| {
-        job.direction = Direction::Write;
-        job.block_size = 1 << 20;
+        job.shape.direction = Direction::Write;
+        job.shape.block = 1 << 20;
     });
     assert!(why.contains("did not answer in time"), "{why}");
 }
@@ -345,9 +350,15 @@ fn a_server_that_falls_silent_closes_or_dribbles_does_not_hold_the_client_up() {
 #[test]
 fn a_bad_handshake_is_told_and_does_not_hold_the_client_up() {
     let cases: [(&'static [u8], &str); 4] = [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a newstyle NBD server"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            "not a newstyle NBD server",
+        ),
         (b"NBDMAGICIHAVEOPT\0\0", "fixed newstyle"),
-        (b"NBDMAGICIHAVEOPT\0\x03garbage garbage garbage", "out of step"),
+        (
+            b"NBDMAGICIHAVEOPT\0\x03garbage garbage garbage",
+            "out of step",
+        ),
         (b"NBDMAGIC", "did not answer in time"),
     ];
     for (greeting, text) in cases {
@@ -384,11 +395,11 @@ fn a_disk_too_small_and_a_job_that_makes_no_sense_are_refused() {
     let server = Scripted::new(|mut stream| {
         let _ = request(&mut stream);
     });
-    let why = server.fails(|job| job.block_size = 8 << 20);
+    let why = server.fails(|job| job.shape.block = 8 << 20);
     assert!(why.contains("too small"), "{why}");
 
     let nobody = Path::new("/nonexistent/socket");
-    for (block_size, depth, connections) in [
+    for (block, depth, streams) in [
         (0, 1, 1),
         (BLOCK_MAX + 1, 1, 1),
         (4096, 0, 1),
@@ -397,11 +408,12 @@ fn a_disk_too_small_and_a_job_that_makes_no_sense_are_refused() {
         (4096, 1, CONNECTIONS_MAX + 1),
         (BLOCK_MAX, 9, 1),
     ] {
-        let job = Job {
-            block_size,
+        let mut job = job(nobody);
+        job.shape = Shape {
+            block,
             depth,
-            connections,
-            ..job(nobody)
+            streams,
+            ..job.shape
         };
         assert_eq!(run(&job).expect_err("nonsense").exit_code(), 1);
     }

@@ -1,16 +1,16 @@
-//! Contents that depend on the offset alone, so that any read can be checked without a copy of the disk.
+//! Bytes that depend on the offset alone, so that any read can be checked without a copy of the disk.
 
 /// Bytes that look random to a cipher and a file system and are known for every offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub struct Contents {
     seed: u64,
 }
 
-/// Bytes of a word of the pattern.
+/// Bytes of a word.
 const WORD: u64 = 8;
 
-impl Pattern {
-    /// One pattern of many.
+impl Contents {
+    /// One of many.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed }
@@ -31,7 +31,7 @@ impl Pattern {
         }
     }
 
-    /// The first offset at which `bytes`, read at `offset`, are not the pattern's.
+    /// The first offset at which `bytes`, read at `offset`, are not these contents.
     #[must_use]
     pub fn first_difference(self, offset: u64, bytes: &[u8]) -> Option<u64> {
         let (mut at, mut rest) = (offset, bytes);
@@ -70,26 +70,26 @@ mod tests {
 
     #[test]
     fn a_piece_is_what_the_whole_has_there() {
-        let pattern = Pattern::new(7);
+        let contents = Contents::new(7);
         let mut whole = [0; 100];
-        pattern.fill(1000, &mut whole);
+        contents.fill(1000, &mut whole);
         for (start, end) in [(0, 100), (1, 2), (3, 50), (8, 16), (99, 100)] {
             let mut piece = vec![0; end - start];
-            pattern.fill(1000 + start as u64, &mut piece);
+            contents.fill(1000 + start as u64, &mut piece);
             assert_eq!(piece, whole[start..end]);
-            assert_eq!(pattern.first_difference(1000 + start as u64, &piece), None);
+            assert_eq!(contents.first_difference(1000 + start as u64, &piece), None);
         }
     }
 
     #[test]
     fn one_wrong_bit_and_a_wrong_place_are_found() {
-        let pattern = Pattern::new(7);
+        let contents = Contents::new(7);
         let mut bytes = [0; 64];
-        pattern.fill(3, &mut bytes);
+        contents.fill(3, &mut bytes);
         bytes[41] ^= 1;
-        assert_eq!(pattern.first_difference(3, &bytes), Some(44));
+        assert_eq!(contents.first_difference(3, &bytes), Some(44));
         bytes[41] ^= 1;
-        assert!(pattern.first_difference(3 + 4096, &bytes).is_some());
-        assert!(Pattern::new(8).first_difference(3, &bytes).is_some());
+        assert!(contents.first_difference(3 + 4096, &bytes).is_some());
+        assert!(Contents::new(8).first_difference(3, &bytes).is_some());
     }
 }

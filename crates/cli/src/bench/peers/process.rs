@@ -1,0 +1,240 @@
+//! One running server, and the signals that end the bench.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::param::clock_ticks_per_second;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::CliError;
+use crate::bench::nbd::{Connection, PATIENCE};
+
+/// How long a server may take until clients can connect.
+const READY: Duration = Duration::from_secs(20);
+
+/// A server process. When dropped it is killed and waited for, and its socket is removed: it holds
+/// nothing that is worth keeping.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    socket: PathBuf,
+    name: String,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` and waits until it offers `export` at `socket`. What it says goes to `log`.
+    ///
+    /// # Errors
+    /// Exit code 4 when it ends or does not get ready, with what it said.
+    pub fn start(
+        name: &str,
+        command: &[OsString],
+        socket: &Path,
+        export: &str,
+        log: &Path,
+    ) -> Result<Self, CliError> {
+        let failed = |why: String| CliError::device(format!("{name}: {why}"));
+        let (program, arguments) = command
+            .split_first()
+            .ok_or_else(|| failed("no command".into()))?;
+        let said = File::create(log).map_err(|error| failed(error.to_string()))?;
+        let also = said
+            .try_clone()
+            .map_err(|error| failed(error.to_string()))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .env("LC_ALL", "C")
+            .env_remove("LISTEN_FDS")
+            .env_remove("LISTEN_PID")
+            .stdin(Stdio::null())
+            .stdout(also)
+            .stderr(said)
+            .spawn()
+            .map_err(|error| {
+                failed(format!("cannot run {}: {error}", program.to_string_lossy()))
+            })?;
+        let mut process = Self {
+            child,
+            socket: socket.to_owned(),
+            name: name.to_owned(),
+            log: log.to_owned(),
+        };
+        process.wait_until_ready(export)?;
+        Ok(process)
+    }
+
+    fn wait_until_ready(&mut self, export: &str) -> Result<(), CliError> {
+        let deadline = Instant::now() + READY;
+        loop {
+            match Connection::open(&self.socket, export, PATIENCE) {
+                Ok(connection) => {
+                    connection.disconnect();
+                    return Ok(());
+                }
+                Err(error) => {
+                    if let Ok(Some(status)) = self.child.try_wait() {
+                        return Err(self.failure(&format!("ended with {status}")));
+                    }
+                    if Instant::now() > deadline {
+                        return Err(self.failure(&format!("does not get ready: {error}")));
+                    }
+                    // Not listening yet.
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+        }
+    }
+
+    /// `why`, and the last line that the server said.
+    pub fn failure(&self, why: &str) -> CliError {
+        let said = std::fs::read(&self.log).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let last = said.lines().rfind(|line| !line.trim().is_empty());
+        let last = last.map_or_else(String::new, |line| format!("; it says: {}", line.trim()));
+        CliError::device(format!("{}: {why}{last}", self.name))
+    }
+
+    /// Processor time of all its threads so far.
+    pub fn cpu(&self) -> Option<Duration> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        let mut sum = 0u64;
+        for task in tasks {
+            // Time on a processor in nanoseconds comes first (proc(5), schedstat).
+            let path = task.ok()?.path().join("schedstat");
+            let text = std::fs::read_to_string(path).ok()?;
+            let time: u64 = text.split_whitespace().next()?.parse().ok()?;
+            sum = sum.saturating_add(time);
+        }
+        Some(Duration::from_nanos(sum))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It fails only for a process that has ended and was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Whether somebody told the bench to end. Servers and images go with it, so it ends by returning.
+#[derive(Debug)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Watches SIGINT, SIGTERM and SIGHUP. A second one ends the program at once.
+    ///
+    /// # Errors
+    /// Exit code 3 when the system has no room for it.
+    pub fn watch() -> Result<Self, CliError> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let second = signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag));
+            let first = signal_hook::flag::register(signal, Arc::clone(&flag));
+            second.and(first).map_err(|error| {
+                CliError::memory(format!("cannot handle signals: {error}; try again"))
+            })?;
+        }
+        Ok(Self(flag))
+    }
+
+    /// Goes on, or not.
+    ///
+    /// # Errors
+    /// Exit code 4 once a signal has come.
+    pub fn check(&self) -> Result<(), CliError> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Err(CliError::device("stopped by a signal; nothing was kept")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Processor time of the children that have ended, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Children(f64);
+
+impl Children {
+    /// Until now. Zero where `/proc` does not tell.
+    pub fn now() -> Self {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        Self(of_children(&stat).unwrap_or(0.0))
+    }
+
+    /// Seconds since `earlier`.
+    pub fn since(self, earlier: Self) -> f64 {
+        (self.0 - earlier.0).max(0.0)
+    }
+}
+
+/// `cutime` and `cstime`, fields 16 and 17 of proc_pid_stat(5), in seconds. The name in field 2 may
+/// hold spaces and brackets.
+fn of_children(stat: &str) -> Option<f64> {
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    let mut fields = behind_name.split_whitespace().skip(13);
+    let user: u32 = fields.next()?.parse().ok()?;
+    let system: u32 = fields.next()?.parse().ok()?;
+    let ticks = u32::try_from(clock_ticks_per_second()).ok()?.max(1);
+    Some((f64::from(user) + f64::from(system)) / f64::from(ticks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_children_is_found_behind_any_name() {
+        let ticks = f64::from(u32::try_from(clock_ticks_per_second()).expect("small"));
+        let stat = "1 (a) b) S 3 4 5 6 7 8 9 10 11 12 13 14 150 50 18";
+        assert_eq!(of_children(stat), Some(200.0 / ticks));
+        assert_eq!(of_children("1 (a) S 3"), None);
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_is_told_with_what_it_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let command = ["/bin/sh", "-c", "echo first; echo broken >&2; exit 3"];
+        let error = Process::start(
+            "some server",
+            &command.map(OsString::from),
+            &folder.path().join("socket"),
+            "",
+            &folder.path().join("log"),
+        )
+        .expect_err("it ended");
+        assert_eq!(error.exit_code(), 4);
+        let text = error.to_string();
+        assert!(
+            text.contains("some server: ended with exit status: 3"),
+            "{text}"
+        );
+        assert!(text.ends_with("it says: broken"), "{text}");
+    }
+
+    #[test]
+    fn a_dropped_server_is_gone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("socket");
+        let child = Command::new("/bin/sleep")
+            .arg("1000")
+            .spawn()
+            .expect("sleep");
+        let id = child.id();
+        std::fs::write(&socket, "").expect("room");
+        drop(Process {
+            child,
+            socket: socket.clone(),
+            name: "sleep".into(),
+            log: folder.path().join("log"),
+        });
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+        assert!(!socket.exists());
+    }
+}
