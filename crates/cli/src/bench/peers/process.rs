@@ -100,18 +100,10 @@ impl Process {
         CliError::device(format!("{}: {why}{last}", self.name))
     }
 
-    /// Processor time of all its threads so far.
-    pub fn cpu(&self) -> Option<Duration> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
-        let mut sum = 0u64;
-        for task in tasks {
-            // Time on a processor in nanoseconds comes first (proc(5), schedstat).
-            let path = task.ok()?.path().join("schedstat");
-            let text = std::fs::read_to_string(path).ok()?;
-            let time: u64 = text.split_whitespace().next()?.parse().ok()?;
-            sum = sum.saturating_add(time);
-        }
-        Some(Duration::from_nanos(sum))
+    /// Processor time of all its threads so far, in seconds, those that have ended too.
+    pub fn cpu(&self) -> Option<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        processor_time(&stat, UTIME)
     }
 }
 
@@ -165,7 +157,7 @@ impl Children {
     /// Until now. Zero where `/proc` does not tell.
     pub fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        Self(of_children(&stat).unwrap_or(0.0))
+        Self(processor_time(&stat, CUTIME).unwrap_or(0.0))
     }
 
     /// Seconds since `earlier`.
@@ -174,11 +166,15 @@ impl Children {
     }
 }
 
-/// `cutime` and `cstime`, fields 16 and 17 of proc_pid_stat(5), in seconds. The name in field 2 may
-/// hold spaces and brackets.
-fn of_children(stat: &str) -> Option<f64> {
+/// Fields of proc_pid_stat(5) behind the name, each followed by the same for system time: `utime` and
+/// `cutime`, fields 14 and 16.
+const UTIME: usize = 11;
+const CUTIME: usize = 13;
+
+/// User and system time together in seconds. The name in field 2 may hold spaces and brackets.
+fn processor_time(stat: &str, field: usize) -> Option<f64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
-    let mut fields = behind_name.split_whitespace().skip(13);
+    let mut fields = behind_name.split_whitespace().skip(field);
     let user: u32 = fields.next()?.parse().ok()?;
     let system: u32 = fields.next()?.parse().ok()?;
     let ticks = u32::try_from(clock_ticks_per_second()).ok()?.max(1);
@@ -190,11 +186,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_children_is_found_behind_any_name() {
+    fn processor_times_are_found_behind_any_name() {
         let ticks = f64::from(u32::try_from(clock_ticks_per_second()).expect("small"));
         let stat = "1 (a) b) S 3 4 5 6 7 8 9 10 11 12 13 14 150 50 18";
-        assert_eq!(of_children(stat), Some(200.0 / ticks));
-        assert_eq!(of_children("1 (a) S 3"), None);
+        assert_eq!(processor_time(stat, CUTIME), Some(200.0 / ticks));
+        assert_eq!(processor_time(stat, UTIME), Some(27.0 / ticks));
+        assert_eq!(processor_time("1 (a) S 3", UTIME), None);
     }
 
     #[test]

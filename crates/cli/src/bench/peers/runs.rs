@@ -237,8 +237,8 @@ impl<'a> Runs<'a> {
         let measured = nbd::run(&job).map_err(|error| running.failure(server, error))?;
         let (wall, used) = (start.elapsed(), running.cpu());
         let server_busy = used.zip(cpu).map(|(used, before)| {
-            let used = used.saturating_sub(before);
-            used.as_secs_f64() / wall.as_secs_f64().max(1e-9)
+            let used = used - before;
+            used.max(0.0) / wall.as_secs_f64().max(1e-9)
         });
         Ok(Sample {
             bytes_per_second: measured.bytes_per_second(),
@@ -315,7 +315,7 @@ impl<'a> Runs<'a> {
 }
 
 impl Running {
-    fn cpu(&self) -> Option<std::time::Duration> {
+    fn cpu(&self) -> Option<f64> {
         match self {
             Self::Process(process) => process.cpu(),
             // A part of this process, and of no interest.

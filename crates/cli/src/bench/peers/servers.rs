@@ -102,11 +102,9 @@ impl Server {
     /// What it serves, for people.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Cryptline => "LUKS1, aes-xts-plain64",
+            Self::Cryptline | Self::QemuNbd | Self::Qsd | Self::Nbdkit => "LUKS1",
             Self::CryptlinePlain => "null cipher",
-            Self::QemuNbd | Self::Qsd => "LUKS1, aes-xts-plain64",
             Self::QemuNbdPlain | Self::QsdPlain => "raw",
-            Self::Nbdkit => "LUKS1, aes-xts-plain64",
             Self::NbdkitPlain => "file",
             Self::Null | Self::NbdkitNull => "nothing",
         }

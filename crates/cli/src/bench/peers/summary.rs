@@ -175,7 +175,6 @@ fn table(load: Load, args: &PeersArgs, all: All<'_>) -> Table {
         columns.push("of null".into());
         columns.push("p50 µs".into());
         columns.push("p99 µs".into());
-        columns.push("spread".into());
     }
     columns.push("client busy".into());
     columns.push("server busy".into());
@@ -186,7 +185,7 @@ fn table(load: Load, args: &PeersArgs, all: All<'_>) -> Table {
         let mut busy = ["-".to_owned(), "-".to_owned()];
         for &generator in &args.generators {
             let Some(series) = all.find(server, load, generator) else {
-                cells.extend(std::iter::repeat_n("-".to_owned(), 5));
+                cells.extend(std::iter::repeat_n("-".to_owned(), 4));
                 continue;
             };
             cells.extend(series_cells(series, is_small, all));
@@ -199,7 +198,7 @@ fn table(load: Load, args: &PeersArgs, all: All<'_>) -> Table {
     table
 }
 
-fn series_cells(series: &Series, is_small: bool, all: All<'_>) -> [String; 5] {
+fn series_cells(series: &Series, is_small: bool, all: All<'_>) -> [String; 4] {
     let speeds: Vec<f64> = series
         .samples
         .iter()
@@ -219,7 +218,6 @@ fn series_cells(series: &Series, is_small: bool, all: All<'_>) -> [String; 5] {
         null.map_or("-".into(), |null| percent(row.bytes_per_second / null)),
         microseconds(latency.p50_us),
         microseconds(latency.p99_us),
-        percent(row.spread),
     ]
 }
 
