@@ -67,6 +67,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("qemu-img", "qemu-utils"),
     program("qemu-io", "qemu-utils"),
     program("qemu-nbd", "qemu-utils"),
+    program("qemu-storage-daemon", "qemu-system-common"),
     program("qemu-system-x86_64", "qemu-system-x86"),
     PeerInfo {
         name: "python3-libnbd",

@@ -42,13 +42,14 @@ impl Connection {
         let name = socket.display().to_string();
         let failed = |error: io::Error| CliError::device(format!("{name}: {}", describe(&error)));
         let stream = UnixStream::connect(socket).map_err(failed)?;
-        let patience = Some(patience.max(Duration::from_millis(1)));
-        stream.set_read_timeout(patience).map_err(failed)?;
-        stream.set_write_timeout(patience).map_err(failed)?;
+        // Zero would be for ever.
+        let patience = patience.max(Duration::from_millis(1));
+        stream.set_read_timeout(Some(patience)).map_err(failed)?;
+        stream.set_write_timeout(Some(patience)).map_err(failed)?;
         let mut talk = Handshake {
             stream,
             received: Vec::new(),
-            deadline: Instant::now() + patience.unwrap_or_default(),
+            deadline: Instant::now() + patience,
         };
         let (size, flags, blocks) = talk
             .go(export)

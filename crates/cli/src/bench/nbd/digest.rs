@@ -98,9 +98,8 @@ impl Order<'_> {
     /// The block that `offset` lies in: its place in the ring, and the offset within it.
     fn place(&self, offset: u64) -> (usize, usize) {
         let block = self.block as u64;
-        let (number, within) = ((offset - self.start) / block, (offset - self.start) % block);
-        // Both are small: remainders of what is a usize.
-        ((number % DEPTH as u64) as usize, within as usize)
+        let at = offset - self.start;
+        (ring_place(at / block), small(at % block))
     }
 }
 
@@ -116,7 +115,7 @@ impl Sink for Order<'_> {
         let (place, _) = self.place(flight.slot(slot).offset);
         self.is_whole[place] = true;
         loop {
-            let place = (self.hashed % DEPTH as u64) as usize;
+            let place = ring_place(self.hashed);
             if !std::mem::take(&mut self.is_whole[place]) {
                 return;
             }
@@ -125,4 +124,14 @@ impl Sink for Order<'_> {
             self.hashed += 1;
         }
     }
+}
+
+/// Where block `number` is in the ring.
+fn ring_place(number: u64) -> usize {
+    small(number % DEPTH as u64)
+}
+
+/// A remainder of what is a `usize`, so it always fits.
+fn small(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(0)
 }

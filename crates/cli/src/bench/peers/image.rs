@@ -137,7 +137,7 @@ impl Images {
 /// What `folder` lies on, and how many bytes are free there.
 fn file_system(folder: &Path) -> Result<(String, u64), CliError> {
     /// Magic of tmpfs, see statfs(2).
-    const TMPFS: i64 = 0x0102_1994;
+    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
     let failed = |error: rustix::io::Errno| {
         CliError::parameters(format!(
             "--dir {}: {error}; give another folder",
@@ -148,7 +148,7 @@ fn file_system(folder: &Path) -> Result<(String, u64), CliError> {
     let space = rustix::fs::statvfs(folder).map_err(failed)?;
     let parent = folder.parent().unwrap_or(folder);
     let parent = fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned());
-    let kind = if i64::from(stat.f_type) == TMPFS {
+    let kind = if stat.f_type == TMPFS {
         "memory (tmpfs)".to_owned()
     } else {
         format!(

@@ -136,7 +136,6 @@ impl Server {
         clients: u32,
         dispatch: Option<&str>,
     ) -> Option<Vec<OsString>> {
-        let (luks, plain, key) = (&images.luks, &images.plain, &images.key);
         let mut line = Line::new(match self.program() {
             Some(foreign) => programs.path(foreign.name),
             None => &programs.cryptline,
@@ -146,70 +145,76 @@ impl Server {
             Self::Cryptline | Self::CryptlinePlain => {
                 line.words(["serve", "--exit-with-parent", "--direct=off"]);
                 line.words(dispatch.map(|who| format!("--dispatch={who}")));
-                line.path("--unix=", socket);
-                if self == Self::Cryptline {
-                    line.path("--key-file=", key).path("", luks);
-                } else {
-                    // Any key size: the null cipher has no key.
-                    line.words(["--type=plain", "--cipher=cipher_null-ecb", "--key-size=256"]);
-                    line.path("", plain);
-                }
+                self.cryptline(line.path("--unix=", socket), images);
             }
             Self::QemuNbd | Self::QemuNbdPlain => {
                 line.words(["--persistent".to_owned(), format!("--shared={clients}")]);
-                line.path("--socket=", socket);
-                if self == Self::QemuNbd {
-                    line.word("--object").option("secret,id=key,file=", key);
-                    line.word("--image-opts");
-                    line.option(
-                        "driver=luks,key-secret=key,file.driver=file,file.filename=",
-                        luks,
-                    );
-                } else {
-                    line.word("--format=raw").path("", plain);
-                }
+                self.qemu_nbd(line.path("--socket=", socket), images);
             }
-            Self::Qsd | Self::QsdPlain => {
-                let disk = if self == Self::Qsd { luks } else { plain };
-                let (file, node) = match self {
-                    Self::Qsd => ("file", "disk"),
-                    _ => ("disk", "disk"),
-                };
-                if self == Self::Qsd {
-                    line.word("--object").option("secret,id=key,file=", key);
-                }
-                line.word("--blockdev");
-                line.option(&format!("driver=file,node-name={file},filename="), disk);
-                if self == Self::Qsd {
-                    line.word("--blockdev")
-                        .word("driver=luks,node-name=disk,key-secret=key,file=file");
-                }
-                line.word("--nbd-server").option(
-                    &format!("max-connections={clients},addr.type=unix,addr.path="),
-                    socket,
-                );
-                line.word("--export").word(&format!(
-                    "type=nbd,id=nbd,node-name={node},name=disk,writable=on"
-                ));
-            }
+            Self::Qsd | Self::QsdPlain => self.qsd(&mut line, images, socket, clients),
             Self::Nbdkit | Self::NbdkitPlain | Self::NbdkitNull => {
                 line.words(["--foreground", "--exit-with-parent"]);
-                line.path("--unix=", socket);
-                match self {
-                    Self::Nbdkit => {
-                        line.words(["--filter=luks", "file"]);
-                        line.path("file=", luks).path("passphrase=+", key);
-                    }
-                    Self::NbdkitPlain => {
-                        line.word("file").path("file=", plain);
-                    }
-                    _ => {
-                        line.words(["null".to_owned(), format!("size={}", images.size)]);
-                    }
-                }
+                self.nbdkit(line.path("--unix=", socket), images);
             }
         }
         Some(line.0)
+    }
+
+    fn cryptline(self, line: &mut Line, images: &Images) {
+        if self == Self::Cryptline {
+            line.path("--key-file=", &images.key).path("", &images.luks);
+            return;
+        }
+        // Any key size: the null cipher has no key.
+        line.words(["--type=plain", "--cipher=cipher_null-ecb", "--key-size=256"]);
+        line.path("", &images.plain);
+    }
+
+    fn qemu_nbd(self, line: &mut Line, images: &Images) {
+        if self == Self::QemuNbdPlain {
+            line.word("--format=raw").path("", &images.plain);
+            return;
+        }
+        line.word("--object")
+            .option("secret,id=key,file=", &images.key);
+        line.word("--image-opts").option(
+            "driver=luks,key-secret=key,file.driver=file,file.filename=",
+            &images.luks,
+        );
+    }
+
+    fn qsd(self, line: &mut Line, images: &Images, socket: &Path, clients: u32) {
+        if self == Self::QsdPlain {
+            line.word("--blockdev")
+                .option("driver=file,node-name=disk,filename=", &images.plain);
+        } else {
+            line.word("--object")
+                .option("secret,id=key,file=", &images.key);
+            line.word("--blockdev")
+                .option("driver=file,node-name=file,filename=", &images.luks);
+            line.word("--blockdev")
+                .word("driver=luks,node-name=disk,key-secret=key,file=file");
+        }
+        line.word("--nbd-server").option(
+            &format!("max-connections={clients},addr.type=unix,addr.path="),
+            socket,
+        );
+        line.word("--export")
+            .word("type=nbd,id=nbd,node-name=disk,name=disk,writable=on");
+    }
+
+    fn nbdkit(self, line: &mut Line, images: &Images) {
+        match self {
+            Self::Nbdkit => {
+                line.words(["--filter=luks", "file"]);
+                line.path("file=", &images.luks)
+                    .path("passphrase=+", &images.key);
+            }
+            Self::NbdkitPlain => {
+                line.word("file").path("file=", &images.plain);
+            }
+            _ => line.words(["null".to_owned(), format!("size={}", images.size)]),
+        }
     }
 }
 

@@ -1,0 +1,309 @@
+//! `bench peers`: a whole report or none, whatever servers do. How fast anything is, is not asserted.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::*;
+use cryptline_testkit::peer::{self, Background};
+use serde_json::Value;
+
+/// As little as can be: numbers of no worth, but numbers.
+const QUICK: [&str; 3] = ["--size=16M", "--seconds=0.02", "--rounds=1"];
+/// What this program can measure alone.
+const ALONE: [&str; 3] = [
+    "--servers=cryptline,cryptline-plain,null",
+    "--generators=lean,lean-many",
+    "--no-pin",
+];
+const FIGURES: [&str; 4] = [
+    "encrypted_over_plain_nbd_4k",
+    "over_best_peer_4k_randread",
+    "p99_over_best_peer_4k_randread",
+    "over_qemu_1m_read",
+];
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The bench with its images in `dir`.
+fn bench(dir: &Path) -> Command {
+    let mut command = command();
+    command.args(["bench", "peers", "--dir"]).arg(dir);
+    command.args(QUICK);
+    command
+}
+
+fn empty(dir: &Path) -> bool {
+    fs::read_dir(dir).expect("a folder").count() == 0
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+/// A program called `name` in `folder` that does what `script` says.
+fn fake(folder: &Path, name: &str, script: &str) {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("room");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+}
+
+fn figure<'a>(json: &'a Value, name: &str) -> &'a Value {
+    let figures = json["figures"].as_array().expect("an array");
+    let found = figures.iter().find(|figure| figure["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {json:#}"))
+}
+
+/// Every row says who did what how fast, and all have the same contents.
+#[track_caller]
+fn check_rows(json: &Value, count: usize) {
+    let rows = json["rows"].as_array().expect("an array");
+    assert_eq!(rows.len(), count);
+    let mut sums = BTreeSet::new();
+    for row in rows {
+        assert_eq!(row["front"], "nbd");
+        assert!(
+            row["bytes_per_second"].as_f64().expect("a number") > 0.0,
+            "{row}"
+        );
+        assert!(
+            row["latency"]["p99_us"].as_f64().expect("a number") > 0.0,
+            "{row}"
+        );
+        assert_eq!(row["samples"].as_array().expect("an array").len(), 1);
+        let is_null = row["server"].as_str().expect("a name").contains("null");
+        assert_eq!(row["sha256"].is_null(), is_null, "{row}");
+        sums.extend(row["sha256"].as_str().map(str::to_owned));
+    }
+    assert_eq!(sums.len(), 1);
+}
+
+#[test]
+fn heavy_a_run_against_every_peer_gives_a_whole_report() {
+    let needed = ["fio", "nbdkit", "qemu-nbd", "qemu-storage-daemon"];
+    if peer::require_all(needed).is_none() {
+        return;
+    }
+    let (dir, out) = (folder(), folder());
+    let (json, html) = (
+        out.path().join("report.json"),
+        out.path().join("report.html"),
+    );
+    let mut command = bench(dir.path());
+    command.arg("--json").arg(&json).arg("--html").arg(&html);
+    command.arg("--jobs=4k-randread-qd32,1m-read-qd4,1m-write-qd4");
+    let text = peer::run(&mut command, TIMEOUT).success().stdout_text();
+    assert!(empty(dir.path()), "something was left behind");
+    let json: Value = serde_json::from_slice(&fs::read(&json).expect("a file")).expect("JSON");
+    assert!(
+        fs::read_to_string(&html)
+            .expect("a page")
+            .contains("nbdkit-null")
+    );
+
+    check_rows(&json, 10 * 3 * 3);
+    for name in FIGURES {
+        let figure = figure(&json, name);
+        assert!(
+            figure["value"].as_f64().expect("a number") > 0.0,
+            "{figure}"
+        );
+        // One short round on a small disk is no proof of anything.
+        assert_eq!(
+            (&figure["goal"], &figure["met"]),
+            (&Value::Null, &Value::Null)
+        );
+    }
+    let commands = json["commands"].to_string();
+    for part in [
+        "--key-file=",
+        "cipher_null-ecb",
+        "qemu-nbd --persistent",
+        "driver=luks",
+        "type=nbd",
+        "--filter=luks",
+        "nbdkit --foreground",
+        "null size=",
+        "--ioengine=nbd",
+    ] {
+        assert!(commands.contains(part), "no {part} in {commands}");
+    }
+    for part in [
+        "of null",
+        "4 KiB random reads, 32 in flight",
+        "over_qemu_1m_read",
+    ] {
+        assert!(text.contains(part), "no {part} in:\n{text}");
+    }
+}
+
+#[test]
+fn without_peers_only_their_figures_are_missing() {
+    let dir = folder();
+    let mut command = bench(dir.path());
+    command.args(ALONE).env("PATH", "");
+    let run = peer::run(command.args(["--json=-"]), TIMEOUT).success();
+    let json: Value = serde_json::from_str(&run.stdout_text()).expect("JSON");
+    assert_eq!(json["bench"], "peers");
+    assert_eq!(json["rows"].as_array().expect("an array").len(), 3 * 5 * 2);
+    assert!(
+        figure(&json, FIGURES[0])["value"]
+            .as_f64()
+            .expect("a number")
+            > 0.0
+    );
+    for name in &FIGURES[1..] {
+        let figure = figure(&json, name);
+        assert_eq!(figure["value"], Value::Null);
+        assert!(figure["note"].as_str().expect("why").starts_with("needs "));
+    }
+    assert!(empty(dir.path()), "something was left behind");
+}
+
+#[test]
+fn kept_images_are_there_and_open() {
+    let dir = folder();
+    let mut command = bench(dir.path());
+    command
+        .args(ALONE)
+        .args(["--keep", "--jobs=4k-randread-qd1"]);
+    let text = peer::run(&mut command, TIMEOUT).success().stdout_text();
+    let entries = fs::read_dir(dir.path()).expect("a folder");
+    let kept: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    let [kept] = &kept[..] else {
+        panic!("{kept:?}");
+    };
+    assert!(text.contains(kept.to_str().expect("text")), "{text}");
+    let run = cryptline([
+        "open".as_ref(),
+        "--check".as_ref(),
+        kept.join("luks1.img").as_os_str(),
+        "--key-file".as_ref(),
+        kept.join("passphrase").as_os_str(),
+    ]);
+    run.success();
+}
+
+#[test]
+fn a_missing_peer_is_named_with_its_package_and_nothing_is_measured() {
+    let (dir, out) = (folder(), folder());
+    let json = out.path().join("report.json");
+    let mut command = bench(dir.path());
+    command.arg("--json").arg(&json).env("PATH", "");
+    let run = peer::run(&mut command, TIMEOUT).exited_with(1);
+    let said = run.stderr_text();
+    for part in [
+        "qemu-nbd (package qemu-utils)",
+        "qemu-storage-daemon (package qemu-system-common)",
+        "nbdkit (package nbdkit)",
+        "fio (package fio)",
+    ] {
+        assert!(said.contains(part), "no {part} in: {said}");
+    }
+    refused(run, 1, "leave it out by --servers");
+    assert!(!json.exists());
+    assert!(empty(dir.path()));
+}
+
+#[test]
+fn a_server_that_fails_is_told_with_what_it_said() {
+    let (dir, bin) = (folder(), folder());
+    fake(
+        bin.path(),
+        "nbdkit",
+        "echo 'nbdkit: no such thing' >&2; exit 3",
+    );
+    let mut command = bench(dir.path());
+    command.args(["--servers=nbdkit", "--generators=lean", "--no-pin"]);
+    let run = peer::run(command.env("PATH", bin.path()), TIMEOUT);
+    refused(
+        run,
+        4,
+        "nbdkit: ended with exit status: 3; it says: nbdkit: no such thing",
+    );
+    assert!(empty(dir.path()));
+}
+
+#[test]
+fn a_server_with_other_contents_is_found_before_anything_is_measured() {
+    let (dir, bin, out) = (folder(), folder(), folder());
+    // Serves noise of the right size.
+    let script = format!(
+        "for word; do case $word in --socket=*) socket=${{word#--socket=}};; esac; done\nexec '{}' serve ram:16M --unix \"$socket\"",
+        env!("CARGO_BIN_EXE_cryptline")
+    );
+    fake(bin.path(), "qemu-nbd", &script);
+    let json = out.path().join("report.json");
+    let mut command = bench(dir.path());
+    command.args([
+        "--servers=cryptline,qemu-nbd",
+        "--generators=lean",
+        "--no-pin",
+    ]);
+    command.arg("--json").arg(&json).env("PATH", bin.path());
+    let run = peer::run(&mut command, TIMEOUT);
+    refused(run, 4, "qemu-nbd gives other bytes than were written");
+    assert!(!json.exists());
+    assert!(empty(dir.path()));
+}
+
+#[test]
+fn a_signal_ends_the_servers_and_leaves_nothing_behind() {
+    let dir = folder();
+    let mut command = command();
+    command.args(["bench", "peers", "--size=16M", "--rounds=10000", "--dir"]);
+    command.arg(dir.path()).args(ALONE);
+    let mut process = Background::spawn(&mut command);
+    let deadline = Instant::now() + TIMEOUT;
+    let is_serving = || {
+        let inside = fs::read_dir(dir.path()).expect("a folder").next()?.ok()?;
+        inside.path().join("socket").exists().then_some(())
+    };
+    while is_serving().is_none() {
+        assert!(process.wait(Duration::from_millis(5)).is_none(), "it ended");
+        assert!(Instant::now() < deadline, "no server");
+    }
+    let run = process.stop().exited_with(4);
+    assert!(run.stderr_text().contains("stopped by a signal"), "{run}");
+    assert!(empty(dir.path()), "something was left behind");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_on_one_line() {
+    let dir = folder();
+    for (options, text) in [
+        (&["--size=1M"][..], "at least 16 MiB"),
+        (&["--size=16385K"], "multiple of 1M"),
+        (&["--seconds=0"], "more than 0"),
+        (&["--seconds=nan"], "more than 0"),
+        (
+            &["--dir=/nonexistent"],
+            "give a folder that can be written to",
+        ),
+        (&["--size=4096T"], "give a smaller --size"),
+        (&["--json=/nonexistent/x.json"], "nothing was measured"),
+    ] {
+        let mut command = command();
+        command.args(["bench", "peers"]).args(ALONE).args(options);
+        if !options[0].starts_with("--dir") {
+            command.arg("--dir").arg(dir.path());
+        }
+        refused(peer::run(&mut command, TIMEOUT), 1, text);
+    }
+    for option in [
+        "--servers=apache",
+        "--jobs=nothing",
+        "--generators=ab",
+        "--rounds=0",
+    ] {
+        let run = cryptline(["bench", "peers", option]).exited_with(1);
+        assert!(run.stderr_text().contains("invalid value"), "{run}");
+    }
+    assert!(empty(dir.path()));
+}
