@@ -49,6 +49,9 @@ _cryptline() {
             cryptline__subcmd__bench,inline)
                 cmd="cryptline__subcmd__bench__subcmd__inline"
                 ;;
+            cryptline__subcmd__bench,peers)
+                cmd="cryptline__subcmd__bench__subcmd__peers"
+                ;;
             cryptline__subcmd__bench,sweep)
                 cmd="cryptline__subcmd__bench__subcmd__sweep"
                 ;;
@@ -73,7 +76,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench)
-            opts="-h --help inline sweep"
+            opts="-h --help inline sweep peers"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -114,6 +117,64 @@ _cryptline() {
                     return 0
                     ;;
                 --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --json)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__bench__subcmd__peers)
+            opts="-h --size --dir --keep --rounds --seconds --jobs --servers --generators --connections --dispatch --no-pin --json --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -W "4k-randread-qd32 4k-randwrite-qd32 1m-read-qd4 1m-write-qd4 4k-randread-qd1" -- "${cur}"))
+                    return 0
+                    ;;
+                --servers)
+                    COMPREPLY=($(compgen -W "cryptline cryptline-plain qemu-nbd qemu-nbd-plain qsd qsd-plain nbdkit nbdkit-plain null nbdkit-null" -- "${cur}"))
+                    return 0
+                    ;;
+                --generators)
+                    COMPREPLY=($(compgen -W "fio lean lean-many" -- "${cur}"))
+                    return 0
+                    ;;
+                --connections)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dispatch)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

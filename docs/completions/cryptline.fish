@@ -190,9 +190,10 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s h -l help 
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep peers" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep peers" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep peers" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep peers" -f -a "peers" -d 'The same load on cryptline and on other servers of encrypted disks, over NBD'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l size -d 'Size of the volume' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l cipher -d 'The cipher beside the null cipher' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l helpers -d 'Threads that help large requests, for `auto` [default: one less than there are processors]' -r
@@ -219,6 +220,35 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l size -d 'Size of the clear disk' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l dir -d 'Folder for the images and sockets; they are removed at the end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l rounds -d 'How often each server has its turn at each load' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l seconds -d 'How long each turn takes' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l jobs -d 'Loads' -r -f -a "4k-randread-qd32\t'Random reads of 4 KiB, 32 in flight'
+4k-randwrite-qd32\t'Random writes of 4 KiB, 32 in flight'
+1m-read-qd4\t'Reads of 1 MiB in order, 4 in flight'
+1m-write-qd4\t'Writes of 1 MiB in order, 4 in flight'
+4k-randread-qd1\t'Random reads of 4 KiB, one at a time'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l servers -d 'Servers' -r -f -a "cryptline\t'cryptline, LUKS1'
+cryptline-plain\t'cryptline, the null cipher over the plain image'
+qemu-nbd\t'qemu-nbd, LUKS1'
+qemu-nbd-plain\t'qemu-nbd, raw'
+qsd\t'qemu-storage-daemon, LUKS1'
+qsd-plain\t'qemu-storage-daemon, raw'
+nbdkit\t'nbdkit, luks filter over the file plugin'
+nbdkit-plain\t'nbdkit, file plugin'
+null\t'Answers at once, in this process: the limit of the generators'
+nbdkit-null\t'nbdkit, null plugin'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l generators -d 'Load generators' -r -f -a "fio\t'fio with its nbd engine, one connection'
+lean\t'The client of this program, one connection'
+lean-many\t'The same, with several connections, each with a thread and requests of its own'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l connections -d 'Connections of the generator `lean-many`' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l dispatch -d 'Who runs the cipher in cryptline; see `cryptline serve` [default: as serve]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l keep -d 'Keep the images, and say where they are'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l no-pin -d 'Let servers and generators run on any processor, not each on one of its own'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Measure this cipher; may be repeated [default: all there are]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Length of the key in bits [default: the shortest and the longest]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Measure argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all there are]' -r
