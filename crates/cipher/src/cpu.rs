@@ -16,7 +16,8 @@ pub const CPU_VARIABLE: &str = "CRYPTLINE_CPU";
 /// One way to compute AES-XTS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// VAES on 512-bit registers: what [`Backend::Avx2`] takes, `avx512f` and `avx512bw`.
+    /// VAES on 512-bit registers: what [`Backend::Avx2`] takes, `avx512f`, `avx512bw`
+    /// and `avx512vbmi2`.
     Avx512,
     /// VAES on 256-bit registers: `avx2`, `vaes` and `vpclmulqdq`.
     Avx2,
@@ -134,7 +135,7 @@ fn names(backends: &[Backend]) -> String {
 pub(crate) mod detection {
     use std::arch::x86_64::{__cpuid, CpuidResult};
 
-    /// `avx512f`, `avx512bw`, and what [`Avx2`] proves.
+    /// `avx512f`, `avx512bw`, `avx512vbmi2`, and what [`Avx2`] proves.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx512(());
     /// `avx2`, `vaes`, `vpclmulqdq`, and what [`AesNi`] proves.
@@ -148,7 +149,9 @@ pub(crate) mod detection {
         /// The standard library asks the operating system about the registers, too.
         pub(crate) fn detect() -> Option<Avx512> {
             Avx2::detect()?;
-            let here = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+            let here = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vbmi2");
             here.then_some(Avx512(()))
         }
 

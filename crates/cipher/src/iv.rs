@@ -68,6 +68,15 @@ pub(crate) struct IvSequence {
 }
 
 impl IvSequence {
+    /// Stands where none is needed.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const NONE: IvSequence = IvSequence {
+        layout: IvLayout::Null,
+        next: 0,
+        step: 0,
+        shift: 0,
+    };
+
     /// What the `n`th cipher sector from here has in place of `next`.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]

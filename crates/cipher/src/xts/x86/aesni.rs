@@ -9,8 +9,8 @@ use std::arch::asm;
 use std::arch::x86_64::{
     __m128i, _mm_add_epi64, _mm_aesdec_si128, _mm_aesdeclast_si128, _mm_aesenc_si128,
     _mm_aesenclast_si128, _mm_and_si128, _mm_cvtsi64_si128, _mm_loadu_si128, _mm_set_epi32,
-    _mm_set_epi64x, _mm_shuffle_epi8, _mm_shuffle_epi32, _mm_srai_epi32, _mm_srl_epi64,
-    _mm_storeu_si128, _mm_xor_si128,
+    _mm_shuffle_epi8, _mm_shuffle_epi32, _mm_srai_epi32, _mm_srl_epi64, _mm_storeu_si128,
+    _mm_xor_si128,
 };
 
 use cipher::Array;
@@ -18,20 +18,22 @@ use cipher::consts::U128;
 use cipher::inout::{InOut, InOutBuf};
 use cipher::typenum::Unsigned;
 
-use super::driver::{Aligned, IV_GROUP, IvGroup, Sectors, Starts, word_by_word, xts_kernel};
+use super::driver::{
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
+};
 use super::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::cpu::detection::AesNi;
 use crate::iv::IvSequence;
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 type Unit = U128;
-/// The tweak of a unit's first block.
+type Vector = __m128i;
+/// A tweak.
+type Spread = __m128i;
+/// The tweak of the next unit's first block, if no sector begins there.
 type Powers = __m128i;
 /// The tweaks of a unit, each XORed with the last round key.
 type Masks = [__m128i; 8];
-
-/// Sectors in an [`IvGroup`].
-const SECTORS: u64 = 8;
 
 xts_kernel! {
     /// The kernel of CPUs with AES-NI.
@@ -42,14 +44,18 @@ xts_kernel! {
 #[target_feature(enable = "aes,ssse3")]
 fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     keys: &Schedule,
-    masks: Masks,
-    mut tweak: Powers,
+    masks: &mut Masks,
+    power: &mut Powers,
     start: Option<&[u8; 16]>,
     mut data: InOut<'_, '_, Array<u8, Unit>>,
-) -> (Masks, Powers) {
+) {
+    let mut tweak = match start {
+        Some(tweak) => load(tweak),
+        None => *power,
+    };
     let keys = opaque(keys);
-    let (first, last) = (load(&keys.first), load(&keys.last));
-    let mut state = masks;
+    let (first, last) = (quarter(&keys.first), quarter(&keys.last));
+    let mut state = *masks;
     let (source, _) = data.get_in().as_slice().as_chunks::<16>();
     for (state, source) in state.iter_mut().zip(source) {
         *state = xor(xor(*state, first), load(source));
@@ -77,24 +83,21 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
         round::<ENCRYPT>(&mut state, key);
     }
     let (destination, _) = data.get_out().as_mut_slice().as_chunks_mut::<16>();
-    for ((state, mask), destination) in state.into_iter().zip(masks).zip(destination) {
+    for ((state, mask), destination) in state.into_iter().zip(*masks).zip(destination) {
         let out = match ENCRYPT {
             true => _mm_aesenclast_si128(state, mask),
             false => _mm_aesdeclast_si128(state, mask),
         };
         store(destination, out);
     }
-    let after = match start {
-        Some(tweak) => first_powers(tweak),
-        None => tweak,
-    };
-    (next, after)
+    *masks = next;
+    *power = tweak;
 }
 
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn round<const ENCRYPT: bool>(state: &mut [__m128i; 8], key: &RoundKey) {
-    let key = load(key);
+    let key = quarter(key);
     for state in state {
         *state = match ENCRYPT {
             true => _mm_aesenc_si128(*state, key),
@@ -128,28 +131,17 @@ fn fence(state: &mut [__m128i; 8], made: &mut __m128i, power: &mut __m128i) {
     }
 }
 
-/// The masks of the unit whose first tweak this is.
+/// The masks of the unit that begins with this tweak, and the next unit's first tweak.
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
-fn masks(keys: &Schedule, mut tweak: Powers) -> Masks {
-    let last = load(&keys.last);
-    [(); 8].map(|()| {
+fn first_masks(keys: &Schedule, mut tweak: Spread) -> (Masks, Powers) {
+    let last = quarter(&keys.last);
+    let masks = [(); 8].map(|()| {
         let mask = xor(tweak, last);
         tweak = double(tweak);
         mask
-    })
-}
-
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
-fn first_powers(tweak: &[u8; 16]) -> Powers {
-    load(tweak)
-}
-
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
-fn next_powers(tweak: Powers) -> Powers {
-    (0..8).fold(tweak, |tweak, _| double(tweak))
+    });
+    (masks, tweak)
 }
 
 /// Times x.
@@ -163,28 +155,67 @@ fn double(tweak: __m128i) -> __m128i {
     xor(_mm_add_epi64(tweak, tweak), carried)
 }
 
-/// The encrypted IVs of the next sectors, a group at a time.
+/// The tweaks of the next sectors, and the first one's.
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
-fn encrypt_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence, groups: &mut [IvGroup]) {
+fn first_ivs<const MIDDLE: usize>(
+    keys: &Schedule,
+    ivs: &mut IvSequence,
+) -> ([Vector; FIRST], Spread) {
+    let state = encrypt_ivs::<MIDDLE, FIRST>(keys, ivs);
+    (state, state[0])
+}
+
+/// The next IVs with the first round key.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vector; N] {
     let places = load(ivs.layout.byte_places());
     let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
-    for group in groups {
-        let keys = opaque(keys);
-        let mut state = [0, 1, 2, 3, 4, 5, 6, 7].map(|n| {
-            let number = _mm_set_epi64x(0, ivs.nth(n).cast_signed());
-            let iv = _mm_shuffle_epi8(_mm_srl_epi64(number, shift), places);
-            xor(iv, load(&keys.first))
-        });
-        ivs.next = ivs.nth(SECTORS);
-        for key in keys.middle_keys::<MIDDLE>() {
-            let key = load(key);
-            state = state.map(|state| _mm_aesenc_si128(state, key));
-        }
-        for (state, out) in state.into_iter().zip(group) {
-            store(out, _mm_aesenclast_si128(state, load(&keys.last)));
-        }
+    let first = quarter(&keys.first);
+    [(); N].map(|()| {
+        let number = _mm_cvtsi64_si128(ivs.next.cast_signed());
+        ivs.next = ivs.nth(1);
+        xor(
+            _mm_shuffle_epi8(_mm_srl_epi64(number, shift), places),
+            first,
+        )
+    })
+}
+
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn iv_round<const N: usize>(state: [Vector; N], key: &RoundKey) -> [Vector; N] {
+    let key = quarter(key);
+    state.map(|state| _mm_aesenc_si128(state, key))
+}
+
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn end_ivs<const N: usize>(keys: &Schedule, state: [Vector; N]) -> [Vector; N] {
+    let last = quarter(&keys.last);
+    state.map(|state| _mm_aesenclast_si128(state, last))
+}
+
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
+    for (state, out) in state.into_iter().zip(tweaks) {
+        store(out, state);
     }
+}
+
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn spread(tweak: &[u8; 16]) -> Spread {
+    load(tweak)
+}
+
+/// A round key.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn quarter(key: &RoundKey) -> __m128i {
+    load(key.first_chunk().expect("16 of 64"))
 }
 
 #[inline]

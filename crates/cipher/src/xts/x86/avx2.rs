@@ -8,7 +8,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_cvtsi64_si128, _mm_loadu_si128, _mm256_aesdec_epi128,
+    __m128i, __m256i, _mm_cvtsi64_si128, _mm_loadu_si128, _mm256_add_epi64, _mm256_aesdec_epi128,
     _mm256_aesdeclast_epi128, _mm256_aesenc_epi128, _mm256_aesenclast_epi128,
     _mm256_broadcastsi128_si256, _mm256_bslli_epi128, _mm256_bsrli_epi128,
     _mm256_clmulepi64_epi128, _mm256_loadu_si256, _mm256_set_epi64x, _mm256_set1_epi64x,
@@ -21,13 +21,18 @@ use cipher::consts::U256;
 use cipher::inout::{InOut, InOutBuf};
 use cipher::typenum::Unsigned;
 
-use super::driver::{Aligned, IV_GROUP, IvGroup, Sectors, Starts, word_by_word, xts_kernel};
+use super::driver::{
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
+};
 use super::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::cpu::detection::Avx2;
 use crate::iv::IvSequence;
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 type Unit = U256;
+type Vector = __m256i;
+/// A tweak in both halves.
+type Spread = __m256i;
 /// The first four registers' tweaks.
 type Powers = [__m256i; 4];
 /// The tweaks of a unit, each XORed with the last round key.
@@ -35,8 +40,8 @@ type Masks = [__m256i; 8];
 
 /// x^128 is x^7 + x^2 + x + 1, as bits.
 const REDUCTION: i64 = 0x87;
-/// Sectors in an [`IvGroup`].
-const SECTORS: u64 = 8;
+/// Blocks in a register.
+const LANES: u64 = 2;
 
 xts_kernel! {
     /// The kernel of CPUs with VAES, used on 256 bits.
@@ -47,181 +52,182 @@ xts_kernel! {
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     keys: &Schedule,
-    masks: Masks,
-    powers: Powers,
+    masks: &mut Masks,
+    powers: &mut Powers,
     start: Option<&[u8; 16]>,
     mut data: InOut<'_, '_, Array<u8, Unit>>,
-) -> (Masks, Powers) {
+) {
     let keys = opaque(keys);
-    let (first, last) = (broadcast(&keys.first), broadcast(&keys.last));
+    let state = enter(keys, *masks, data.get_in());
+    let mut rounds = Rounds::<ENCRYPT, MIDDLE> { keys, state };
+    // Straight-line code: a loop would not keep all of it in registers.
+    let [a, b, c, d] = *powers;
+    let ([a, b], [c, d]) = match start {
+        Some(tweak) => {
+            let tweak = broadcast(tweak);
+            let low = rounds.with_powers::<0>(tweak, 0);
+            (low, rounds.with_powers::<3>(tweak, 4))
+        }
+        None => {
+            let low = rounds.with_times::<0, 2, 14>([a, b], zero());
+            (low, rounds.with_times::<3, 2, 14>([c, d], zero()))
+        }
+    };
+    let last = half(&keys.last);
+    let [m4, m5] = rounds.with_times::<6, 1, 15>([a, b], last);
+    let [m6, m7] = rounds.with_times::<9, 1, 15>([c, d], last);
+    rounds.end(*masks, data.get_out());
+    let [m0, m1, m2, m3] = [a, b, c, d].map(|power| xor(power, last));
+    *masks = [m0, m1, m2, m3, m4, m5, m6, m7];
+    *powers = [a, b, c, d];
+}
+
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn enter(keys: &Schedule, masks: Masks, source: &Array<u8, Unit>) -> [__m256i; 8] {
+    let (source, _) = source.as_slice().as_chunks();
+    let first = half(&keys.first);
     let mut state = masks;
-    let (source, _) = data.get_in().as_slice().as_chunks::<32>();
     for (state, source) in state.iter_mut().zip(source) {
         *state = xor(xor(*state, first), load(source));
     }
-    let middle = keys.middle_keys::<MIDDLE>();
-    let [a, b, c, d] = powers;
-    // Straight-line code: a loop would not keep all of it in registers.
-    let next = [
-        xor(a, last),
-        xor(b, last),
-        xor(c, last),
-        xor(d, last),
-        round_and_times::<ENCRYPT, 1, 15>(&mut state, &middle[0], a, last),
-        round_and_times::<ENCRYPT, 1, 15>(&mut state, &middle[1], b, last),
-        round_and_times::<ENCRYPT, 1, 15>(&mut state, &middle[2], c, last),
-        round_and_times::<ENCRYPT, 1, 15>(&mut state, &middle[3], d, last),
-    ];
-    let after = match start {
-        Some(tweak) => {
-            let tweak = broadcast(tweak);
-            [
-                round_and_power::<ENCRYPT>(&mut state, &middle[4], tweak, 0),
-                round_and_power::<ENCRYPT>(&mut state, &middle[5], tweak, 2),
-                round_and_power::<ENCRYPT>(&mut state, &middle[6], tweak, 4),
-                round_and_power::<ENCRYPT>(&mut state, &middle[7], tweak, 6),
-            ]
+    state
+}
+
+/// A unit on its way through the rounds. Other work goes between them in [`WORKS`] parts, each of
+/// a few instructions: the compiler would do all of that together, which then waits for the ports
+/// that the AES units leave, and the AES units for it.
+struct Rounds<'a, const ENCRYPT: bool, const MIDDLE: usize> {
+    keys: &'a Schedule,
+    state: [__m256i; 8],
+}
+
+/// Parts of other work in the rounds of a unit.
+const WORKS: usize = 12;
+
+impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
+    /// Rounds on pairs of registers after each part of the work: there are four in each round.
+    const PAIRS: usize = 4 * MIDDLE / WORKS;
+
+    /// Two registers' blocks times x^(8 · `LEFT`), and XORed with `other`; `RIGHT` is
+    /// 16 - `LEFT`.
+    #[inline]
+    #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+    fn with_times<const PART: usize, const LEFT: i32, const RIGHT: i32>(
+        &mut self,
+        powers: [__m256i; 2],
+        other: __m256i,
+    ) -> [__m256i; 2] {
+        const { assert!(LEFT + RIGHT == 16) };
+        let over = powers.map(|power| _mm256_bsrli_epi128::<RIGHT>(power));
+        let over = self.go_on(PART, over);
+        let reduced = self.go_on(PART + 1, over.map(|over| reduce_low(over)));
+        let left = powers.map(|power| xor(_mm256_bslli_epi128::<LEFT>(power), other));
+        self.go_on(PART + 2, [0, 1].map(|at| xor(left[at], reduced[at])))
+    }
+
+    /// Two registers of a sector's first unit: `tweak` times x^`first` and so on.
+    #[inline]
+    #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+    fn with_powers<const PART: usize>(&mut self, tweak: Spread, first: i64) -> [__m256i; 2] {
+        let over = [first, first + 2].map(|first| over_by(tweak, first));
+        let over = self.go_on(PART, over);
+        let reduced = self.go_on(PART + 1, over.map(|over| reduce_high(over)));
+        let shifted = [first, first + 2].map(|first| _mm256_sllv_epi64(tweak, two_powers(first)));
+        let made = [0, 1].map(|at| {
+            let carried = _mm256_bslli_epi128::<8>(over[at]);
+            xor(xor(shifted[at], carried), reduced[at])
+        });
+        self.go_on(PART + 2, made)
+    }
+
+    /// What the caller made for this part of the work, and then rounds up to the next part.
+    #[inline]
+    #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+    fn go_on(&mut self, part: usize, made: [__m256i; 2]) -> [__m256i; 2] {
+        let made = self.order(made);
+        self.pairs(part * Self::PAIRS, Self::PAIRS);
+        made
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+    fn pairs(&mut self, first: usize, count: usize) {
+        for pair in first..first + count {
+            let key = half(&self.keys.middle_keys::<MIDDLE>()[pair / 4]);
+            for at in [pair % 4 * 2, pair % 4 * 2 + 1] {
+                self.state[at] = match ENCRYPT {
+                    true => _mm256_aesenc_epi128(self.state[at], key),
+                    false => _mm256_aesdec_epi128(self.state[at], key),
+                };
+            }
         }
-        None => [
-            round_and_times::<ENCRYPT, 2, 14>(&mut state, &middle[4], a, zero()),
-            round_and_times::<ENCRYPT, 2, 14>(&mut state, &middle[5], b, zero()),
-            round_and_times::<ENCRYPT, 2, 14>(&mut state, &middle[6], c, zero()),
-            round_and_times::<ENCRYPT, 2, 14>(&mut state, &middle[7], d, zero()),
-        ],
-    };
-    for key in &middle[8..] {
-        round::<ENCRYPT>(&mut state, key);
     }
-    let (destination, _) = data.get_out().as_mut_slice().as_chunks_mut::<32>();
-    for ((state, mask), destination) in state.into_iter().zip(masks).zip(destination) {
-        let out = match ENCRYPT {
-            true => _mm256_aesenclast_epi128(state, mask),
-            false => _mm256_aesdeclast_epi128(state, mask),
-        };
-        store(destination, out);
+
+    /// The rounds that are left, and the last one.
+    #[inline]
+    #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+    fn end(mut self, masks: Masks, destination: &mut Array<u8, Unit>) {
+        self.pairs(WORKS * Self::PAIRS, 4 * MIDDLE - WORKS * Self::PAIRS);
+        let (destination, _) = destination.as_mut_slice().as_chunks_mut();
+        for pair in [0, 2, 4, 6] {
+            for at in [pair, pair + 1] {
+                self.state[at] = match ENCRYPT {
+                    true => _mm256_aesenclast_epi128(self.state[at], masks[at]),
+                    false => _mm256_aesdeclast_epi128(self.state[at], masks[at]),
+                };
+            }
+            self.order([zero(); 2]);
+            for at in [pair, pair + 1] {
+                store(&mut destination[at], self.state[at]);
+            }
+        }
     }
-    (next, after)
-}
 
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn round<const ENCRYPT: bool>(state: &mut [__m256i; 8], key: &RoundKey) {
-    let key = broadcast(key);
-    for state in state {
-        *state = match ENCRYPT {
-            true => _mm256_aesenc_epi128(*state, key),
-            false => _mm256_aesdec_epi128(*state, key),
-        };
+    /// The compiler leaves this where it is, and has everything ready before it.
+    #[inline]
+    #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+    fn order(&mut self, made: [__m256i; 2]) -> [__m256i; 2] {
+        let [
+            mut s0,
+            mut s1,
+            mut s2,
+            mut s3,
+            mut s4,
+            mut s5,
+            mut s6,
+            mut s7,
+        ] = self.state;
+        let [mut m0, mut m1] = made;
+        // SAFETY: no instruction at all.
+        unsafe {
+            asm!(
+                "/* {} {} {} {} {} {} {} {} {} {} */",
+                inout(ymm_reg) s0, inout(ymm_reg) s1, inout(ymm_reg) s2, inout(ymm_reg) s3,
+                inout(ymm_reg) s4, inout(ymm_reg) s5, inout(ymm_reg) s6, inout(ymm_reg) s7,
+                inout(ymm_reg) m0, inout(ymm_reg) m1,
+                options(nomem, nostack, preserves_flags)
+            );
+        }
+        self.state = [s0, s1, s2, s3, s4, s5, s6, s7];
+        [m0, m1]
     }
 }
 
-/// A round and, in its gaps, [`times_bytes`].
+/// Masks and powers of the unit that begins with `tweak`.
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn round_and_times<const ENCRYPT: bool, const LEFT: i32, const RIGHT: i32>(
-    state: &mut [__m256i; 8],
-    key: &RoundKey,
-    tweak: __m256i,
-    other: __m256i,
-) -> __m256i {
-    let key = broadcast(key);
-    let [s0, s1, s2, s3, s4, s5, s6, s7] = state;
-    let over = pair::<ENCRYPT>(s0, s1, key, _mm256_bsrli_epi128::<RIGHT>(tweak));
-    let reduced = _mm256_clmulepi64_epi128::<0x00>(over, _mm256_set1_epi64x(REDUCTION));
-    let reduced = pair::<ENCRYPT>(s2, s3, key, reduced);
-    let left = xor(_mm256_bslli_epi128::<LEFT>(tweak), other);
-    let left = pair::<ENCRYPT>(s4, s5, key, left);
-    pair::<ENCRYPT>(s6, s7, key, xor(left, reduced))
-}
-
-/// A round and, in its gaps, a quarter of [`first_powers`].
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn round_and_power<const ENCRYPT: bool>(
-    state: &mut [__m256i; 8],
-    key: &RoundKey,
-    tweak: __m256i,
-    first: i64,
-) -> __m256i {
-    let key = broadcast(key);
-    let [s0, s1, s2, s3, s4, s5, s6, s7] = state;
-    let over = pair::<ENCRYPT>(s0, s1, key, over_by(tweak, first));
-    let reduced = pair::<ENCRYPT>(s2, s3, key, reduce_high(over));
-    let shifted = _mm256_sllv_epi64(tweak, two_powers(first));
-    let shifted = pair::<ENCRYPT>(s4, s5, key, xor(shifted, reduced));
-    let carried = _mm256_bslli_epi128::<8>(over);
-    pair::<ENCRYPT>(s6, s7, key, xor(shifted, carried))
-}
-
-/// A quarter of a round. The compiler leaves the four in their order and has `made` ready after
-/// this one: it would do all other work together otherwise, which then waits for the ports that
-/// the AES units leave, and the AES units for it.
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn pair<const ENCRYPT: bool>(
-    s0: &mut __m256i,
-    s1: &mut __m256i,
-    key: __m256i,
-    mut made: __m256i,
-) -> __m256i {
-    for state in [&mut *s0, &mut *s1] {
-        *state = match ENCRYPT {
-            true => _mm256_aesenc_epi128(*state, key),
-            false => _mm256_aesdec_epi128(*state, key),
-        };
-    }
-    // SAFETY: no instruction at all.
-    unsafe {
-        asm!(
-            "/* {} {} {} */",
-            inout(ymm_reg) *s0, inout(ymm_reg) *s1, inout(ymm_reg) made,
-            options(nomem, nostack, preserves_flags)
-        );
-    }
-    made
-}
-
-/// The masks of the unit whose first four registers these are.
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn masks(keys: &Schedule, [a, b, c, d]: Powers) -> Masks {
-    let last = broadcast(&keys.last);
-    [
-        xor(a, last),
-        xor(b, last),
-        xor(c, last),
-        xor(d, last),
-        xor(times_bytes::<1, 15>(a), last),
-        xor(times_bytes::<1, 15>(b), last),
-        xor(times_bytes::<1, 15>(c), last),
-        xor(times_bytes::<1, 15>(d), last),
-    ]
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn first_powers(tweak: &[u8; 16]) -> Powers {
-    let tweak = broadcast(tweak);
-    [0, 2, 4, 6].map(|first| {
+fn first_masks(keys: &Schedule, tweak: Spread) -> (Masks, Powers) {
+    let last = half(&keys.last);
+    let powers = [0, 2, 4, 6, 8, 10, 12, 14].map(|first| {
         let over = over_by(tweak, first);
         let shifted = _mm256_sllv_epi64(tweak, two_powers(first));
         // What leaves the low half enters the high one; what leaves the high half is reduced.
-        xor(
-            xor(shifted, _mm256_bslli_epi128::<8>(over)),
-            reduce_high(over),
-        )
-    })
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn next_powers([a, b, c, d]: Powers) -> Powers {
-    [
-        times_bytes::<2, 14>(a),
-        times_bytes::<2, 14>(b),
-        times_bytes::<2, 14>(c),
-        times_bytes::<2, 14>(d),
-    ]
+        let carried = xor(shifted, _mm256_bslli_epi128::<8>(over));
+        xor(carried, reduce_high(over))
+    });
+    let [a, b, c, d, ..] = powers;
+    (powers.map(|power| xor(power, last)), [a, b, c, d])
 }
 
 /// Powers of x for the two blocks, in both halves of each.
@@ -247,40 +253,87 @@ fn reduce_high(over: __m256i) -> __m256i {
     _mm256_clmulepi64_epi128::<0x01>(over, _mm256_set1_epi64x(REDUCTION))
 }
 
-/// Each block times x^(8 · `LEFT`); `RIGHT` is 16 - `LEFT`.
+/// The low halves' product with x^128, modulo the polynomial.
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn times_bytes<const LEFT: i32, const RIGHT: i32>(tweak: __m256i) -> __m256i {
-    const { assert!(LEFT + RIGHT == 16) };
-    let over = _mm256_bsrli_epi128::<RIGHT>(tweak);
-    let reduced = _mm256_clmulepi64_epi128::<0x00>(over, _mm256_set1_epi64x(REDUCTION));
-    xor(_mm256_bslli_epi128::<LEFT>(tweak), reduced)
+fn reduce_low(over: __m256i) -> __m256i {
+    _mm256_clmulepi64_epi128::<0x00>(over, _mm256_set1_epi64x(REDUCTION))
 }
 
-/// The encrypted IVs of the next sectors, a group at a time.
+/// The tweaks of the next sectors, and the first one's in both halves of a register.
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn encrypt_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence, groups: &mut [IvGroup]) {
+fn first_ivs<const MIDDLE: usize>(
+    keys: &Schedule,
+    ivs: &mut IvSequence,
+) -> ([Vector; FIRST], Spread) {
+    // A register more, since shuffling the first tweak out of the others is time that all waits.
+    let mut first = [whiten(
+        keys,
+        ivs,
+        _mm256_set1_epi64x(ivs.next.cast_signed()),
+    )];
+    let mut state = whitened_ivs(keys, ivs);
+    for key in keys.middle_keys::<MIDDLE>() {
+        first = iv_round(first, key);
+        state = iv_round(state, key);
+    }
+    let [first] = end_ivs(keys, first);
+    (end_ivs(keys, state), first)
+}
+
+/// The next IVs with the first round key.
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vector; N] {
+    let lane = _mm256_set_epi64x(ivs.step.cast_signed(), ivs.step.cast_signed(), 0, 0);
+    let mut next = _mm256_add_epi64(_mm256_set1_epi64x(ivs.next.cast_signed()), lane);
+    let step = _mm256_set1_epi64x(ivs.step.wrapping_mul(LANES).cast_signed());
+    [(); N].map(|()| {
+        let state = whiten(keys, ivs, next);
+        next = _mm256_add_epi64(next, step);
+        ivs.next = ivs.nth(LANES);
+        state
+    })
+}
+
+/// The IVs from sector numbers, with the first round key.
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn whiten(keys: &Schedule, ivs: &IvSequence, numbers: Vector) -> Vector {
     let places = broadcast(ivs.layout.byte_places());
     let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
-    for group in groups {
-        let keys = opaque(keys);
-        // The low half of each block counts, the high one stays 0.
-        let mut state = [0, 2, 4, 6].map(|n| {
-            let [even, odd] = [n, n + 1].map(|n| ivs.nth(n).cast_signed());
-            let number = _mm256_srl_epi64(_mm256_set_epi64x(0, odd, 0, even), shift);
-            xor(_mm256_shuffle_epi8(number, places), broadcast(&keys.first))
-        });
-        ivs.next = ivs.nth(SECTORS);
-        for key in keys.middle_keys::<MIDDLE>() {
-            let key = broadcast(key);
-            state = state.map(|state| _mm256_aesenc_epi128(state, key));
-        }
-        let (out, _) = group.as_flattened_mut().as_chunks_mut::<32>();
-        for (state, out) in state.into_iter().zip(out) {
-            store(out, _mm256_aesenclast_epi128(state, broadcast(&keys.last)));
-        }
+    let iv = _mm256_shuffle_epi8(_mm256_srl_epi64(numbers, shift), places);
+    xor(iv, half(&keys.first))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn iv_round<const N: usize>(state: [Vector; N], key: &RoundKey) -> [Vector; N] {
+    let key = half(key);
+    state.map(|state| _mm256_aesenc_epi128(state, key))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn end_ivs<const N: usize>(keys: &Schedule, state: [Vector; N]) -> [Vector; N] {
+    let last = half(&keys.last);
+    state.map(|state| _mm256_aesenclast_epi128(state, last))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
+    let (out, _) = tweaks.as_flattened_mut().as_chunks_mut();
+    for (state, out) in state.into_iter().zip(out) {
+        store(out, state);
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn spread(tweak: &[u8; 16]) -> Spread {
+    broadcast(tweak)
 }
 
 #[inline]
@@ -295,6 +348,13 @@ fn broadcast(block: &[u8; 16]) -> __m256i {
     // SAFETY: `block` is 16 bytes to read; this load needs no alignment.
     let block = unsafe { _mm_loadu_si128(block.as_ptr().cast::<__m128i>()) };
     _mm256_broadcastsi128_si256(block)
+}
+
+/// A round key.
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn half(key: &RoundKey) -> __m256i {
+    load(key.first_chunk().expect("32 of 64"))
 }
 
 #[inline]

@@ -11,11 +11,11 @@ use std::arch::x86_64::{__m128i, _mm_loadu_si128};
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi64_si128, _mm512_add_epi64, _mm512_aesdec_epi128, _mm512_aesdeclast_epi128,
     _mm512_aesenc_epi128, _mm512_aesenclast_epi128, _mm512_alignr_epi8, _mm512_and_si512,
-    _mm512_broadcast_i32x4, _mm512_loadu_si512, _mm512_maskz_mov_epi64, _mm512_maskz_set1_epi64,
-    _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_shuffle_epi8,
-    _mm512_shuffle_epi32, _mm512_sll_epi64, _mm512_slli_epi64, _mm512_sllv_epi64, _mm512_srl_epi64,
-    _mm512_srlv_epi64, _mm512_storeu_si512, _mm512_sub_epi64, _mm512_ternarylogic_epi64,
-    _mm512_xor_si512,
+    _mm512_broadcast_i32x4, _mm512_bsrli_epi128, _mm512_clmulepi64_epi128, _mm512_loadu_si512,
+    _mm512_set_epi64, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_shldv_epi64,
+    _mm512_shuffle_epi8, _mm512_shuffle_epi32, _mm512_sll_epi64, _mm512_slli_epi64,
+    _mm512_sllv_epi64, _mm512_srl_epi64, _mm512_srlv_epi64, _mm512_storeu_si512, _mm512_sub_epi64,
+    _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
 use cipher::Array;
@@ -23,182 +23,272 @@ use cipher::consts::U512;
 use cipher::inout::{InOut, InOutBuf};
 use cipher::typenum::Unsigned;
 
-use super::driver::{Aligned, IV_GROUP, IvGroup, Sectors, Starts, word_by_word, xts_kernel};
+use super::driver::{
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
+};
 use super::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::cpu::detection::Avx512;
 use crate::iv::IvSequence;
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 type Unit = U512;
+type Vector = __m512i;
+/// A tweak in every 128 bits.
+type Spread = __m512i;
 /// A and B of the picture above.
 type Powers = [__m512i; 2];
 /// The tweaks of a unit, each XORed with the last round key.
 type Masks = [__m512i; 8];
 
-/// Sectors in an [`IvGroup`].
-const SECTORS: u64 = 8;
+/// Blocks in a register.
+const LANES: u64 = 4;
 /// Truth table of the XOR of three.
 const XOR3: i32 = 0x96;
 
 xts_kernel! {
     /// The kernel of CPUs with VAES and AVX-512.
-    Avx512Xts, Avx512, "avx512f,avx512bw,vaes", "aes-xts (vaes, avx512)"
+    Avx512Xts, Avx512, "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", "aes-xts (vaes, avx512)"
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     keys: &Schedule,
-    masks: Masks,
-    [a, b]: Powers,
+    masks: &mut Masks,
+    powers: &mut Powers,
     start: Option<&[u8; 16]>,
     mut data: InOut<'_, '_, Array<u8, Unit>>,
-) -> (Masks, Powers) {
+) {
     let keys = opaque(keys);
-    let (first, last) = (broadcast(&keys.first), broadcast(&keys.last));
-    let mut state = masks;
-    let (source, _) = data.get_in().as_slice().as_chunks::<64>();
-    let source = source.first_chunk().expect("a unit");
-    let middle = keys.middle_keys::<MIDDLE>();
+    let state = enter(keys, *masks, data.get_in());
+    let mut rounds = Rounds::<ENCRYPT, MIDDLE> { keys, state };
     // Straight-line code: a loop would not keep all of it in registers.
-    let next = [
-        xor(a, last),
-        xor(b, last),
-        first_round::<ENCRYPT>(&mut state, source, first, &middle[0], a, last),
-        round_and_times::<ENCRYPT, 1>(&mut state, &middle[1], b, last),
-        round_and_times::<ENCRYPT, 2>(&mut state, &middle[2], a, last),
-        round_and_times::<ENCRYPT, 2>(&mut state, &middle[3], b, last),
-        round_and_times::<ENCRYPT, 3>(&mut state, &middle[4], a, last),
-        round_and_times::<ENCRYPT, 3>(&mut state, &middle[5], b, last),
-    ];
-    let after = match start {
-        Some(tweak) => {
-            let tweak = broadcast(tweak);
-            [
-                round_and_power::<ENCRYPT>(&mut state, &middle[6], tweak, 0),
-                round_and_power::<ENCRYPT>(&mut state, &middle[7], tweak, 4),
-            ]
+    let next = match start {
+        Some(tweak) => rounds.with_first_powers(broadcast(tweak)),
+        None => {
+            rounds.go_on(0, *powers, *powers);
+            rounds.with_times::<1, 4>(*powers, zero())
         }
-        None => [
-            round_and_times::<ENCRYPT, 4>(&mut state, &middle[6], a, zero()),
-            round_and_times::<ENCRYPT, 4>(&mut state, &middle[7], b, zero()),
-        ],
     };
-    for key in &middle[8..] {
-        round::<ENCRYPT>(&mut state, key);
-    }
-    let (destination, _) = data.get_out().as_mut_slice().as_chunks_mut::<64>();
-    for ((state, mask), destination) in state.into_iter().zip(masks).zip(destination) {
-        let out = match ENCRYPT {
-            true => _mm512_aesenclast_epi128(state, mask),
-            false => _mm512_aesdeclast_epi128(state, mask),
-        };
-        store(destination, out);
-    }
-    (next, after)
+    let last = load(&keys.last);
+    let [m2, m3] = rounds.with_times::<5, 1>(next, last);
+    let [m4, m5] = rounds.with_times::<9, 2>(next, last);
+    let [m6, m7] = rounds.with_times::<13, 3>(next, last);
+    rounds.end(*masks, data.get_out());
+    let [m0, m1] = next.map(|power| xor(power, last));
+    *masks = [m0, m1, m2, m3, m4, m5, m6, m7];
+    *powers = next;
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn round<const ENCRYPT: bool>(state: &mut [__m512i; 8], key: &RoundKey) {
-    let key = broadcast(key);
-    for state in state {
-        *state = match ENCRYPT {
-            true => _mm512_aesenc_epi128(*state, key),
-            false => _mm512_aesdec_epi128(*state, key),
-        };
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn enter(keys: &Schedule, masks: Masks, source: &Array<u8, Unit>) -> [__m512i; 8] {
+    let (source, _) = source.as_slice().as_chunks();
+    let first = load(&keys.first);
+    let mut state = masks;
+    for (state, source) in state.iter_mut().zip(source) {
+        *state = xor3(*state, load(source), first);
+    }
+    state
+}
+
+/// A unit on its way through the rounds. Other work goes between them in [`WORKS`] parts, each of
+/// up to four instructions.
+///
+/// The compiler would do all of that together, which then waits for the ports that the AES units
+/// leave, and the AES units for it. And Zen 4 deals instructions to its ports before they are
+/// ready: dealt one by one, rounds and other work leave one of the AES units idle now and then.
+struct Rounds<'a, const ENCRYPT: bool, const MIDDLE: usize> {
+    keys: &'a Schedule,
+    state: [__m512i; 8],
+}
+
+/// Parts of other work in the rounds of a unit.
+const WORKS: usize = 17;
+
+impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
+    /// Rounds on pairs of registers after each part of the work: there are four in each round.
+    const PAIRS: usize = 4 * MIDDLE / WORKS;
+
+    /// A and B times x^(8 · `BYTES`), and XORed with `other`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+    fn with_times<const PART: usize, const BYTES: usize>(
+        &mut self,
+        powers: Powers,
+        other: __m512i,
+    ) -> Powers {
+        let rotated = powers.map(|power| rotate_bytes::<BYTES>(power));
+        let lowest = load(&const { lowest(BYTES) });
+        let over = rotated.map(|rotated| _mm512_and_si512(rotated, lowest));
+        self.with_reduce::<PART>(rotated, [other; 2], over)
+    }
+
+    /// A and B of a sector's first unit.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+    fn with_first_powers(&mut self, tweak: Spread) -> Powers {
+        let [(a, a_over), (b, b_over)] = [shifted(tweak, 0), shifted(tweak, 4)];
+        let (shifted, over) = self.go_on(0, [a, b], [a_over, b_over]);
+        // What leaves the low half enters the high one, and what leaves the high half the low one:
+        // that is its product with the 1 of x^7 + x^2 + x + 1.
+        let crossed = over.map(|over| _mm512_shuffle_epi32::<0x4e>(over));
+        let over = over.map(|over| _mm512_bsrli_epi128::<8>(over));
+        self.with_reduce::<1>(shifted, crossed, over)
+    }
+
+    /// `a ^ b ^ over · (x^7 + x^2 + x)`, twice.
+    ///
+    /// Without a carry-less multiplication, since that runs where the AES rounds do on AMD's CPUs,
+    /// and with few bit shifts, since those do on Intel's.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+    fn with_reduce<const PART: usize>(
+        &mut self,
+        a: [__m512i; 2],
+        b: [__m512i; 2],
+        over: [__m512i; 2],
+    ) -> [__m512i; 2] {
+        let (a, over) = self.go_on(PART, a, over);
+        let by_x = over.map(|over| _mm512_add_epi64(over, over));
+        let by_x2 = over.map(|over| _mm512_slli_epi64::<2>(over));
+        let (by_x, by_x2) = self.go_on(PART + 1, by_x, by_x2);
+        let low = [0, 1].map(|at| xor3(a[at], by_x[at], by_x2[at]));
+        let by_x7 = over.map(|over| _mm512_slli_epi64::<7>(over));
+        let (low, by_x7) = self.go_on(PART + 2, low, by_x7);
+        let reduced = [0, 1].map(|at| xor3(low[at], b[at], by_x7[at]));
+        self.go_on(PART + 3, reduced, reduced).0
+    }
+
+    /// What the caller made for this part of the work, and then rounds up to the next part.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+    fn go_on(
+        &mut self,
+        part: usize,
+        made: [__m512i; 2],
+        and: [__m512i; 2],
+    ) -> ([__m512i; 2], [__m512i; 2]) {
+        let made = self.order(made, and);
+        self.pairs(part * Self::PAIRS, Self::PAIRS);
+        made
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+    fn pairs(&mut self, first: usize, count: usize) {
+        for pair in first..first + count {
+            let key = load(&self.keys.middle_keys::<MIDDLE>()[pair / 4]);
+            for at in [pair % 4 * 2, pair % 4 * 2 + 1] {
+                self.state[at] = match ENCRYPT {
+                    true => _mm512_aesenc_epi128(self.state[at], key),
+                    false => _mm512_aesdec_epi128(self.state[at], key),
+                };
+            }
+        }
+    }
+
+    /// The rounds that are left, and the last one. Stores go in pairs: in another order they take
+    /// time from the rounds of the next unit on Zen 4.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+    fn end(mut self, masks: Masks, destination: &mut Array<u8, Unit>) {
+        self.pairs(WORKS * Self::PAIRS, 4 * MIDDLE - WORKS * Self::PAIRS);
+        let (destination, _) = destination.as_mut_slice().as_chunks_mut();
+        for pair in [0, 2, 4, 6] {
+            for at in [pair, pair + 1] {
+                self.state[at] = match ENCRYPT {
+                    true => _mm512_aesenclast_epi128(self.state[at], masks[at]),
+                    false => _mm512_aesdeclast_epi128(self.state[at], masks[at]),
+                };
+            }
+            self.order([zero(); 2], [zero(); 2]);
+            for at in [pair, pair + 1] {
+                store(&mut destination[at], self.state[at]);
+            }
+        }
+    }
+
+    /// The compiler leaves this where it is, and has everything ready before it.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+    fn order(&mut self, made: [__m512i; 2], and: [__m512i; 2]) -> ([__m512i; 2], [__m512i; 2]) {
+        let [
+            mut s0,
+            mut s1,
+            mut s2,
+            mut s3,
+            mut s4,
+            mut s5,
+            mut s6,
+            mut s7,
+        ] = self.state;
+        let ([mut m0, mut m1], [mut m2, mut m3]) = (made, and);
+        // SAFETY: no instruction at all.
+        unsafe {
+            asm!(
+                "/* {} {} {} {} {} {} {} {} {} {} {} {} */",
+                inout(zmm_reg) s0, inout(zmm_reg) s1, inout(zmm_reg) s2, inout(zmm_reg) s3,
+                inout(zmm_reg) s4, inout(zmm_reg) s5, inout(zmm_reg) s6, inout(zmm_reg) s7,
+                inout(zmm_reg) m0, inout(zmm_reg) m1, inout(zmm_reg) m2, inout(zmm_reg) m3,
+                options(nomem, nostack, preserves_flags)
+            );
+        }
+        self.state = [s0, s1, s2, s3, s4, s5, s6, s7];
+        ([m0, m1], [m2, m3])
     }
 }
 
-/// The masks of the unit whose A and B these are.
+/// Masks, A and B of the unit that begins with `tweak`, each by itself: nothing else runs now, so
+/// the carry-less multiplication is free, and all wait for this.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn masks(keys: &Schedule, [a, b]: Powers) -> Masks {
-    let last = broadcast(&keys.last);
-    [
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn first_masks(keys: &Schedule, tweak: Spread) -> (Masks, Powers) {
+    let last = load(&keys.last);
+    let swapped = _mm512_shuffle_epi32::<0x4e>(tweak);
+    let a = power(tweak, swapped, 0);
+    let b = power(tweak, swapped, 4);
+    let masks = [
         xor(a, last),
         xor(b, last),
-        times_bytes::<1>(a, last),
-        times_bytes::<1>(b, last),
-        times_bytes::<2>(a, last),
-        times_bytes::<2>(b, last),
-        times_bytes::<3>(a, last),
-        times_bytes::<3>(b, last),
-    ]
+        xor(power(tweak, swapped, 8), last),
+        xor(power(tweak, swapped, 12), last),
+        xor(power(tweak, swapped, 16), last),
+        xor(power(tweak, swapped, 20), last),
+        xor(power(tweak, swapped, 24), last),
+        xor(power(tweak, swapped, 28), last),
+    ];
+    (masks, [a, b])
 }
 
-/// A and B of a sector's first unit.
+/// Each block times x^`first`, x^(`first` + 1) and so on.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn first_powers(tweak: &[u8; 16]) -> Powers {
-    let tweak = broadcast(tweak);
-    [0, 4].map(|first| {
-        let (shifted, crossed) = times_x(tweak, first);
-        reduce(shifted, crossed, low_halves(crossed))
-    })
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn power(tweak: __m512i, swapped: __m512i, first: i64) -> __m512i {
+    let power = powers_from(first);
+    // What leaves a half enters the other one. For the low one that is its product with the 1 of
+    // x^7 + x^2 + x + 1.
+    let rotated = _mm512_shldv_epi64(tweak, swapped, power);
+    let over = _mm512_srlv_epi64(tweak, _mm512_sub_epi64(_mm512_set1_epi64(64), power));
+    let reduced = _mm512_clmulepi64_epi128::<0x01>(over, _mm512_set1_epi64(0x86));
+    xor(rotated, reduced)
 }
 
+/// The halves of each block shifted left by `first`, `first` + 1 and so on, and what leaves them.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn next_powers([a, b]: Powers) -> Powers {
-    [times_bytes::<4>(a, zero()), times_bytes::<4>(b, zero())]
-}
-
-/// Each block times x^`first`, x^(`first` + 1) and so on, in two parts whose XOR it is once
-/// the low halves of the second part are reduced.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn times_x(tweak: __m512i, first: i64) -> (__m512i, __m512i) {
-    let power = _mm512_add_epi64(
-        _mm512_set1_epi64(first),
-        _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0),
-    );
-    let shifted = _mm512_sllv_epi64(tweak, power);
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn shifted(tweak: __m512i, first: i64) -> (__m512i, __m512i) {
+    let power = powers_from(first);
     // 64 - 0 shifts everything out.
     let over = _mm512_srlv_epi64(tweak, _mm512_sub_epi64(_mm512_set1_epi64(64), power));
-    // What leaves the low half enters the high one, and what leaves the high half the low one:
-    // that is its product with the 1 of x^7 + x^2 + x + 1.
-    (shifted, _mm512_shuffle_epi32::<0x4e>(over))
+    (_mm512_sllv_epi64(tweak, power), over)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn low_halves(blocks: __m512i) -> __m512i {
-    _mm512_maskz_mov_epi64(0x55, blocks)
-}
-
-/// `a ^ b ^ over · (x^7 + x^2 + x)`.
-///
-/// Without a carry-less multiplication, since that runs where the AES rounds do on AMD's CPUs,
-/// and with few bit shifts, since those do on Intel's.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn reduce(a: __m512i, b: __m512i, over: __m512i) -> __m512i {
-    reduce_high(reduce_low(a, over), b, over)
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn reduce_low(a: __m512i, over: __m512i) -> __m512i {
-    let by_x = _mm512_add_epi64(over, over);
-    _mm512_ternarylogic_epi64::<XOR3>(a, by_x, _mm512_slli_epi64::<2>(over))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn reduce_high(low: __m512i, b: __m512i, over: __m512i) -> __m512i {
-    _mm512_ternarylogic_epi64::<XOR3>(low, b, _mm512_slli_epi64::<7>(over))
-}
-
-/// Each block times x^(8 · `BYTES`), and XORed with `other`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn times_bytes<const BYTES: usize>(tweak: __m512i, other: __m512i) -> __m512i {
-    // What leaves at the top comes in at the bottom: that is its product with the 1 of
-    // x^7 + x^2 + x + 1.
-    let rotated = rotate_bytes::<BYTES>(tweak);
-    let over = _mm512_and_si512(rotated, load(&const { lowest(BYTES) }));
-    reduce(rotated, other, over)
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn powers_from(first: i64) -> __m512i {
+    let lanes = _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0);
+    _mm512_add_epi64(_mm512_set1_epi64(first), lanes)
 }
 
 /// The lowest `bytes` bytes of every block.
@@ -214,97 +304,14 @@ const fn lowest(bytes: usize) -> [u8; 64] {
     mask
 }
 
-/// A round and, in its gaps, [`times_bytes`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn round_and_times<const ENCRYPT: bool, const BYTES: usize>(
-    state: &mut [__m512i; 8],
-    key: &RoundKey,
-    tweak: __m512i,
-    other: __m512i,
-) -> __m512i {
-    let key = broadcast(key);
-    let [s0, s1, s2, s3, s4, s5, s6, s7] = state;
-    let rotated = pair::<ENCRYPT>(s0, s1, key, rotate_bytes::<BYTES>(tweak));
-    let over = _mm512_and_si512(rotated, load(&const { lowest(BYTES) }));
-    let over = pair::<ENCRYPT>(s2, s3, key, over);
-    let low = pair::<ENCRYPT>(s4, s5, key, reduce_low(rotated, over));
-    pair::<ENCRYPT>(s6, s7, key, reduce_high(low, other, over))
-}
-
-/// As [`round_and_times`] of one byte, and the text comes in before.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn first_round<const ENCRYPT: bool>(
-    state: &mut [__m512i; 8],
-    source: &[[u8; 64]; 8],
-    first: __m512i,
-    key: &RoundKey,
-    tweak: __m512i,
-    other: __m512i,
-) -> __m512i {
-    let key = broadcast(key);
-    let enter = |mask, at: usize| _mm512_ternarylogic_epi64::<XOR3>(mask, load(&source[at]), first);
-    let [s0, s1, s2, s3, s4, s5, s6, s7] = state;
-    (*s0, *s1) = (enter(*s0, 0), enter(*s1, 1));
-    let rotated = pair::<ENCRYPT>(s0, s1, key, rotate_bytes::<1>(tweak));
-    (*s2, *s3) = (enter(*s2, 2), enter(*s3, 3));
-    let over = _mm512_and_si512(rotated, load(&const { lowest(1) }));
-    let over = pair::<ENCRYPT>(s2, s3, key, over);
-    (*s4, *s5) = (enter(*s4, 4), enter(*s5, 5));
-    let low = pair::<ENCRYPT>(s4, s5, key, reduce_low(rotated, over));
-    (*s6, *s7) = (enter(*s6, 6), enter(*s7, 7));
-    pair::<ENCRYPT>(s6, s7, key, reduce_high(low, other, over))
-}
-
-/// A round and, in its gaps, one half of [`first_powers`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn round_and_power<const ENCRYPT: bool>(
-    state: &mut [__m512i; 8],
-    key: &RoundKey,
-    tweak: __m512i,
-    first: i64,
-) -> __m512i {
-    let key = broadcast(key);
-    let [s0, s1, s2, s3, s4, s5, s6, s7] = state;
-    let (shifted, crossed) = times_x(tweak, first);
-    let shifted = pair::<ENCRYPT>(s0, s1, key, shifted);
-    let over = pair::<ENCRYPT>(s2, s3, key, low_halves(crossed));
-    let low = pair::<ENCRYPT>(s4, s5, key, reduce_low(shifted, over));
-    pair::<ENCRYPT>(s6, s7, key, reduce_high(low, crossed, over))
-}
-
-/// A quarter of a round. The compiler leaves the four in their order and has `made` ready after
-/// this one: it would do all other work together otherwise, which then waits for the one port
-/// that the AES unit leaves, and the AES unit for it.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn pair<const ENCRYPT: bool>(
-    s0: &mut __m512i,
-    s1: &mut __m512i,
-    key: __m512i,
-    mut made: __m512i,
-) -> __m512i {
-    for state in [&mut *s0, &mut *s1] {
-        *state = match ENCRYPT {
-            true => _mm512_aesenc_epi128(*state, key),
-            false => _mm512_aesdec_epi128(*state, key),
-        };
-    }
-    // SAFETY: no instruction at all.
-    unsafe {
-        asm!(
-            "/* {} {} {} */",
-            inout(zmm_reg) *s0, inout(zmm_reg) *s1, inout(zmm_reg) made,
-            options(nomem, nostack, preserves_flags)
-        );
-    }
-    made
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi64::<XOR3>(a, b, c)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn rotate_bytes<const BYTES: usize>(tweak: __m512i) -> __m512i {
     match BYTES {
         1 => _mm512_alignr_epi8::<15>(tweak, tweak),
@@ -315,53 +322,93 @@ fn rotate_bytes<const BYTES: usize>(tweak: __m512i) -> __m512i {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn zero() -> __m512i {
     _mm512_setzero_si512()
 }
 
-/// The encrypted IVs of the next sectors, [`IV_GROUP`] at a time.
+/// The tweaks of the next sectors, and the first one's in every 128 bits.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
-fn encrypt_ivs<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence, groups: &mut [IvGroup]) {
-    let places = broadcast(ivs.layout.byte_places());
-    let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
-    // The low half of each block counts, the high one stays 0.
-    let in_low = |number: u64| _mm512_maskz_set1_epi64(0x55, number.cast_signed());
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn first_ivs<const MIDDLE: usize>(
+    keys: &Schedule,
+    ivs: &mut IvSequence,
+) -> ([Vector; FIRST], Spread) {
+    // A register more, since shuffling the first tweak out of the others is time that all waits.
+    let mut first = [whiten(keys, ivs, _mm512_set1_epi64(ivs.next.cast_signed()))];
+    let mut state = whitened_ivs(keys, ivs);
+    for key in keys.middle_keys::<MIDDLE>() {
+        first = iv_round(first, key);
+        state = iv_round(state, key);
+    }
+    let [first] = end_ivs(keys, first);
+    (end_ivs(keys, state), first)
+}
+
+/// The next IVs with the first round key.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vector; N] {
     // A step is a power of two.
     let log = _mm_cvtsi64_si128(i64::from(ivs.step.trailing_zeros()));
-    let places_in_four = _mm512_sll_epi64(_mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0), log);
-    let mut low = _mm512_add_epi64(in_low(ivs.next), places_in_four);
-    let step = in_low(ivs.step.wrapping_mul(4));
-    for group in groups {
-        let keys = opaque(keys);
-        let high = _mm512_add_epi64(low, step);
-        let numbers = [low, high];
-        low = _mm512_add_epi64(high, step);
-        ivs.next = ivs.nth(SECTORS);
-        let mut state = numbers.map(|number| {
-            let iv = _mm512_shuffle_epi8(_mm512_srl_epi64(number, shift), places);
-            xor(iv, broadcast(&keys.first))
-        });
-        for key in keys.middle_keys::<MIDDLE>() {
-            let key = broadcast(key);
-            state = state.map(|state| _mm512_aesenc_epi128(state, key));
-        }
-        let (out, _) = group.as_flattened_mut().as_chunks_mut::<64>();
-        for (state, out) in state.into_iter().zip(out) {
-            store(out, _mm512_aesenclast_epi128(state, broadcast(&keys.last)));
-        }
+    let lanes = _mm512_sll_epi64(_mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0), log);
+    let mut next = _mm512_add_epi64(_mm512_set1_epi64(ivs.next.cast_signed()), lanes);
+    let step = _mm512_set1_epi64(ivs.step.wrapping_mul(LANES).cast_signed());
+    [(); N].map(|()| {
+        let state = whiten(keys, ivs, next);
+        next = _mm512_add_epi64(next, step);
+        ivs.next = ivs.nth(LANES);
+        state
+    })
+}
+
+/// The IVs from sector numbers, with the first round key.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn whiten(keys: &Schedule, ivs: &IvSequence, numbers: Vector) -> Vector {
+    let places = broadcast(ivs.layout.byte_places());
+    let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
+    let iv = _mm512_shuffle_epi8(_mm512_srl_epi64(numbers, shift), places);
+    xor(iv, load(&keys.first))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn iv_round<const N: usize>(state: [Vector; N], key: &RoundKey) -> [Vector; N] {
+    let key = load(key);
+    state.map(|state| _mm512_aesenc_epi128(state, key))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn end_ivs<const N: usize>(keys: &Schedule, state: [Vector; N]) -> [Vector; N] {
+    let last = load(&keys.last);
+    state.map(|state| _mm512_aesenclast_epi128(state, last))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
+    let (out, _) = tweaks.as_flattened_mut().as_chunks_mut();
+    for (state, out) in state.into_iter().zip(out) {
+        store(out, state);
     }
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+fn spread(tweak: &[u8; 16]) -> Spread {
+    broadcast(tweak)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn xor(a: __m512i, b: __m512i) -> __m512i {
     _mm512_xor_si512(a, b)
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn broadcast(block: &[u8; 16]) -> __m512i {
     // SAFETY: `block` is 16 bytes to read; this load needs no alignment.
     let block = unsafe { _mm_loadu_si128(block.as_ptr().cast::<__m128i>()) };
@@ -369,14 +416,14 @@ fn broadcast(block: &[u8; 16]) -> __m512i {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn load(source: &[u8; 64]) -> __m512i {
     // SAFETY: `source` is 64 bytes to read; this load needs no alignment.
     unsafe { _mm512_loadu_si512(source.as_ptr().cast::<__m512i>()) }
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,vaes")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn store(destination: &mut [u8; 64], value: __m512i) {
     // SAFETY: `destination` is 64 bytes to write, borrowed by nobody else; this store needs no
     // alignment.

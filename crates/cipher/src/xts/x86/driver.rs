@@ -7,58 +7,49 @@ use cipher::inout::InOutBuf;
 
 use crate::iv::IvSequence;
 
-/// Sectors whose IVs are encrypted side by side: fewer would wait for each round's latency.
-pub(super) const IV_GROUP: usize = 8;
+/// Sectors whose IVs are encrypted first, side by side: all that small requests have.
+pub(super) const FIRST_SECTORS: usize = 8;
 
-/// The first tweaks of sectors: encrypted IVs.
-pub(super) type IvGroup = [[u8; 16]; IV_GROUP];
+/// Registers that go through the rounds together, of data or of IVs: with fewer the AES units
+/// would wait for each round's latency.
+pub(super) const REGISTERS: usize = 8;
 
 /// Aligned so that a load of a tweak never crosses what was stored in one piece.
 #[repr(align(64))]
 pub(super) struct Aligned<T>(pub(super) T);
 
-/// For every unit in turn its first tweak, if it begins a sector.
-pub(super) struct Starts<'a> {
-    tweaks: std::slice::Iter<'a, [u8; 16]>,
-    sector_units: usize,
-    /// Units up to the next beginning.
-    left: usize,
+/// Where units take their tweaks from.
+pub(super) enum Tweaked<'a> {
+    /// These are whole sectors of so many units each.
+    Sectors(&'a IvSequence, usize),
+    /// These are all in one sector, and this is the first one's.
+    From(&'a [u8; 16]),
 }
 
-impl<'a> Starts<'a> {
-    #[inline(always)]
-    pub(super) fn new(groups: &'a [IvGroup], sector_units: usize) -> Starts<'a> {
-        let tweaks = groups.as_flattened().iter();
-        Starts {
-            tweaks,
-            sector_units,
-            left: 0,
-        }
-    }
-
-    /// Nothing after the last tweak, too.
-    #[inline(always)]
-    pub(super) fn next(&mut self) -> Option<&'a [u8; 16]> {
-        if self.left > 0 {
-            self.left -= 1;
-            return None;
-        }
-        self.left = self.sector_units - 1;
-        self.tweaks.next()
-    }
-}
-
-/// A request: whole sectors, the first IV and the step.
-pub(super) struct Sectors<'ivs, 'inp, 'out> {
-    pub(super) ivs: &'ivs IvSequence,
-    pub(super) sector_bytes: usize,
-    pub(super) data: InOutBuf<'inp, 'out, u8>,
-}
-
-/// A copy, each word loaded alone. The caller has just written them one by one, and a load of two
-/// at once would wait until both are in the cache, while everything else waits for the first IV.
+/// Source, destination and length in registers, each loaded alone.
+///
+/// The caller has just written them one by one. A load of two at once would wait until both are
+/// in the cache, which is after all that the CPU still has to do of an earlier request.
+// The pointers are not followed there, so the assembly has no business with memory.
+#[allow(clippy::pointers_in_nomem_asm_block)]
 #[inline(always)]
-pub(super) fn word_by_word(ivs: &IvSequence) -> IvSequence {
+pub(super) fn word_by_word(data: InOutBuf<'_, '_, u8>) -> (*const u8, *mut u8, usize) {
+    let mut len = data.len();
+    let (mut source, mut destination) = data.into_raw();
+    // SAFETY: no instruction at all.
+    unsafe {
+        asm!(
+            "/* {} {} {} */",
+            inout(reg) source, inout(reg) destination, inout(reg) len,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    (source, destination, len)
+}
+
+/// A copy, as with [`word_by_word`]: all else waits for the first IV.
+#[inline(always)]
+pub(super) fn field_by_field(ivs: &IvSequence) -> IvSequence {
     let IvSequence {
         mut next, mut step, ..
     } = *ivs;
@@ -70,9 +61,16 @@ pub(super) fn word_by_word(ivs: &IvSequence) -> IvSequence {
 }
 
 /// Makes a kernel out of a module's width. `$features` are what every function of it is compiled
-/// for and what `$cpu` proves. Uses of the module: `Unit` (the length of a unit as a type),
-/// `Powers` (what a unit's tweaks are made from), `first_powers`, `next_powers`, `crypt_unit`
-/// and `encrypt_ivs`.
+/// for and what `$cpu` proves. Uses of the module:
+///
+/// ```text
+///   Vector, Unit (the length of 8 registers as a type)
+///   Spread        a tweak as its first unit takes it
+///   Masks         of a unit's blocks: each tweak XORed with the last round key
+///   Powers        what the next unit's masks are made from, if no sector begins there
+///   spread, first_masks, crypt_unit                               data
+///   first_ivs, whitened_ivs, iv_round, end_ivs, store_ivs         IVs
+/// ```
 macro_rules! xts_kernel {
     ($(#[$doc:meta])* $kernel:ident, $cpu:ty, $features:literal, $name:literal) => {
         $(#[$doc])*
@@ -93,27 +91,36 @@ macro_rules! xts_kernel {
 
         impl XtsKernel for $kernel {
             fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
-                let sectors = Sectors { ivs: &ivs, sector_bytes, data };
+                let tweaks = Tweaked::Sectors(&ivs, sector_bytes / Unit::USIZE);
+                assert!(data.len().is_multiple_of(Unit::USIZE), "whole sectors");
+                let (source, destination, len) = word_by_word(data);
+                let units = len / Unit::USIZE;
                 match self.keys.encrypt.rounds {
                     // SAFETY: `self._cpu` proves that the CPU has every feature that the function
-                    // is compiled for; it asks for nothing else.
-                    10 => unsafe { crypt_sectors::<true, 9>(&self.keys, sectors) },
+                    // is compiled for; the pointers are those of `data`, which is so many units
+                    // long, and is not used after.
+                    10 => unsafe { crypt_units::<true, 9>(&self.keys, tweaks, source, destination, units) },
                     // SAFETY: as above.
-                    12 => unsafe { crypt_sectors::<true, 11>(&self.keys, sectors) },
+                    12 => unsafe { crypt_units::<true, 11>(&self.keys, tweaks, source, destination, units) },
                     // SAFETY: as above.
-                    _ => unsafe { crypt_sectors::<true, 13>(&self.keys, sectors) },
+                    _ => unsafe { crypt_units::<true, 13>(&self.keys, tweaks, source, destination, units) },
                 }
             }
 
             fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
-                let sectors = Sectors { ivs: &ivs, sector_bytes, data };
+                let tweaks = Tweaked::Sectors(&ivs, sector_bytes / Unit::USIZE);
+                assert!(data.len().is_multiple_of(Unit::USIZE), "whole sectors");
+                let (source, destination, len) = word_by_word(data);
+                let units = len / Unit::USIZE;
                 match self.keys.encrypt.rounds {
-                    // SAFETY: as in `encrypt`.
-                    10 => unsafe { crypt_sectors::<false, 9>(&self.keys, sectors) },
-                    // SAFETY: as in `encrypt`.
-                    12 => unsafe { crypt_sectors::<false, 11>(&self.keys, sectors) },
-                    // SAFETY: as in `encrypt`.
-                    _ => unsafe { crypt_sectors::<false, 13>(&self.keys, sectors) },
+                    // SAFETY: `self._cpu` proves that the CPU has every feature that the function
+                    // is compiled for; the pointers are those of `data`, which is so many units
+                    // long, and is not used after.
+                    10 => unsafe { crypt_units::<false, 9>(&self.keys, tweaks, source, destination, units) },
+                    // SAFETY: as above.
+                    12 => unsafe { crypt_units::<false, 11>(&self.keys, tweaks, source, destination, units) },
+                    // SAFETY: as above.
+                    _ => unsafe { crypt_units::<false, 13>(&self.keys, tweaks, source, destination, units) },
                 }
             }
 
@@ -144,43 +151,165 @@ macro_rules! xts_kernel {
             }
         }
 
-        /// `MIDDLE` is the number of round keys between the first and the last one.
+        /// While a unit is in its rounds, the masks of the next are made. `MIDDLE` is the number
+        /// of round keys between the first and the last one.
+        ///
+        /// # Safety
+        /// `source` and `destination` are the parts of a buffer of `len` units that the caller
+        /// has borrowed.
         #[target_feature(enable = $features)]
-        fn crypt_sectors<const ENCRYPT: bool, const MIDDLE: usize>(
+        unsafe fn crypt_units<const ENCRYPT: bool, const MIDDLE: usize>(
             keys: &Keys,
-            Sectors { ivs, sector_bytes, data }: Sectors<'_, '_, '_>,
+            tweaks: Tweaked<'_>,
+            source: *const u8,
+            destination: *mut u8,
+            len: usize,
         ) {
+            if len == 0 {
+                return;
+            }
+            let schedule = if ENCRYPT { &keys.encrypt } else { &keys.decrypt };
             // A small request does not wait for room for a large one to be cleared.
-            if data.len() <= IV_GROUP * sector_bytes {
-                crypt_batches::<ENCRYPT, MIDDLE, 1>(keys, ivs, sector_bytes, data);
-            } else {
-                crypt_batches::<ENCRYPT, MIDDLE, 8>(keys, ivs, sector_bytes, data);
+            let (mut few, mut many);
+            let (mut tweaks, first) = match tweaks {
+                Tweaked::Sectors(ivs, sector_units) => {
+                    let group = if len > FIRST_SECTORS * sector_units {
+                        many = Aligned([[0; 16]; SECTORS]);
+                        &mut many.0[..]
+                    } else {
+                        few = Aligned([[0; 16]; FIRST_SECTORS]);
+                        &mut few.0[..]
+                    };
+                    Tweaks::new::<ENCRYPT, MIDDLE>(&keys.tweak, group, ivs, sector_units, len)
+                }
+                Tweaked::From(tweak) => (Tweaks::none(), spread(tweak)),
+            };
+            let (mut masks, mut powers) = first_masks(schedule, first);
+            // SAFETY: the caller vouches for the pointers and their length, and a unit is an
+            // array of bytes, which needs no alignment.
+            let units = unsafe {
+                InOutBuf::<'_, '_, Array<u8, Unit>>::from_raw(source.cast(), destination.cast(), len)
+            };
+            for unit in units {
+                let start = tweaks.next::<MIDDLE>(&keys.tweak);
+                crypt_unit::<ENCRYPT, MIDDLE>(schedule, &mut masks, &mut powers, start, unit);
             }
         }
 
-        /// `GROUPS` is how many groups of IVs are encrypted ahead.
+        /// The tweaks of sectors, one after the other: their IVs are encrypted a few at first, so
+        /// that work can begin, and then many together.
+        struct Tweaks<'a> {
+            group: &'a mut [[u8; 16]],
+            /// The next one's place in `group`, and how many are there.
+            next: usize,
+            ready: usize,
+            ivs: IvSequence,
+            /// Units of sectors whose IVs are not encrypted yet.
+            units_after: usize,
+            sector_units: usize,
+            /// Units of the present sector, the one being made ready included.
+            units: usize,
+        }
+
+        /// IVs in a full group.
+        const SECTORS: usize = size_of::<[Vector; REGISTERS]>() / BLOCK_BYTES;
+        /// Registers for the first group.
+        const FIRST: usize = FIRST_SECTORS * BLOCK_BYTES / size_of::<Vector>();
+
+        impl<'a> Tweaks<'a> {
+            /// For units that are all in one sector.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn none() -> Tweaks<'a> {
+                Tweaks {
+                    group: &mut [],
+                    next: 0,
+                    ready: 0,
+                    ivs: IvSequence::NONE,
+                    units_after: 0,
+                    sector_units: usize::MAX,
+                    units: usize::MAX,
+                }
+            }
+
+            /// The first tweak is apart. `ENCRYPT` says nothing here, but gives each copy of this
+            /// one caller, which compilers then make it a part of: all waits for the first tweak.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn new<const ENCRYPT: bool, const MIDDLE: usize>(
+                keys: &Schedule,
+                group: &'a mut [[u8; 16]],
+                ivs: &IvSequence,
+                sector_units: usize,
+                len: usize,
+            ) -> (Tweaks<'a>, Spread) {
+                let mut ivs = field_by_field(ivs);
+                let (state, first) = first_ivs::<MIDDLE>(keys, &mut ivs);
+                store_ivs(state, group);
+                let tweaks = Tweaks {
+                    group,
+                    next: 1,
+                    ready: FIRST_SECTORS,
+                    ivs,
+                    units_after: len.saturating_sub(FIRST_SECTORS * sector_units),
+                    sector_units,
+                    units: sector_units,
+                };
+                (tweaks, first)
+            }
+
+            /// The tweak of the next unit, if it begins a sector.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn next<const MIDDLE: usize>(&mut self, keys: &Schedule) -> Option<&[u8; 16]> {
+                self.units -= 1;
+                if self.units > 0 {
+                    return None;
+                }
+                self.units = self.sector_units;
+                if self.next == self.ready {
+                    if self.units_after == 0 {
+                        return None;
+                    }
+                    let few = self.units_after <= FIRST_SECTORS * self.sector_units;
+                    self.ready = if few { FIRST_SECTORS } else { SECTORS };
+                    self.next = 0;
+                    refill::<MIDDLE>(keys, self.group, &mut self.ivs, few);
+                    self.units_after = self.units_after.saturating_sub(self.ready * self.sector_units);
+                }
+                let tweak = self.group.get(self.next);
+                self.next += 1;
+                tweak
+            }
+        }
+
+        #[inline(never)]
+        #[target_feature(enable = $features)]
+        fn refill<const MIDDLE: usize>(
+            keys: &Schedule,
+            group: &mut [[u8; 16]],
+            ivs: &mut IvSequence,
+            few: bool,
+        ) {
+            if few {
+                store_ivs(encrypt_ivs::<MIDDLE, FIRST>(keys, ivs), group);
+            } else {
+                store_ivs(encrypt_ivs::<MIDDLE, REGISTERS>(keys, ivs), group);
+            }
+        }
+
+        /// The next sectors' tweaks, in `N` registers.
         #[inline]
         #[target_feature(enable = $features)]
-        fn crypt_batches<const ENCRYPT: bool, const MIDDLE: usize, const GROUPS: usize>(
-            keys: &Keys,
-            ivs: &IvSequence,
-            sector_bytes: usize,
-            data: InOutBuf<'_, '_, u8>,
-        ) {
-            let schedule = if ENCRYPT { &keys.encrypt } else { &keys.decrypt };
-            let mut ivs = word_by_word(ivs);
-            let mut tweaks = Aligned([[[0; 16]; IV_GROUP]; GROUPS]);
-            let (mut units, tail) = data.into_chunks::<Unit>();
-            let sector_units = sector_bytes / Unit::USIZE;
-            assert!(tail.is_empty(), "whole sectors");
-            while !units.is_empty() {
-                let len = units.len().min(GROUPS * IV_GROUP * sector_units);
-                let (batch, after) = units.split_at(len);
-                units = after;
-                let groups = &mut tweaks.0[..len.div_ceil(IV_GROUP * sector_units)];
-                encrypt_ivs::<MIDDLE>(&keys.tweak, &mut ivs, groups);
-                crypt_units::<ENCRYPT, MIDDLE>(schedule, groups, sector_units, batch);
+        fn encrypt_ivs<const MIDDLE: usize, const N: usize>(
+            keys: &Schedule,
+            ivs: &mut IvSequence,
+        ) -> [Vector; N] {
+            let mut state = whitened_ivs::<N>(keys, ivs);
+            for key in keys.middle_keys::<MIDDLE>() {
+                state = iv_round(state, key);
             }
+            end_ivs(keys, state)
         }
 
         /// The end that fills no unit goes through a unit of its own: blocks do not depend on
@@ -192,18 +321,19 @@ macro_rules! xts_kernel {
             blocks_before: usize,
             data: InOutBuf<'_, '_, u8>,
         ) {
-            let schedule = if ENCRYPT { &keys.encrypt } else { &keys.decrypt };
-            let mut tweaks = [[[0; 16]; IV_GROUP]];
-            encrypt_ivs::<MIDDLE>(&keys.tweak, &mut ivs, &mut tweaks);
-            let first = from_bytes(tweaks[0][0]);
-            let tweak_at = |blocks| {
-                let tweak = to_bytes(advance(first, blocks_before + blocks));
-                [[tweak; IV_GROUP]]
-            };
+            let mut tweaks = [[0; 16]; FIRST_SECTORS];
+            store_ivs(encrypt_ivs::<MIDDLE, FIRST>(&keys.tweak, &mut ivs), &mut tweaks);
+            let first = from_bytes(tweaks[0]);
+            let tweak_at = |blocks| to_bytes(advance(first, blocks_before + blocks));
             let (units, mut tail) = data.into_chunks::<Unit>();
             let whole = units.len();
-            if whole > 0 {
-                crypt_units::<ENCRYPT, MIDDLE>(schedule, &tweak_at(0), whole, units);
+            let (source, destination) = units.into_raw();
+            let (source, destination) = (source.cast(), destination.cast());
+            // SAFETY: the pointers are those of `units`, of which there are so many, and which
+            // are not used after.
+            unsafe {
+                let tweak = tweak_at(0);
+                crypt_units::<ENCRYPT, MIDDLE>(keys, Tweaked::From(&tweak), source, destination, whole);
             }
             let len = tail.len();
             if len > 0 {
@@ -211,34 +341,12 @@ macro_rules! xts_kernel {
                 let tweak = tweak_at(whole * Unit::USIZE / BLOCK_BYTES);
                 let mut unit = Array::<u8, Unit>::default();
                 unit[..len].copy_from_slice(tail.get_in());
-                let one = InOutBuf::from_mut(&mut unit);
-                crypt_units::<ENCRYPT, MIDDLE>(schedule, &tweak, 1, one);
+                let (source, destination, _) = word_by_word(InOutBuf::from(&mut unit[..]));
+                // SAFETY: the pointers are those of `unit`.
+                unsafe {
+                    crypt_units::<ENCRYPT, MIDDLE>(keys, Tweaked::From(&tweak), source, destination, 1);
+                }
                 tail.get_out().copy_from_slice(&unit[..len]);
-            }
-        }
-
-        /// Units of sectors that have `sector_units` each and begin with `tweaks`.
-        ///
-        /// While a unit is in its rounds, the masks of the next are made, and what those of the
-        /// one after it begin with.
-        #[inline(never)]
-        #[target_feature(enable = $features)]
-        fn crypt_units<const ENCRYPT: bool, const MIDDLE: usize>(
-            schedule: &Schedule,
-            tweaks: &[IvGroup],
-            sector_units: usize,
-            units: InOutBuf<'_, '_, Array<u8, Unit>>,
-        ) {
-            let mut starts = Starts::new(tweaks, sector_units);
-            let powers = first_powers(starts.next().expect("a tweak for the first unit"));
-            let mut masks = masks(schedule, powers);
-            let mut next = match starts.next() {
-                Some(tweak) => first_powers(tweak),
-                None => next_powers(powers),
-            };
-            for unit in units {
-                let start = starts.next();
-                (masks, next) = crypt_unit::<ENCRYPT, MIDDLE>(schedule, masks, next, start, unit);
             }
         }
     };

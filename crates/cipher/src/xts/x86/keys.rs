@@ -16,7 +16,9 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::cpu::detection::AesNi;
 
-pub(super) type RoundKey = [u8; 16];
+/// The bytes of a round key in every 128 bits of the widest vector: a narrower load takes what it
+/// needs, and a load alone, unlike one that spreads 16 bytes, leaves the vector units alone.
+pub(super) type RoundKey = [u8; 64];
 
 /// Round keys of AES-256, the most there are.
 const ROUND_KEYS_MAX: usize = 15;
@@ -64,9 +66,9 @@ impl Keys {
 
 impl Schedule {
     const EMPTY: Schedule = Schedule {
-        first: [0; 16],
-        last: [0; 16],
-        middle: [[0; 16]; ROUND_KEYS_MAX - 2],
+        first: [0; 64],
+        last: [0; 64],
+        middle: [[0; 64]; ROUND_KEYS_MAX - 2],
         rounds: 0,
     };
 
@@ -112,9 +114,11 @@ impl Schedule {
             words[at] = word;
         }
         let (round_keys, _) = words.as_flattened().as_chunks::<16>();
-        self.first = round_keys[0];
-        self.middle[..self.rounds - 1].copy_from_slice(&round_keys[1..self.rounds]);
-        self.last = round_keys[self.rounds];
+        spread(&round_keys[0], &mut self.first);
+        for (key, wide) in round_keys[1..self.rounds].iter().zip(&mut self.middle) {
+            spread(key, wide);
+        }
+        spread(&round_keys[self.rounds], &mut self.last);
         words.as_flattened_mut().zeroize();
     }
 
@@ -125,7 +129,8 @@ impl Schedule {
         self.last = encrypt.first;
         let keys = encrypt.middle().iter().rev();
         for (key, of_encrypt) in self.middle.iter_mut().zip(keys) {
-            *key = inverse_mix_columns(cpu, of_encrypt);
+            let of_encrypt = of_encrypt.first_chunk().expect("16 of 64");
+            spread(&inverse_mix_columns(cpu, of_encrypt), key);
         }
     }
 
@@ -164,9 +169,16 @@ fn sub_word(_: AesNi, word: [u8; WORD]) -> [u8; WORD] {
     unsafe { by_instruction(i32::from_le_bytes(word)) }.to_le_bytes()
 }
 
-fn inverse_mix_columns(_: AesNi, key: &RoundKey) -> RoundKey {
+/// The block four times.
+fn spread(block: &[u8; 16], wide: &mut RoundKey) {
+    for part in wide.as_chunks_mut().0 {
+        *part = *block;
+    }
+}
+
+fn inverse_mix_columns(_: AesNi, key: &[u8; 16]) -> [u8; 16] {
     #[target_feature(enable = "aes")]
-    fn by_instruction(key: &RoundKey) -> RoundKey {
+    fn by_instruction(key: &[u8; 16]) -> [u8; 16] {
         let mut inverse = [0; 16];
         // SAFETY: `key` is 16 bytes to read and `inverse` 16 bytes to write, both live and apart;
         // these moves need no alignment.

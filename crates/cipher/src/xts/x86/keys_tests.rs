@@ -40,12 +40,12 @@ fn schedules_are_those_of_fips_197() {
     for [key, first, second, last] in EXAMPLES.map(|example| example.map(bytes)) {
         let mut schedule = Schedule::EMPTY;
         schedule.expand(cpu, &key);
-        assert_eq!(schedule.first[..], key[..16]);
+        assert_eq!(schedule.first[..], key[..16].repeat(4));
         let middle = schedule.middle();
         assert_eq!(middle.len(), key.len() / 4 + 5);
-        assert_eq!(middle[0][..], first);
-        assert_eq!(middle[1][..], second);
-        assert_eq!(schedule.last[..], last);
+        assert_eq!(middle[0][..], first.repeat(4));
+        assert_eq!(middle[1][..], second.repeat(4));
+        assert_eq!(schedule.last[..], last.repeat(4));
     }
 }
 
@@ -57,9 +57,10 @@ fn the_last_key_is_in_the_first_one_for_data_but_not_for_ivs() {
     };
     let half = bytes(EXAMPLES[0][0]);
     let keys = Keys::new(cpu, &[&half[..], &half].concat());
-    let folded: Vec<u8> = std::iter::zip(&half, keys.tweak.last)
+    let folded: Vec<u8> = std::iter::zip(half.repeat(4), keys.tweak.last)
         .map(|(first, last)| first ^ last)
         .collect();
+    let half = half.repeat(4);
     assert_eq!(keys.tweak.first[..], half);
     assert_eq!(keys.encrypt.first[..], folded);
     assert_eq!(keys.decrypt.first[..], folded);
@@ -75,9 +76,9 @@ fn wiping_leaves_no_byte_of_a_key() {
     let mut keys = Keys::new(cpu, &[0xa5; 64]);
     keys.zeroize();
     for schedule in [&keys.encrypt, &keys.decrypt, &keys.tweak] {
-        assert_eq!(schedule.first, [0; 16]);
-        assert_eq!(schedule.last, [0; 16]);
-        assert_eq!(schedule.middle, [[0; 16]; ROUND_KEYS_MAX - 2]);
+        assert_eq!(schedule.first, [0; 64]);
+        assert_eq!(schedule.last, [0; 64]);
+        assert_eq!(schedule.middle, [[0; 64]; ROUND_KEYS_MAX - 2]);
     }
     assert!(keys.encrypt.rounds == 0 && std::mem::needs_drop::<Keys>());
 }
