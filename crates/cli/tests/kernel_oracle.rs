@@ -17,6 +17,7 @@
 //! | `luks` | LUKS2 and LUKS1 by either side, key sizes, sector sizes, key derivations, detached headers, flags |
 //! | `plain` | `cryptsetup open --type plain`: hash, offset, skip, size, sector size |
 //! | `tables` | raw device-mapper lines: IV modes and offsets, sector sizes, options |
+//! | `dispatch` | who runs the cipher: every mode, every set of performance flags |
 //! | `refusals` | what both refuse: bad lines with the kernel's words, volumes that do not fit |
 //! | `discard` | discards by either side leave all other sectors as they were |
 //! | `files` | an ext4 file system made by either side |
@@ -25,6 +26,8 @@
 mod bench;
 #[path = "kernel_oracle/discard.rs"]
 mod discard;
+#[path = "kernel_oracle/dispatch.rs"]
+mod dispatch;
 #[path = "kernel_oracle/exchange.rs"]
 mod exchange;
 #[path = "kernel_oracle/files.rs"]
@@ -79,6 +82,15 @@ fn kernel_oracle_and_cryptline_agree_on_every_volume_both_ways() {
     ] {
         checks.extend(subject(&bench, &mut oracle));
     }
+    judge(oracle, checks);
+}
+
+#[test]
+fn kernel_oracle_and_cryptline_agree_whoever_runs_the_cipher() {
+    let (Some(mut oracle), Some(bench)) = (Oracle::new(), Bench::new()) else {
+        return;
+    };
+    let checks = dispatch::ask(&bench, &mut oracle);
     judge(oracle, checks);
 }
 

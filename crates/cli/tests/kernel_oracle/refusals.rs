@@ -110,6 +110,7 @@ const DISK_SECTORS: usize = 64;
 /// Bad lines, lines for later, and volumes that do not fit their disks.
 pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
     let mut checks = bad_lines(bench, oracle);
+    checks.push(words_of_our_own(bench, oracle));
     checks.push(not_yet(bench, oracle));
     checks.push(too_small(bench, oracle));
     checks.push(half_a_sector(bench, oracle));
@@ -136,6 +137,31 @@ fn bad_lines<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
         })
     };
     lines.iter().enumerate().map(check).collect()
+}
+
+/// We take these words, and print them as others; the kernel does not know them.
+fn words_of_our_own<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Check<'a> {
+    let line = format!(
+        "0 8 crypt aes-xts-plain64 {} 0 DISK 0 1 force_inline",
+        key(64)
+    );
+    ask_about_lines(
+        bench,
+        oracle,
+        "words of our own",
+        std::slice::from_ref(&line),
+    );
+    let ours = bench.table(&Opening::new(["--table", &line]), &[]);
+    Check::new("words of our own", move |outcomes| {
+        let [Answer { taken, words }] = &answers(outcomes, "words of our own")[..] else {
+            panic!("one answer to one line")
+        };
+        assert_eq!((*taken, *words), (false, "Invalid feature arguments"));
+        assert!(
+            ours.ends_with(" 2 no_read_workqueue no_write_workqueue"),
+            "{ours}"
+        );
+    })
 }
 
 /// The kernel takes every line; we say that it is right but not for us.
