@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cryptline_engine::base::{DirectMode, Image, RamDevice};
+use cryptline_engine::dispatch::{Dispatch, Mode};
 use cryptline_engine::{
     Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
     Submitted,
@@ -18,6 +19,15 @@ pub const AES_512: Layout = devices::AES_512;
 pub const AES_4096: Layout = devices::AES_4096;
 /// The cipher that encrypts nothing.
 pub const NULL: Layout = devices::NULL;
+
+/// Everybody who can run the cipher; helpers come to everything.
+pub const DISPATCHES: [Dispatch; 4] = [INLINE, devices::QUEUE, devices::QUEUE_FLAGS, devices::AUTO];
+
+const INLINE: Dispatch = Dispatch {
+    read: Mode::Inline,
+    write: Mode::Inline,
+    ..devices::QUEUE
+};
 
 /// A disk in memory.
 pub fn ram(size: u64) -> Fresh {
@@ -60,6 +70,16 @@ fn image(size: u64) -> (PathBuf, TempDir) {
 /// The clear disk over AES over memory, `size` bytes with what the layout leaves out.
 pub fn crypt_over_ram(size: u64) -> Fresh {
     devices::crypt(ram(size), &AES_512)
+}
+
+/// The clear disk over AES over memory, with the cipher run as `dispatch` says.
+pub fn dispatched_over_ram(size: u64, dispatch: Dispatch) -> Fresh {
+    devices::dispatched(ram(size), &AES_512, dispatch)
+}
+
+/// The same over a file.
+pub fn dispatched_over_file(size: u64, dispatch: Dispatch) -> Fresh {
+    devices::dispatched(file(size, DirectMode::Auto), &AES_4096, dispatch)
 }
 
 /// The clear disk over AES over a file.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Read as _;
 
 use cryptline_engine::base::DirectMode;
+use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::{BackendChoice, Fault};
 use cryptline_serve::nbd::codec::NbdError;
 use cryptline_serve::nbd::codec::wire::{cmd, cmd_flag};
@@ -18,17 +19,18 @@ const JOBS_MAX: usize = 64;
 const KNOWN: usize = 2 << 20;
 
 /// AES over a faulty disk in memory, and over a faulty file: 3 MiB.
-fn faulty(rules: &[&str]) -> [Fresh; 2] {
+fn faulty(rules: &[&str], dispatch: Dispatch) -> [Fresh; 2] {
     [stack::ram(3 << 20), stack::file(3 << 20, DirectMode::Auto)]
-        .map(|base| devices::crypt(devices::faulty(base, rules), &stack::AES_4096))
+        .map(|base| devices::dispatched(devices::faulty(base, rules), &stack::AES_4096, dispatch))
 }
 
-/// Runs `check` on each stack with these faults, over each backend. It says what the last flush
-/// must say.
+/// Runs `check` on each stack with these faults, over each backend, whoever runs the cipher. It says
+/// what the last flush must say.
 fn with_faults(rules: &[&str], check: impl Fn(&Served) -> Result<(), Fault>) {
-    for backend in BACKENDS {
-        for over in faulty(rules) {
-            println!("{rules:?} {backend:?}");
+    let everyone = |backend| stack::DISPATCHES.map(|dispatch| (backend, dispatch));
+    for (backend, dispatch) in BACKENDS.into_iter().flat_map(everyone) {
+        for over in faulty(rules, dispatch) {
+            println!("{rules:?} {backend:?} {dispatch:?}");
             let served = Setup::new(over).backend(backend).start();
             let expected = check(&served);
             assert_eq!(served.end().map_err(|(_, fault)| fault), expected);

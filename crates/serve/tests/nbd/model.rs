@@ -5,9 +5,10 @@
 //! its round waits for the next round.
 
 use cryptline_engine::BackendChoice;
+use cryptline_engine::dispatch::Dispatch;
 use cryptline_serve::nbd::codec::wire::{cmd, cmd_flag};
 use cryptline_testkit::model::ModelDisk;
-use cryptline_testkit::suite::Fresh;
+use cryptline_testkit::suite::{Fresh, devices};
 use proptest::prelude::*;
 
 use crate::common::raw::{Raw, Style};
@@ -158,26 +159,48 @@ fn data_of(step: &Step) -> Vec<u8> {
     pattern(step.offset(), step.len() as usize, step.seed)
 }
 
+/// How a sequence is played: whoever runs the cipher, in either style of replies.
+fn how() -> impl Strategy<Value = (Dispatch, Style)> {
+    let styles = prop_oneof![Just(Style::Simple), Just(Style::Structured)];
+    (prop::sample::select(&stack::DISPATCHES), styles)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 24,
+        cases: 48,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     #[test]
-    fn random_requests_agree_with_the_model_over_memory(steps in steps(), simple in any::<bool>()) {
-        let style = if simple { Style::Simple } else { Style::Structured };
+    fn random_requests_agree_with_the_model_over_memory(
+        steps in steps(),
+        (dispatch, style) in how(),
+    ) {
         for backend in BACKENDS {
-            run(stack::crypt_over_ram(4 << 20), backend, style, &steps);
+            run(stack::dispatched_over_ram(4 << 20, dispatch), backend, style, &steps);
         }
     }
 
     #[test]
-    fn random_requests_agree_with_the_model_over_a_file(steps in steps(), simple in any::<bool>()) {
-        let style = if simple { Style::Simple } else { Style::Structured };
+    fn random_requests_agree_with_the_model_over_a_file(
+        steps in steps(),
+        (dispatch, style) in how(),
+    ) {
         for backend in BACKENDS {
-            run(stack::crypt_over_file(4 << 20), backend, style, &steps);
+            run(stack::dispatched_over_file(4 << 20, dispatch), backend, style, &steps);
+        }
+    }
+
+    #[test]
+    fn random_requests_agree_with_the_model_over_a_slow_medium(
+        steps in steps(),
+        (dispatch, style) in how(),
+    ) {
+        for backend in BACKENDS {
+            let medium = devices::delayed(stack::ram(4 << 20), devices::QUICK);
+            let over = devices::dispatched(medium, &stack::AES_512, dispatch);
+            run(over, backend, style, &steps);
         }
     }
 }

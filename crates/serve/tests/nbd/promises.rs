@@ -36,6 +36,48 @@ fn flush_on_one_connection_covers_writes_completed_on_all() {
     }
 }
 
+/// Whoever encrypts them: a write that is answered is under the flush that comes after, and a
+/// durable one is durable.
+#[test]
+fn promises_hold_whoever_runs_the_cipher() {
+    let everyone = |backend| stack::DISPATCHES.map(|dispatch| (backend, dispatch));
+    for (backend, dispatch) in BACKENDS.into_iter().flat_map(everyone) {
+        let disk = stack::VolatileDisk::new(2 << 20);
+        let over = devices::dispatched(disk.stack(), &stack::AES_512, dispatch);
+        let served = Setup::new(over).backend(backend).start();
+        let [mut writer, mut flusher] = [Raw::connect(&served), Raw::connect(&served)];
+        let start = usize::try_from(stack::AES_512.start).expect("small");
+        // The disk below, decrypted.
+        let clear = || {
+            let mut clear = disk.stable()[start..].to_vec();
+            devices::cipher(&stack::AES_512).decrypt_in_place(0, &mut clear);
+            clear
+        };
+        let mut expected = clear();
+        for round in 0..4 {
+            let offset = round * (300 << 10);
+            let data = pattern(0, 200 << 10, round);
+            let at = usize::try_from(offset).expect("small");
+            let durable = round % 2 == 1;
+            match durable {
+                true => writer
+                    .write_with(cmd_flag::FUA, offset, &data)
+                    .expect("written"),
+                false => {
+                    writer.write(offset, &data).expect("written");
+                    flusher.flush().expect("flushed");
+                }
+            }
+            expected[at..][..data.len()].copy_from_slice(&data);
+            assert!(
+                clear() == expected,
+                "{backend:?} {dispatch:?} round {round}"
+            );
+        }
+        served.end_well();
+    }
+}
+
 #[test]
 fn forced_unit_access_is_durable_when_it_is_answered() {
     let disk = stack::VolatileDisk::new(1 << 20);
