@@ -370,3 +370,47 @@ fn a_slow_medium_is_said_and_serves_the_same_bytes() {
     server.stop();
     assert!(fs::read(&disk.clear).unwrap() == fs::read(copy).unwrap());
 }
+
+#[test]
+fn every_dispatch_is_said_and_reads_what_any_other_wrote() {
+    let Some([cryptsetup, nbdcopy]) = peer::require_all(["cryptsetup", "nbdcopy"]) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let clear = fs::read(&disk.clear).unwrap();
+    let ways: [(&[&str], &str); 6] = [
+        (&["--dispatch=inline"], "inline"),
+        (&["--dispatch=queue"], "queue"),
+        (&["--helpers=1"], "auto (1 helper)"),
+        (&["--helpers=0"], "auto (no helpers)"),
+        (
+            &["--perf-same_cpu_crypt", "--perf-submit_from_crypt_cpus"],
+            "queue (same_cpu_crypt, submit_from_crypt_cpus)",
+        ),
+        (
+            &["--perf-no_read_workqueue", "--write-dispatch=queue"],
+            "read inline, write queue",
+        ),
+    ];
+    let start = |options: &[&'static str], says: &str| {
+        let server = Server::start(disk.arguments().into_iter().chain(options.iter().copied()));
+        assert_eq!(value(&server.process.stdout_text(), "dispatch"), says);
+        server
+    };
+    for (index, mark) in (0..ways.len()).zip(1u8..) {
+        let (options, says) = ways[index];
+        // Other bytes each time, so that those of the way before are not taken for them.
+        let (source, copy) = (disk.path(&format!("in{index}")), disk.path("out"));
+        let data: Vec<u8> = clear.iter().map(|byte| byte ^ mark).collect();
+        fs::write(&source, &data).unwrap();
+        let server = start(options, says);
+        nbdcopy.run(["--flush", &source, &server.uri]).success();
+        server.stop();
+        let (options, says) = ways[(index + 1) % ways.len()];
+        let server = start(options, says);
+        nbdcopy.run([&server.uri, &copy]).success();
+        server.stop();
+        assert!(fs::read(&copy).unwrap() == data, "written by way {index}");
+        fs::remove_file(&copy).unwrap();
+    }
+}

@@ -408,7 +408,9 @@ mod tests {
         // Twice as slow for each byte beyond 256 MiB.
         let measure = |memory_kib: u32, _| {
             let factor = if memory_kib > 256 << 10 { 2 } else { 1 };
-            Ok(Duration::from_millis(u64::from((factor * memory_kib) >> 10)))
+            Ok(Duration::from_millis(u64::from(
+                (factor * memory_kib) >> 10,
+            )))
         };
         let chosen = argon2_cost(1 << 20, Duration::from_secs(2), measure).unwrap();
         assert_eq!(chosen, (4, 1000 << 10));
