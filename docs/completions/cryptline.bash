@@ -109,7 +109,7 @@ _cryptline() {
                     return 0
                     ;;
                 --front)
-                    COMPREPLY=($(compgen -W "in-process" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "in-process nbd" -- "${cur}"))
                     return 0
                     ;;
                 --runs)

@@ -167,6 +167,26 @@ fn every_way_reads_the_same_bytes_and_the_report_says_which() {
 }
 
 #[test]
+fn inline_measures_the_same_over_nbd() {
+    let json = json_of(&INLINE, &["--front=nbd"]);
+    let rows = array(&json, "rows");
+    assert_eq!(rows.len(), 7);
+    let sum = &rows[0]["sha256"];
+    assert_eq!(sum.as_str().expect("a sum").len(), 64);
+    for row in rows {
+        assert_eq!(row["front"], "nbd");
+        assert_eq!(row["sha256"], *sum);
+        is_number(&row["bytes_per_second"]);
+    }
+    // The goals are for calls in this process.
+    for name in INLINE_FIGURES {
+        assert_eq!(figure(&json, name)["met"], Value::Null);
+    }
+    assert_eq!(figure(&json, "inline_over_model")["value"], Value::Null);
+    is_number(&figure(&json, "inline_over_plain_null")["value"]);
+}
+
+#[test]
 fn a_sweep_has_a_row_for_each_point_and_mode_and_for_the_loaded_part() {
     let json = json_of(&SWEEP, &["--hog=1"]);
     let rows = array(&json, "rows");
@@ -288,6 +308,7 @@ fn what_makes_no_sense_is_one_line_and_nothing_is_measured() {
         ("inline", "--size=5000", "--size 5000"),
         ("inline", "--size=1000T", "of memory"),
         ("inline", "--cipher=rot13", "--cipher rot13"),
+        ("inline", "--cipher=cipher_null-ecb", "measured anyway"),
         ("inline", "--seconds=0", "--seconds 0"),
         ("inline", "--helpers=100000", "--helpers 100000"),
         ("inline", "--json=/no/such/folder/x.json", "--json"),

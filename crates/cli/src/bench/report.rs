@@ -363,6 +363,16 @@ impl Pattern {
     }
 }
 
+/// Median of the ratios of the runs: what slows down a whole run drops out.
+#[must_use]
+pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
+    let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
+    match ratios.is_empty() {
+        true => f64::NAN,
+        false => median(&ratios),
+    }
+}
+
 /// Room for latencies from 1 ns to 100 s with three digits.
 ///
 /// # Panics
@@ -423,6 +433,13 @@ mod tests {
         assert!((latency.p50_us - 500.0).abs() < 1.0, "{latency:?}");
         assert!((latency.p99_us - 990.0).abs() < 1.0, "{latency:?}");
         assert!((latency.max_us - 1000.0).abs() < 1.0, "{latency:?}");
+    }
+
+    #[test]
+    fn a_ratio_is_that_of_the_same_run() {
+        // The machine is half as fast from the second run on; the ratio does not change.
+        assert_eq!(ratio(&[8.0, 4.0, 4.0], &[10.0, 5.0, 5.0]), 0.8);
+        assert!(ratio(&[], &[]).is_nan());
     }
 
     #[test]

@@ -91,6 +91,12 @@ impl Cipher {
         &self.word
     }
 
+    /// Whether it encrypts nothing.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.spec.is_null()
+    }
+
     /// The cipher at work.
     ///
     /// # Errors

@@ -12,6 +12,7 @@
 
 mod contents;
 mod model;
+mod over_nbd;
 mod summary;
 
 use std::time::Duration;
@@ -27,6 +28,7 @@ use super::volume::{Cipher, NULL_CIPHER, Settings, helpers, ram};
 use super::{Output, Progress, Report};
 use crate::{CliError, size};
 use model::Model;
+use over_nbd::Served;
 
 /// What the thread reads with.
 const BLOCK: u32 = 4096;
@@ -43,6 +45,8 @@ pub enum Front {
     /// By the library's calls, in this process
     #[default]
     InProcess,
+    /// By NBD, from a server in this process over a Unix socket
+    Nbd,
 }
 
 /// What to measure.
@@ -51,6 +55,7 @@ pub enum Front {
 Examples:
   cryptline bench inline                                   4 GiB of RAM, in about a minute
   cryptline bench inline --size 512M --json inline.json --html inline.html
+  cryptline bench inline --front nbd                       the same through a socket
 
 Reads one RAM disk in 4 KiB requests, one at a time: plain, through the null cipher and through
 --cipher, by each dispatch mode. What each reads is hashed first and must be equal. The disk and a
@@ -110,34 +115,65 @@ pub fn run(args: &InlineArgs) -> Result<(), CliError> {
     }
     let helpers = helpers(args.helpers)?;
     let cipher = Cipher::new(&args.cipher)?;
+    if cipher.is_null() {
+        return Err(CliError::parameters(format!(
+            "--cipher {}: the null cipher is measured anyway; name another, such as aes-xts-plain64",
+            args.cipher
+        )));
+    }
     let null = Cipher::new(NULL_CIPHER)?;
     args.output.check()?;
-    let needed = args.size.saturating_mul(2);
-    let medium = ram(
-        args.size,
-        needed,
-        " (the volume, and a copy to measure the memory by)",
-    )?;
+    let medium = match args.front {
+        Front::InProcess => {
+            let needed = args.size.saturating_mul(2);
+            let why = " (the volume, and a copy to measure the memory by)";
+            ram(args.size, needed, why)?
+        }
+        Front::Nbd => ram(args.size, args.size, "")?,
+    };
     let mut subjects = subjects(helpers, &medium, &null, &cipher)?;
     let mut report = Report::new("inline", "Reading inline, by queue, and plain");
     report.others = Others::look();
     let runs = u64::from(args.runs);
     let progress = Progress::new(u64::try_from(subjects.len()).unwrap_or(0) + runs);
-    contents::check(&medium, &mut subjects, &progress)?;
-    let mut model = Model::new(args.size, cipher.sectors()?)?;
+    let mut way_in = match args.front {
+        Front::InProcess => {
+            contents::check(&medium, &mut subjects, &progress, contents::read_all)?;
+            WayIn::Calls(Box::new(Model::new(args.size, cipher.sectors()?)?))
+        }
+        Front::Nbd => {
+            let served = Served::start(&subjects)?;
+            contents::check(&medium, &mut subjects, &progress, |subject| {
+                served.sha256(subject)
+            })?;
+            WayIn::Nbd(served)
+        }
+    };
     let mut watch = Watch::default();
     let mut start = 0;
     for run in 0..args.runs {
         progress.now(format!("run {} of {}", run + 1, args.runs));
         let before = Moment::now();
-        start = one_run(run, start, &mut subjects, &mut model, args)?;
+        start = one_run(run, start, &mut subjects, &mut way_in, args)?;
         watch.add(before, Moment::now());
         progress.step();
     }
     drop(progress);
     report.others.during = watch.share();
-    summary::fill(&mut report, args, &subjects, &model);
+    let model = match &way_in {
+        WayIn::Calls(model) => Some(model.as_ref()),
+        WayIn::Nbd(_) => None,
+    };
+    summary::fill(&mut report, args, &subjects, model);
     args.output.publish(report)
+}
+
+/// How requests come to the subjects.
+enum WayIn {
+    /// By calls, which is what the model is compared with.
+    Calls(Box<Model>),
+    /// Through a socket.
+    Nbd(Served),
 }
 
 /// Plain, and each cipher by each mode that there is.
@@ -171,12 +207,12 @@ fn subjects(
     Ok(subjects)
 }
 
-/// Every subject and the model once, each from block `start` on. Gives the next run's start.
+/// Every subject and the model once, by calls each from block `start` on. Gives the next run's start.
 fn one_run(
     run: u32,
     start: u64,
     subjects: &mut [Subject],
-    model: &mut Model,
+    way_in: &mut WayIn,
     args: &InlineArgs,
 ) -> Result<u64, CliError> {
     let time = Duration::from_secs_f64(args.seconds);
@@ -191,13 +227,18 @@ fn one_run(
     let first = usize::try_from(run).unwrap_or(0) % turns;
     let mut next = start;
     for turn in 0..turns {
-        match subjects.get_mut((first + turn) % turns) {
-            Some(subject) => {
+        match (subjects.get_mut((first + turn) % turns), &mut *way_in) {
+            (Some(subject), WayIn::Calls(_)) => {
                 let outcome = load::run(&subject.gate, &job)?;
                 subject.samples.push(outcome.bytes_per_second);
-                next = next.max(outcome.next);
+                next = outcome.next;
             }
-            None => model.sample(start, WARM_UP, time),
+            (Some(subject), WayIn::Nbd(served)) => {
+                let rate = served.measure(subject, WARM_UP, time)?;
+                subject.samples.push(rate);
+            }
+            (None, WayIn::Calls(model)) => model.sample(start, WARM_UP, time),
+            (None, WayIn::Nbd(_)) => {}
         }
     }
     Ok(next)
@@ -215,10 +256,13 @@ fn shape() -> Shape {
 }
 
 impl Subject {
-    fn row(&self) -> Row {
+    fn row(&self, front: Front) -> Row {
         Row {
             name: self.name.clone(),
-            front: "in-process",
+            front: match front {
+                Front::InProcess => "in-process",
+                Front::Nbd => "nbd",
+            },
             cipher: self.cipher.clone(),
             dispatch: self.mode.map(|mode| mode.to_string()),
             shape: shape(),

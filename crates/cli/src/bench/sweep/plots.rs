@@ -18,6 +18,21 @@ const BLOCKS: [u32; 2] = [4096, 1 << 20];
 pub fn of(plan: &Plan, points: &[Point], loaded: &Part) -> Vec<Plot> {
     let mut plots = Vec::new();
     for &direction in &plan.directions {
+        plots.push(ratios(plan, points, direction));
+    }
+    if loaded.is_wanted() {
+        plots.push(percentiles_loaded(plan, loaded));
+    }
+    for &direction in &plan.directions {
+        for bytes in BLOCKS {
+            let alone = points.iter().find(|point| {
+                let shape = point.shape;
+                point.cipher == 0
+                    && shape.direction == direction
+                    && (shape.block, shape.depth, shape.streams) == (bytes, 1, 1)
+            });
+            plots.extend(alone.map(|point| percentiles_of(plan, point)));
+        }
         for &streams in &plan.streams {
             for &depth in &plan.depths {
                 let wanted = |point: &&Point| {
@@ -30,19 +45,6 @@ pub fn of(plan: &Plan, points: &[Point], loaded: &Part) -> Vec<Plot> {
                 plots.push(throughput(plan, &points, direction, streams, depth));
             }
         }
-        plots.push(ratios(plan, points, direction));
-        for bytes in BLOCKS {
-            let alone = points.iter().find(|point| {
-                let shape = point.shape;
-                point.cipher == 0
-                    && shape.direction == direction
-                    && (shape.block, shape.depth, shape.streams) == (bytes, 1, 1)
-            });
-            plots.extend(alone.map(|point| percentiles_of(plan, point)));
-        }
-    }
-    if loaded.is_wanted() {
-        plots.push(percentiles_loaded(plan, loaded));
     }
     plots
 }

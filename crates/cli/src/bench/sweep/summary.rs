@@ -8,7 +8,7 @@ use super::loaded::Part;
 use super::plan::Plan;
 use super::{Point, Samples, plots};
 use crate::bench::machine::cores;
-use crate::bench::report::{Direction, Figure, Latency, Report};
+use crate::bench::report::{Direction, Figure, Latency, Report, ratio};
 use crate::bench::table::{Table, block, megabytes, microseconds};
 use crate::benchmark::measure::median;
 
@@ -39,15 +39,6 @@ pub fn fill(report: &mut Report, plan: &Plan, points: &[Point], loaded: &Part) {
         under_load("inline_p99_loaded_over_idle", Mode::Inline, plan, loaded),
         under_load("queue_p99_loaded_over_idle", Mode::Queue, plan, loaded),
     ];
-}
-
-/// Median of the ratios of the rounds.
-pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
-    let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
-    match ratios.is_empty() {
-        true => f64::NAN,
-        false => median(&ratios),
-    }
 }
 
 impl Point {
@@ -95,37 +86,53 @@ impl Point {
         }
         name
     }
+
+    /// For the note of a figure that is this point's.
+    fn as_worst(&self, plan: &Plan, all: &[f64]) -> String {
+        format!(
+            "the worst of {} points, whose median is {:.2}: {}",
+            all.len(),
+            median(all),
+            self.short_name(plan)
+        )
+    }
 }
 
 const ALL_MODES: &str = "needs --dispatch inline,queue,auto";
 
 fn best(plan: &Plan, points: &[Point]) -> Figure {
-    let ratios = points
+    const NAME: &str = "auto_over_best_min";
+    let ratios = points.iter().map(|point| point.auto_over_best(plan));
+    let Some(ratios) = ratios.collect::<Option<Vec<f64>>>() else {
+        return Figure::missing(NAME, ALL_MODES);
+    };
+    let worst = ratios
         .iter()
-        .filter_map(|point| Some((point.auto_over_best(plan)?, point)));
-    match ratios.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
-        Some((worst, point)) => Figure::at_least("auto_over_best_min", worst, 0.97).noted(format!(
-            "the worst of {} points: {}",
-            points.len(),
-            point.short_name(plan)
-        )),
-        None => Figure::missing("auto_over_best_min", ALL_MODES),
+        .zip(points)
+        .min_by(|(a, _), (b, _)| a.total_cmp(b));
+    match worst {
+        Some((&worst, point)) => {
+            Figure::at_least(NAME, worst, 0.97).noted(point.as_worst(plan, &ratios))
+        }
+        None => Figure::missing(NAME, ALL_MODES),
     }
 }
 
 fn best_p99(plan: &Plan, points: &[Point]) -> Figure {
-    let ratios = points
+    const NAME: &str = "auto_p99_over_best_max";
+    let ratios = points.iter().map(|point| point.auto_p99_over_best(plan));
+    let Some(ratios) = ratios.collect::<Option<Vec<f64>>>() else {
+        return Figure::missing(NAME, ALL_MODES).lower();
+    };
+    let worst = ratios
         .iter()
-        .filter_map(|point| Some((point.auto_p99_over_best(plan)?, point)));
-    match ratios.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
-        Some((worst, point)) => {
-            Figure::at_most("auto_p99_over_best_max", worst, 1.1).noted(format!(
-                "the worst of {} points: {}",
-                points.len(),
-                point.short_name(plan)
-            ))
+        .zip(points)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b));
+    match worst {
+        Some((&worst, point)) => {
+            Figure::at_most(NAME, worst, 1.1).noted(point.as_worst(plan, &ratios))
         }
-        None => Figure::missing("auto_p99_over_best_max", ALL_MODES).lower(),
+        None => Figure::missing(NAME, ALL_MODES).lower(),
     }
 }
 
