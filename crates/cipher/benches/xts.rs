@@ -2,35 +2,18 @@
 //!
 //! `cargo bench -p cryptline-cipher [-- [--json FILE] [--csv FILE] [FILTER]]`
 //!
-//! ```text
-//!   ceiling  work  ceiling  work  ceiling ..      about 30 µs each
-//!      └──────┬──────┘
-//!   a sample: work / mean of both ceilings; thrown away if the two differ
-//! ```
-//!
-//! A virtual machine's clock and neighbours change from one moment to the next, so a speed alone
-//! says little; its ratio to the ceiling around it does. The table has medians of what is left.
+//! Each figure is a share of the ceiling around it: `cryptline_cipher::ceiling`.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::hint::black_box;
-use std::time::Instant;
 
+use cryptline_cipher::ceiling::{Share, Width};
 use cryptline_cipher::{Backend, CipherSpec, SectorCipher, SectorOptions};
-
-#[cfg_attr(target_arch = "x86_64", path = "xts/ceiling.rs")]
-#[cfg_attr(not(target_arch = "x86_64"), path = "xts/no_ceiling.rs")]
-mod ceiling;
-
-use ceiling::Width;
 
 const SAMPLES: usize = 400;
 /// Bytes that one sample works on, about.
 const SAMPLE_BYTES: usize = 256 << 10;
-/// Ceilings before and after a sample that differ by more were disturbed. So was a sample whose
-/// ceiling is this far from the median of all.
-const DISTURBED: f64 = 0.02;
-
 /// One row.
 #[derive(Clone, Copy)]
 struct Shape {
@@ -66,14 +49,6 @@ impl Pages {
     }
 }
 
-struct Measured {
-    /// GB/s, 10^9 bytes.
-    rate: f64,
-    /// Of the bare rounds at the back end's own width.
-    of_ceiling: f64,
-    kept: usize,
-}
-
 /// A measurement with a name, and what it should be.
 struct Figure {
     name: String,
@@ -92,10 +67,10 @@ struct Arguments {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse()?;
-    let Some(widest) = Width::widest() else {
+    if Width::of(Backend::Portable).is_none() {
         println!("no ceiling is known for this CPU, so there is nothing to measure against");
         return Ok(());
-    };
+    }
     let mut csv =
         String::from("backend,key_bits,bytes,sector,direction,place,gbps,of_ceiling,kept\n");
     let mut figures = Vec::new();
@@ -108,14 +83,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         if !row.contains(&arguments.filter) {
             continue;
         }
-        let measured = measure(shape, shape.width(widest))?;
+        let Some(width) = Width::of(shape.backend) else {
+            continue;
+        };
+        let measured = measure(shape, width)?;
         println!("{}", shape.row(&measured));
         let _infallible = writeln!(
             csv,
             "{row},{:.3},{:.4},{}",
-            measured.rate, measured.of_ceiling, measured.kept
+            measured.rate / 1e9,
+            measured.of_ceiling,
+            measured.kept
         );
-        figures.extend(shape.figure(&measured));
+        figures.extend(shape.figure(&measured, width));
     }
     print_figures(&figures);
     if let Some(file) = arguments.csv {
@@ -184,16 +164,8 @@ fn shapes() -> Vec<Shape> {
 }
 
 impl Shape {
-    fn rounds(self) -> f64 {
-        if self.key_bytes == 64 { 14.0 } else { 10.0 }
-    }
-
-    /// What the ceiling is measured with: AES-NI's own, since it has half of the others'.
-    fn width(self, widest: Width) -> Width {
-        match self.backend {
-            Backend::AesNi => Width::Xmm,
-            _ => widest,
-        }
+    fn rounds(self) -> u32 {
+        if self.key_bytes == 64 { 14 } else { 10 }
     }
 
     fn csv(self) -> String {
@@ -217,7 +189,7 @@ impl Shape {
         )
     }
 
-    fn row(self, measured: &Measured) -> String {
+    fn row(self, measured: &Share) -> String {
         let (direction, place) = self.words();
         format!(
             "{:>9} {:>4} {:>6} {:>6} {direction:>8} {place:>6} {:>7.2} {:>11.3} {:>5}",
@@ -225,19 +197,19 @@ impl Shape {
             self.key_bytes * 4,
             self.len,
             self.sector,
-            measured.rate,
+            measured.rate / 1e9,
             measured.of_ceiling,
             measured.kept
         )
     }
 
     /// The goals are for AES-256 encryption.
-    fn figure(self, measured: &Measured) -> Option<Figure> {
+    fn figure(self, measured: &Share, width: Width) -> Option<Figure> {
         if self.key_bytes != 64 || self.decrypt || !self.in_place {
             return None;
         }
         if self.len == 512 {
-            return self.single_call(measured);
+            return self.single_call(measured, width);
         }
         let goals = match self.backend {
             Backend::Avx512 => Some([0.90, 0.90, 0.95]),
@@ -271,13 +243,13 @@ impl Shape {
 impl Shape {
     /// What a call for one sector of 512 bytes takes: the goal is 1.6 times its 32 blocks at the
     /// ceiling, plus one IV, which is 14 rounds one after another.
-    fn single_call(self, measured: &Measured) -> Option<Figure> {
-        let blocks = 512.0 / (measured.rate / measured.of_ceiling);
-        let latency = median((0..51).map(|_| ceiling::round_latency()).collect());
-        let call = 512.0 / measured.rate;
+    fn single_call(self, measured: &Share, width: Width) -> Option<Figure> {
+        let call = 512e9 / measured.rate;
+        let blocks = call * measured.of_ceiling;
+        let iv = width.round_latency() * f64::from(self.rounds());
         Some(Figure {
             name: format!("xts256_512_single_over_ceiling_{}", self.backend),
-            value: (call - latency * self.rounds()) / blocks,
+            value: (call - iv) / blocks,
             unit: "ratio",
             goal: (self.backend == Backend::Avx512).then_some(1.6),
             at_most: true,
@@ -285,7 +257,7 @@ impl Shape {
     }
 }
 
-fn measure(shape: Shape, width: Width) -> Result<Measured, Box<dyn Error>> {
+fn measure(shape: Shape, width: Width) -> Result<Share, Box<dyn Error>> {
     let options = SectorOptions {
         sector_size: shape.sector,
         iv_offset: 0,
@@ -308,46 +280,12 @@ fn measure(shape: Shape, width: Width) -> Result<Measured, Box<dyn Error>> {
         }
     };
     let calls = SAMPLE_BYTES / shape.len;
-    let bytes = f64::from(u32::try_from(calls * shape.len)?);
-    Ok(sample(width, shape.rounds(), || {
-        let start = Instant::now();
+    let bytes = u32::try_from(calls * shape.len)?;
+    Ok(width.share(shape.rounds(), bytes, SAMPLES, || {
         for _ in 0..calls {
             work();
         }
-        bytes / start.elapsed().as_secs_f64()
     }))
-}
-
-/// Medians of `work`'s rate, with the ceiling before and after each sample.
-fn sample(width: Width, rounds: f64, mut work: impl FnMut() -> f64) -> Measured {
-    let mut samples = Vec::with_capacity(SAMPLES);
-    work();
-    let mut before = width.round_rate() / rounds;
-    for _ in 0..SAMPLES {
-        let rate = work();
-        let after = width.round_rate() / rounds;
-        if (before / after - 1.0).abs() < DISTURBED {
-            samples.push((f64::midpoint(before, after), rate));
-        }
-        before = after;
-    }
-    let usual = median(samples.iter().map(|(ceiling, _)| *ceiling).collect());
-    samples.retain(|(ceiling, _)| (ceiling / usual - 1.0).abs() < DISTURBED);
-    Measured {
-        rate: median(samples.iter().map(|(_, rate)| *rate).collect()) / 1e9,
-        of_ceiling: median(
-            samples
-                .iter()
-                .map(|(ceiling, rate)| rate / ceiling)
-                .collect(),
-        ),
-        kept: samples.len(),
-    }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn print_figures(figures: &[Figure]) {

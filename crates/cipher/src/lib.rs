@@ -15,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod ceiling;
 mod cpu;
 mod iv;
 mod modes;

@@ -1,0 +1,281 @@
+//! The most that the AES instructions of this CPU can do, rounds on registers and nothing else,
+//! and what share of it some work has.
+//!
+//! ```text
+//!   ceiling  work  ceiling  work  ceiling ..      about 5 and 20 µs each
+//!      └──────┬──────┘
+//!   a sample: work / mean of both ceilings; thrown away if the two differ
+//! ```
+//!
+//! A virtual machine's clock and neighbours change from one moment to the next, so a speed alone
+//! says little; its share of the ceiling around it does. For benchmarks only.
+
+#![cfg_attr(target_arch = "x86_64", allow(unsafe_code))]
+
+use std::time::Instant;
+
+use crate::Backend;
+
+/// A width of the AES instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Width(Registers);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Registers {
+    /// `vaesenc` on 512 bits.
+    Zmm,
+    /// `vaesenc` on 256 bits.
+    Ymm,
+    /// `aesenc`.
+    Xmm,
+}
+
+/// What [`Width::share`] measured: medians of the samples that nothing disturbed.
+#[derive(Debug, Clone, Copy)]
+pub struct Share {
+    /// Bytes a second.
+    pub rate: f64,
+    /// The rate over that of the bare rounds.
+    pub of_ceiling: f64,
+    /// How many samples there were.
+    pub kept: usize,
+}
+
+/// Rounds that one pass of a loop below does, on as many registers.
+const PER_PASS: u32 = 12;
+/// Passes in a measurement: about 5 µs.
+const PASSES: u32 = 1000;
+/// Rounds of one dependent chain, for the latency.
+const CHAIN: u32 = 4000;
+/// Ceilings before and after a sample that differ by more were disturbed. So was a sample whose
+/// ceiling is this far from the median of all.
+const DISTURBED: f64 = 0.02;
+
+impl Width {
+    /// The one that the kernels of `backend` are held against: the widest of this CPU, but
+    /// AES-NI's own for AES-NI, which has a half or a quarter of the others'. Nothing on a CPU
+    /// whose ceiling is not known.
+    #[must_use]
+    pub fn of(backend: Backend) -> Option<Width> {
+        let widest = Registers::widest()?;
+        Some(Width(match backend {
+            Backend::AesNi => Registers::Xmm,
+            _ => widest,
+        }))
+    }
+
+    /// Measures `work`, which enciphers `bytes` bytes in `rounds` rounds each, so many times.
+    pub fn share(self, rounds: u32, bytes: u32, samples: usize, mut work: impl FnMut()) -> Share {
+        let mut sampled = Vec::with_capacity(samples);
+        work();
+        let mut before = self.ceiling(rounds);
+        for _ in 0..samples {
+            let start = Instant::now();
+            work();
+            let rate = f64::from(bytes) / start.elapsed().as_secs_f64();
+            let after = self.ceiling(rounds);
+            if (before / after - 1.0).abs() < DISTURBED {
+                sampled.push((f64::midpoint(before, after), rate));
+            }
+            before = after;
+        }
+        let usual = median(sampled.iter().map(|(ceiling, _)| *ceiling).collect());
+        sampled.retain(|(ceiling, _)| (ceiling / usual - 1.0).abs() < DISTURBED);
+        let ratios = sampled.iter().map(|(ceiling, rate)| rate / ceiling);
+        Share {
+            of_ceiling: median(ratios.collect()),
+            rate: median(sampled.iter().map(|(_, rate)| *rate).collect()),
+            kept: sampled.len(),
+        }
+    }
+
+    /// Bytes a second through `rounds` rounds, now.
+    fn ceiling(self, rounds: u32) -> f64 {
+        let start = Instant::now();
+        self.0.run();
+        let bytes = f64::from(PASSES * PER_PASS * self.0.blocks() * 16);
+        bytes / start.elapsed().as_secs_f64() / f64::from(rounds)
+    }
+
+    /// Nanoseconds from the input of a round to its output.
+    #[must_use]
+    pub fn round_latency(self) -> f64 {
+        let samples = (0..51).map(|_| {
+            let start = Instant::now();
+            self.0.run_chain();
+            start.elapsed().as_secs_f64() * 1e9 / f64::from(CHAIN)
+        });
+        median(samples.collect())
+    }
+}
+
+/// Not a number of none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+impl Registers {
+    fn blocks(self) -> u32 {
+        match self {
+            Registers::Zmm => 4,
+            Registers::Ymm => 2,
+            Registers::Xmm => 1,
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Registers {
+    /// The only maker of a value, besides [`Width::of`], which makes it smaller.
+    fn widest() -> Option<Registers> {
+        if !is_x86_feature_detected!("aes") {
+            return None;
+        }
+        let vaes = is_x86_feature_detected!("vaes");
+        if vaes && is_x86_feature_detected!("avx512f") {
+            Some(Registers::Zmm)
+        } else if vaes && is_x86_feature_detected!("avx2") {
+            Some(Registers::Ymm)
+        } else {
+            Some(Registers::Xmm)
+        }
+    }
+
+    fn run(self) {
+        // SAFETY: a value is what `widest` found or smaller, so the CPU has the instructions; the
+        // functions ask for nothing else.
+        unsafe {
+            match self {
+                Registers::Zmm => zmm(PASSES),
+                Registers::Ymm => ymm(PASSES),
+                Registers::Xmm => xmm(PASSES),
+            }
+        }
+    }
+
+    fn run_chain(self) {
+        // SAFETY: there is a value, so `widest` found `aes`, all that the function asks for.
+        unsafe { chain(CHAIN) }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Registers {
+    fn widest() -> Option<Registers> {
+        None
+    }
+
+    fn run(self) {}
+
+    fn run_chain(self) {}
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! rounds {
+    ($name:ident, $features:literal, $instruction:literal, $after:literal) => {
+        #[target_feature(enable = $features)]
+        fn $name(passes: u32) {
+            // SAFETY: changes only the counter and vector registers, all declared; no memory, no
+            // stack. The counter is not 0, so the loop ends.
+            unsafe {
+                std::arch::asm!(
+                    "2:",
+                    $instruction, "dec {passes:e}", "jnz 2b",
+                    $after,
+                    passes = inout(reg) passes => _,
+                    out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                    out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                    out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                    options(nomem, nostack)
+                );
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+rounds!(
+    zmm,
+    "avx512f,vaes",
+    "
+    vaesenc zmm0, zmm0, zmm0
+    vaesenc zmm1, zmm1, zmm1
+    vaesenc zmm2, zmm2, zmm2
+    vaesenc zmm3, zmm3, zmm3
+    vaesenc zmm4, zmm4, zmm4
+    vaesenc zmm5, zmm5, zmm5
+    vaesenc zmm6, zmm6, zmm6
+    vaesenc zmm7, zmm7, zmm7
+    vaesenc zmm8, zmm8, zmm8
+    vaesenc zmm9, zmm9, zmm9
+    vaesenc zmm10, zmm10, zmm10
+    vaesenc zmm11, zmm11, zmm11",
+    "vzeroupper"
+);
+#[cfg(target_arch = "x86_64")]
+rounds!(
+    ymm,
+    "avx2,vaes",
+    "
+    vaesenc ymm0, ymm0, ymm0
+    vaesenc ymm1, ymm1, ymm1
+    vaesenc ymm2, ymm2, ymm2
+    vaesenc ymm3, ymm3, ymm3
+    vaesenc ymm4, ymm4, ymm4
+    vaesenc ymm5, ymm5, ymm5
+    vaesenc ymm6, ymm6, ymm6
+    vaesenc ymm7, ymm7, ymm7
+    vaesenc ymm8, ymm8, ymm8
+    vaesenc ymm9, ymm9, ymm9
+    vaesenc ymm10, ymm10, ymm10
+    vaesenc ymm11, ymm11, ymm11",
+    "vzeroupper"
+);
+#[cfg(target_arch = "x86_64")]
+rounds!(
+    xmm,
+    "aes",
+    "
+    aesenc xmm0, xmm0
+    aesenc xmm1, xmm1
+    aesenc xmm2, xmm2
+    aesenc xmm3, xmm3
+    aesenc xmm4, xmm4
+    aesenc xmm5, xmm5
+    aesenc xmm6, xmm6
+    aesenc xmm7, xmm7
+    aesenc xmm8, xmm8
+    aesenc xmm9, xmm9
+    aesenc xmm10, xmm10
+    aesenc xmm11, xmm11",
+    ""
+);
+// One register after itself.
+#[cfg(target_arch = "x86_64")]
+rounds!(chain, "aes", "aesenc xmm0, xmm0", "");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_takes_longer_has_a_smaller_share() {
+        let Some(width) = Width::of(Backend::Portable) else {
+            eprintln!("SKIP work_that_takes_longer: no ceiling is known for this CPU");
+            return;
+        };
+        let work = |times| move || (0..times).for_each(|_| width.0.run());
+        let bytes = PASSES * PER_PASS * width.0.blocks() * 16;
+        let once = width.share(1, bytes, 51, work(1));
+        let thrice = width.share(1, bytes, 51, work(3));
+        assert!(once.kept == 0 || thrice.kept == 0 || thrice.of_ceiling < once.of_ceiling);
+    }
+
+    #[test]
+    fn aes_ni_is_held_against_its_own_width() {
+        let of_aesni = Width::of(Backend::AesNi);
+        assert!(of_aesni.is_none_or(|width| width.0.blocks() == 1));
+        assert_eq!(of_aesni.is_some(), Width::of(Backend::Avx512).is_some());
+    }
+}
