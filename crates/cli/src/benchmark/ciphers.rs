@@ -7,8 +7,8 @@ use std::time::Duration;
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions};
 use serde::Serialize;
 
-use super::Report;
 use super::measure::{Measured, rate};
+use super::{Report, ceiling};
 use crate::CliError;
 
 /// Block ciphers and modes whose every combination is looked for.
@@ -126,6 +126,9 @@ const DIRECTIONS: [Direction; 2] = [Direction::Encrypt, Direction::Decrypt];
 
 /// Measures one case, each measurement for `time`. `done` is called after each.
 pub fn measure(report: &mut Report, case: &Case, time: Duration, done: &impl Fn()) {
+    if case.spec.as_str() == "aes-xts-plain64" && case.key_bits == 512 {
+        ceiling::measure(report, &case.cipher);
+    }
     for request in REQUESTS {
         for threads in threads(report.cores) {
             for direction in DIRECTIONS {
@@ -282,7 +285,7 @@ fn row(
 }
 
 /// Memory that begins on a page, as the buffers of direct I/O do.
-struct Buffer {
+pub(super) struct Buffer {
     memory: Vec<u8>,
     start: usize,
     len: usize,
@@ -291,7 +294,7 @@ struct Buffer {
 impl Buffer {
     const PAGE: usize = 4096;
 
-    fn new(len: u32) -> Self {
+    pub(super) fn new(len: u32) -> Self {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let memory = vec![0x5a; len + Self::PAGE];
         // Documented to give usize::MAX where it can not tell; then the start is as it is.
@@ -300,11 +303,11 @@ impl Buffer {
         Self { memory, start, len }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.len]
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.len]
     }
 }

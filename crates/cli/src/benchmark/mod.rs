@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! ciphers  every cipher of this build ─┐
+//! ceiling  AES-XTS, of the possible   ─┤
 //! kdfs     PBKDF2, Argon2             ─┼─ measure ─► Report ─► text, or JSON
 //! compare  cryptsetup, side by side   ─┘
 //! ```
 
+mod ceiling;
 pub mod ciphers;
 pub mod compare;
 pub mod kdfs;
@@ -54,7 +56,8 @@ pub struct Figure {
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// The largest value that is good enough, if there is a goal under these circumstances.
+    /// The value to reach, if there is a goal under these circumstances: the smallest one of a share
+    /// of the ceiling, the largest one of all else.
     pub goal: Option<f64>,
     /// Whether the goal was reached.
     pub met: Option<bool>,

@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use super::ciphers::{CipherRow, Direction};
 use super::kdfs::KdfRow;
 use super::measure::median;
-use super::{Comparison, Figure, Report};
+use super::{Comparison, Figure, Report, ceiling};
 use crate::size;
 
 /// Bytes in a GB, as speeds are given.
 const GB: f64 = 1e9;
 
-/// All that was measured, in this order: KDFs as cryptsetup states them, ciphers, the comparison.
+/// All that was measured, in this order: KDFs as cryptsetup states them, ciphers, their
+/// shares of the ceiling, the comparison.
 pub fn render(report: &Report) -> String {
     let mut parts = Vec::new();
     if !report.kdfs.is_empty() {
@@ -20,8 +21,15 @@ pub fn render(report: &Report) -> String {
     if !report.ciphers.is_empty() {
         parts.push(ciphers(report));
     }
+    let (shares, others): (Vec<_>, Vec<_>) = report
+        .figures
+        .iter()
+        .partition(|figure| ceiling::is_figure(figure.name));
+    if !shares.is_empty() {
+        parts.push(of_ceiling(&shares));
+    }
     if let Some(comparison) = &report.comparison {
-        parts.push(compared(comparison, &report.figures));
+        parts.push(compared(comparison, &others));
     }
     if !report.ciphers.is_empty() {
         parts.push(
@@ -118,7 +126,23 @@ fn gigabytes(bytes_per_second: f64) -> String {
     }
 }
 
-fn compared(comparison: &Comparison, figures: &[Figure]) -> String {
+fn of_ceiling(figures: &[&Figure]) -> String {
+    let mut text = String::from(
+        "AES-256-XTS, of what the AES instructions of this processor can do at most\n",
+    );
+    for figure in figures {
+        let goal = match (figure.goal, figure.met) {
+            (Some(goal), Some(true)) => format!(" (goal: at least {goal}, met)"),
+            (Some(goal), _) => format!(" (goal: at least {goal}, missed)"),
+            (None, _) => String::new(),
+        };
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "  {:.3} {}{goal}", figure.value, figure.name);
+    }
+    text
+}
+
+fn compared(comparison: &Comparison, figures: &[&Figure]) -> String {
     let Comparison {
         cryptsetup,
         kdf,
@@ -189,6 +213,21 @@ mod tests {
         let line = "aes-xts-plain64   512    4096   64 KiB     8.00    0.500    16.00     1.00     2 %  some back end";
         assert!(text.lines().any(|found| found == line), "{text}");
         assert!(text.contains("2 cores, GB/s"), "{text}");
+    }
+
+    #[test]
+    fn a_share_of_the_ceiling_has_a_goal_to_reach_and_not_one_to_stay_below() {
+        let mut report = Report::new(1);
+        report.figures.push(Figure {
+            name: "xts256_512_4k_of_ceiling",
+            value: 0.88,
+            unit: "ratio",
+            goal: Some(0.9),
+            met: Some(false),
+        });
+        let text = render(&report);
+        let line = "  0.880 xts256_512_4k_of_ceiling (goal: at least 0.9, missed)";
+        assert!(text.lines().any(|found| found == line), "{text}");
     }
 
     #[test]
