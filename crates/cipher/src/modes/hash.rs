@@ -17,10 +17,11 @@ pub(crate) enum EssivHash {
     Sha3_224,
     Sha3_256,
     Sm3,
+    Streebog256,
 }
 
 /// The kernel's names.
-const NAMES: [(&str, EssivHash); 10] = [
+const NAMES: [(&str, EssivHash); 11] = [
     ("blake2b-160", EssivHash::Blake2b160),
     ("blake2b-256", EssivHash::Blake2b256),
     ("md5", EssivHash::Md5),
@@ -31,6 +32,7 @@ const NAMES: [(&str, EssivHash); 10] = [
     ("sha3-224", EssivHash::Sha3_224),
     ("sha3-256", EssivHash::Sha3_256),
     ("sm3", EssivHash::Sm3),
+    ("streebog256", EssivHash::Streebog256),
 ];
 
 /// Hashes of the kernel that are not served, though their digests may be keys.
@@ -40,7 +42,6 @@ const NOT_SERVED: &[&str] = &[
     "blake2s-224",
     "blake2s-256",
     "md4",
-    "streebog256",
     "wp256",
 ];
 
@@ -77,7 +78,11 @@ impl EssivHash {
             EssivHash::Md5 => 16,
             EssivHash::Blake2b160 | EssivHash::Ripemd160 | EssivHash::Sha1 => 20,
             EssivHash::Sha224 | EssivHash::Sha3_224 => 28,
-            EssivHash::Blake2b256 | EssivHash::Sha256 | EssivHash::Sha3_256 | EssivHash::Sm3 => 32,
+            EssivHash::Blake2b256
+            | EssivHash::Sha256
+            | EssivHash::Sha3_256
+            | EssivHash::Sm3
+            | EssivHash::Streebog256 => 32,
         }
     }
 
@@ -93,6 +98,7 @@ impl EssivHash {
             EssivHash::Sha3_224 => hashed::<sha3::Sha3_224>(key),
             EssivHash::Sha3_256 => hashed::<sha3::Sha3_256>(key),
             EssivHash::Sm3 => hashed::<sm3::Sm3>(key),
+            EssivHash::Streebog256 => hashed::<streebog::Streebog256>(key),
         }
     }
 }

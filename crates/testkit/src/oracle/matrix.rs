@@ -142,4 +142,6 @@ pub const COMBINATIONS: &[Combination] = &[
     of("xchacha12,aes-adiantum-null", 32),
     of("xchacha20,aes:2-adiantum-plain64", 64),
     of("capi:adiantum(xchacha12,aes)-plain64", 32).large(2048),
+    // Another hash for ESSIV, behind all others so that these keep their keys.
+    of("aes-cbc-essiv:streebog256", 32),
 ];
