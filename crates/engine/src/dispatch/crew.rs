@@ -108,9 +108,10 @@ impl<T: Send + 'static> Crew<T> {
         Ok(())
     }
 
-    /// Whether a thread is awake and looks out for work.
-    pub fn is_looking_out(&self) -> bool {
-        self.common.looking.load(Ordering::Relaxed) > 0
+    /// Whether a thread is awake: at work, looking out for more, or on its way.
+    pub fn is_awake(&self) -> bool {
+        let asleep = self.common.sleepers.load(Ordering::Relaxed).count_ones();
+        (asleep as usize) < self.threads.len()
     }
 
     /// How many threads there are.

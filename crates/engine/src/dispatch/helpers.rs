@@ -84,9 +84,9 @@ impl Helpers {
         self.0.hands.idle.refresh();
     }
 
-    /// Whether one is awake and looks out for work.
+    /// Whether one is awake.
     pub(crate) fn is_awake(&self) -> bool {
-        self.0.crew.is_looking_out()
+        self.0.crew.is_awake()
     }
 
     /// Cipher time from which a request is worth sharing: with a helper that is awake, and with one
