@@ -22,6 +22,9 @@ _cryptline() {
             cryptline,benchmark)
                 cmd="cryptline__subcmd__benchmark"
                 ;;
+            cryptline,btt)
+                cmd="cryptline__subcmd__btt"
+                ;;
             cryptline,completions)
                 cmd="cryptline__subcmd__completions"
                 ;;
@@ -55,6 +58,15 @@ _cryptline() {
             cryptline__subcmd__bench,sweep)
                 cmd="cryptline__subcmd__bench__subcmd__sweep"
                 ;;
+            cryptline__subcmd__btt,check)
+                cmd="cryptline__subcmd__btt__subcmd__check"
+                ;;
+            cryptline__subcmd__btt,create)
+                cmd="cryptline__subcmd__btt__subcmd__create"
+                ;;
+            cryptline__subcmd__btt,info)
+                cmd="cryptline__subcmd__btt__subcmd__info"
+                ;;
             *)
                 ;;
         esac
@@ -62,7 +74,7 @@ _cryptline() {
 
     case "${cmd}" in
         cryptline)
-            opts="-h -V --help --version serve info open create table top bench benchmark completions man"
+            opts="-h -V --help --version serve info open create table btt top bench benchmark completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -302,6 +314,74 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__btt)
+            opts="-h --help create check info"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__btt__subcmd__check)
+            opts="-h --repair --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__btt__subcmd__create)
+            opts="-h --size --sector-size --uuid --force --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sector-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --uuid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__btt__subcmd__info)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

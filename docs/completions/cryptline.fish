@@ -31,6 +31,7 @@ complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "info" -d 'Show 
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "open" -d 'Check whether a passphrase or key unlocks a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Make a new LUKS volume in a file'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Print the device-mapper line of a volume'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "btt" -d 'Block translation tables: sectors that are never torn'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show the live statistics of a server'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "bench" -d 'Measure the ways of a request through a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions on this machine'
@@ -53,7 +54,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'En
 on\t'When the client asks for it'
 require\t'Always: plain clients are refused'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as nbdkit and qemu-nbd have it' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
 on\t'Always, or fail'
@@ -142,7 +143,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Reserve the space on disk now'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'The same as --type luks1'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
 on\t'Always, or fail'
@@ -187,6 +188,20 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-same_
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-submit_from_crypt_cpus -d 'Queue, but let the workers submit writes as they come, unsorted'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-high_priority -d 'Queue to workers of the highest priority'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "create" -d 'Make a table: in a new file, or over what a file or device holds'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "check" -d 'Check a table, and repair what has one right answer'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "info" -d 'Show a table\'s geometry'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l size -d 'Size of the new file, table included, such as 512M or 1G (powers of 1024)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l sector-size -d 'Bytes in a sector: 512 or 4096' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l uuid -d 'UUID of the table [default: random]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l force -d 'Replace the file if it exists; without --size, lose what the file or device holds'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from check" -l repair -d 'Repair what has one right answer'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from check" -l json -d 'Print JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from info" -l json -d 'Print JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from info" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'

@@ -52,6 +52,8 @@ pub enum Command {
     Create(cmd::create::CreateArgs),
     /// Print the device-mapper line of a volume
     Table(Box<cmd::table::TableArgs>),
+    /// Block translation tables: sectors that are never torn
+    Btt(cmd::btt::BttArgs),
     /// Show the live statistics of a server
     Top(cmd::top::TopArgs),
     /// Measure the ways of a request through a volume

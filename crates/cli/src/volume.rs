@@ -11,6 +11,7 @@ mod dispatch;
 pub mod header;
 mod line;
 mod luks;
+pub mod mapped;
 mod options;
 mod plain;
 mod ram;
@@ -55,8 +56,10 @@ pub struct Summary {
     pub size: u64,
     /// Nothing can be written.
     pub read_only: bool,
-    /// Whether the page cache is bypassed; `None` for RAM.
+    /// Whether the page cache is bypassed; `None` for RAM and what is mapped.
     pub direct: Option<bool>,
+    /// What `pmem:` and `btt:` found; `None` elsewhere.
+    pub mapped: Option<String>,
     /// Discards are passed down.
     pub discards: bool,
     /// The simulated medium of `--delay`.
@@ -65,7 +68,8 @@ pub struct Summary {
     pub dispatch: String,
 }
 
-/// Opens `target`: a LUKS or plain volume on a file or block device, or `ram:SIZE`. With
+/// Opens `target`: a LUKS or plain volume on a file or block device, `pmem:PATH` or `btt:PATH`; or
+/// `ram:SIZE`. With
 /// `--table` the target is in the table and `target` is empty.
 ///
 /// # Errors
@@ -82,7 +86,7 @@ pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<V
     }
     if target.is_empty() {
         return Err(CliError::parameters(
-            "no target; give a LUKS file or device, ram:SIZE, or --table",
+            "no target; give a LUKS file or device, pmem:PATH, btt:PATH, ram:SIZE, or --table",
         ));
     }
     if let Some(size) = target.strip_prefix("ram:") {

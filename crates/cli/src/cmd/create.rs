@@ -4,7 +4,7 @@
 //! disk, and only then given its name. So there is a whole volume under that name or nothing new,
 //! whatever happens in between: a full disk, Ctrl-C, a crash.
 
-mod finish;
+pub(super) mod finish;
 mod signals;
 
 use std::fs::File;

@@ -23,7 +23,7 @@ Examples:
 The JSON is described in docs/info-json.md. A header that is sound but can not be served (a
 reencryption in progress, say) is shown, with the reason; a damaged one is exit code 4.")]
 pub struct InfoArgs {
-    /// LUKS file or block device
+    /// LUKS file or block device, pmem:PATH or btt:PATH
     pub target: PathBuf,
 
     /// Print JSON
@@ -60,7 +60,7 @@ struct Report {
 /// # Errors
 /// Exit code 4 for a damaged or missing header.
 pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
-    let device = HeaderFile::open(&args.target)?;
+    let device = HeaderFile::open_target(&args.target)?;
     let detached = args.header.as_deref().map(HeaderFile::open).transpose()?;
     let source = detached.as_ref().unwrap_or(&device);
     let header = source.read()?;

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod benchmark;
+pub mod btt;
 pub mod completions;
 pub mod create;
 pub mod info;
@@ -38,6 +39,7 @@ pub fn run(command: Command) -> Result<ExitCode, CliError> {
         Command::Top(args) => top::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Benchmark(args) => benchmark::run(&args),
+        Command::Btt(args) => btt::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

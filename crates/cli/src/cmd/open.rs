@@ -25,7 +25,7 @@ Exit codes: 0 unlocked, 1 wrong parameters, 2 no key with this passphrase, 3 out
 
 There is no mapping under /dev/mapper to open: the clear disk is had with `cryptline serve`.")]
 pub struct OpenArgs {
-    /// LUKS file or block device
+    /// LUKS file or block device, pmem:PATH or btt:PATH
     pub target: PathBuf,
 
     /// Only check the passphrase or key; this is all that `open` does
@@ -66,12 +66,12 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
         ));
     }
     let path = args.header.as_deref().unwrap_or(&args.target);
-    let source = HeaderFile::open(path)?;
+    let source = HeaderFile::open_target(path)?;
     let header = source.read()?;
     check_type(&header, args.kind, &source.name)?;
     crate::output::warn(header.warnings());
     let null = args.allow_null_cipher;
-    let (_, slot) = unlock(&header, &source.file, &source.name, &args.keys, null)?;
+    let (_, slot) = unlock(&header, source.reader()?, &source.name, &args.keys, null)?;
     crate::output::print(&match slot {
         Some(slot) => format!("Key slot {slot} unlocked.\n"),
         None => "The volume key fits.\n".to_owned(),

@@ -72,7 +72,7 @@ Exit codes (as cryptsetup's):
   5  another program uses the image, the socket path or the port
 With --run, the exit code is that of the command.")]
 pub struct ServeArgs {
-    /// LUKS file or block device, or ram:SIZE; several make several exports [default: ram:1G]
+    /// LUKS file or block device, pmem:PATH, btt:PATH or ram:SIZE; several make several exports [default: ram:1G]
     #[arg(value_name = "TARGET")]
     pub targets: Vec<String>,
 

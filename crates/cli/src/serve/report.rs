@@ -80,10 +80,11 @@ impl Report<'_> {
             &format!("{cipher}, {bits}-bit key, {sector}-byte sectors"),
         );
         line(text, "kernel", summary.cipher_kernel);
-        let medium = match summary.direct {
-            None => "RAM",
-            Some(true) => "O_DIRECT",
-            Some(false) => "page cache",
+        let medium = match (&summary.mapped, summary.direct) {
+            (Some(how), _) => how,
+            (None, None) => "RAM",
+            (None, Some(true)) => "O_DIRECT",
+            (None, Some(false)) => "page cache",
         };
         line(text, "medium", medium);
         if let Some(delay) = &summary.delay {

@@ -1,6 +1,7 @@
 //! LUKS headers on disk: opened to be looked at, without a lock, or read from a locked image.
 
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -8,17 +9,22 @@ use cryptline_luks::{Header, UnlockOptions, Unlocked};
 use cryptline_sys::SecretBuf;
 use rustix::fs::OFlags;
 
+use super::mapped::Mapped;
 use super::{KeySource, VolumeType};
 use crate::CliError;
 
 /// How often a passphrase is asked for on the terminal.
 const PROMPTS_MAX: u32 = 3;
 
-/// A file or block device with a LUKS header, opened for reading. It takes no lock: looking at a
-/// header is allowed while the volume is served.
+/// Bytes with a header in them.
+pub trait ReadSeek: Read + Seek {}
+
+impl<T: Read + Seek> ReadSeek for T {}
+
+/// A file, block device or other target with a LUKS header, opened for reading. A file takes no
+/// lock: looking at a header is allowed while the volume is served.
 pub struct HeaderFile {
-    /// The file.
-    pub file: File,
+    bytes: Bytes,
     /// Its size in bytes.
     pub size: u64,
     /// `MAJOR:MINOR` of a block device.
@@ -27,7 +33,30 @@ pub struct HeaderFile {
     pub name: String,
 }
 
+enum Bytes {
+    File(File),
+    Mapped(Mapped),
+}
+
 impl HeaderFile {
+    /// Opens a path, `pmem:PATH` or `btt:PATH`. The last two are locked: a table can not be
+    /// looked through while somebody changes it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and exit code 5 for what is in use.
+    pub fn open_target(target: &Path) -> Result<Self, CliError> {
+        let mapped = target.to_str().map(|text| Mapped::open(text, true));
+        match mapped.transpose()?.flatten() {
+            None => Self::open(target),
+            Some(mapped) => Ok(Self {
+                size: mapped.gate.geometry().size,
+                bytes: Bytes::Mapped(mapped),
+                device_number: None,
+                name: target.display().to_string(),
+            }),
+        }
+    }
+
     /// Opens `path`.
     ///
     /// # Errors
@@ -62,7 +91,7 @@ impl HeaderFile {
             return Err(wrong("neither a regular file nor a block device"));
         };
         Ok(Self {
-            file,
+            bytes: Bytes::File(file),
             size,
             device_number,
             name,
@@ -74,7 +103,18 @@ impl HeaderFile {
     /// # Errors
     /// Exit code 4 for a damaged or missing header.
     pub fn read(&self) -> Result<Header, CliError> {
-        read(&self.file, self.size, &self.name)
+        read(self.reader()?, self.size, &self.name)
+    }
+
+    /// The bytes.
+    ///
+    /// # Errors
+    /// Exit code 3 when memory runs out.
+    pub fn reader(&self) -> Result<Box<dyn ReadSeek + '_>, CliError> {
+        Ok(match &self.bytes {
+            Bytes::File(file) => Box::new(file),
+            Bytes::Mapped(mapped) => Box::new(mapped.reader()?),
+        })
     }
 }
 
@@ -82,7 +122,7 @@ impl HeaderFile {
 ///
 /// # Errors
 /// Exit code 4 for a damaged or missing header.
-pub fn read(mut file: &File, size: u64, name: &str) -> Result<Header, CliError> {
+pub fn read(mut file: impl Read + Seek, size: u64, name: &str) -> Result<Header, CliError> {
     cryptline_luks::read(&mut file, size).map_err(|error| CliError::luks(name, &error))
 }
 
@@ -117,7 +157,7 @@ pub fn kind(header: &Header) -> &'static str {
 /// Exit code 2 for a wrong passphrase or key; others as the header deserves.
 pub fn unlock(
     header: &Header,
-    mut file: &File,
+    mut file: impl Read + Seek,
     name: &str,
     keys: &KeySource,
     allow_null_cipher: bool,

@@ -39,7 +39,7 @@ pub fn table_line(
         ));
     }
     options.refuse_plain_options_unless_plain()?;
-    let device = HeaderFile::open(Path::new(target))?;
+    let device = HeaderFile::open_target(Path::new(target))?;
     let line = match options.kind {
         Some(VolumeType::Plain) => plain_target(target, &device, options, keys, show_keys)?,
         _ => luks_target(&device, options, keys, show_keys)?,
@@ -72,7 +72,7 @@ fn luks_target(
     let null = options.allow_null_cipher;
     let key = match (show_keys, segment.key_len) {
         (true, _) => Some(
-            unlock(&header, &source.file, &source.name, keys, null)?
+            unlock(&header, source.reader()?, &source.name, keys, null)?
                 .0
                 .to_vec(),
         ),

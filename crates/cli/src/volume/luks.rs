@@ -19,24 +19,24 @@ pub(super) fn open(
     options: &TargetOptions,
     keys: &KeySource,
 ) -> Result<Volume, CliError> {
-    let image = Image::open(Path::new(target), options.read_only)?;
+    let base = Base::open(target, options)?;
     let header_image = options.header.as_deref();
     let header_image = header_image
-        .map(|path| open_detached(path, &image))
+        .map(|path| open_detached(path, &base))
         .transpose()?;
-    let source = header_image.as_ref().unwrap_or(&image);
-    let name = source.path().display().to_string();
-    let header = read(source.file(), source.size(), &name)?;
+    let source = header_image.as_ref().unwrap_or(&base);
+    let name = source.name(target);
+    let header = read(source.reader()?, source.size(), &name)?;
     check_type(&header, options.kind, &name)?;
     let segment = usable_segment(&header, options, &name)?;
     let size = segment
-        .data_size(image.size())
+        .data_size(base.size())
         .map_err(|error| CliError::luks(target, &error))?;
     let wish = Stored::Header(PerfFlags::from(&header.flags()));
     let decision = options.dispatch.decide(wish)?;
     let (key, _) = unlock(
         &header,
-        source.file(),
+        source.reader()?,
         &name,
         keys,
         options.allow_null_cipher,
@@ -68,7 +68,7 @@ pub(super) fn open(
     let cipher = plan.sector_cipher();
     // Here it is the header that is wrong, not the command line.
     let cipher = cipher.map_err(|error| CliError::device(format!("{name}: {error}")))?;
-    plan.build(Base::Image(image), cipher, options, warnings)
+    plan.build(base, cipher, options, warnings)
 }
 
 /// The data segment, if this program can and may open it.
@@ -90,13 +90,15 @@ pub fn usable_segment(
 }
 
 /// A detached header, which must not be the data itself.
-fn open_detached(path: &Path, image: &Image) -> Result<Image, CliError> {
+fn open_detached(path: &Path, base: &Base) -> Result<Base, CliError> {
     let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-    let data = image.file().metadata().map(identity).ok();
+    let data = base
+        .file()
+        .and_then(|file| file.metadata().map(identity).ok());
     if data.is_some() && std::fs::metadata(path).map(identity).ok() == data {
         return Err(CliError::parameters(
             "the header and the target are the same file; leave out --header",
         ));
     }
-    Ok(Image::open(path, true)?)
+    Ok(Base::Image(Image::open(path, true)?))
 }

@@ -49,7 +49,7 @@ impl From<Direct> for DirectMode {
 #[command(next_help_heading = "Volume options")]
 pub struct TargetOptions {
     /// A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE
-    /// OFFSET [OPTS]`; DEVICE is a path, MAJOR:MINOR or ram:SIZE. Other users can read the command
+    /// OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command
     /// line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file
     #[arg(long, value_name = "LINE")]
     pub table: Option<String>,

@@ -3,10 +3,7 @@
 //! Nothing is guessed. cryptsetup's defaults changed with version 2.7, and a wrong guess reads as
 //! noise and destroys the data on the first write.
 
-use std::path::Path;
-
 use cryptline_cipher::{CipherSpec, SectorOptions};
-use cryptline_engine::base::Image;
 use cryptline_luks::plain::derive_key;
 use cryptline_sys::SecretBuf;
 
@@ -64,7 +61,7 @@ impl Layout {
 pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<Volume, CliError> {
     let layout = Layout::of(options, keys)?;
     let decision = options.dispatch.decide(Stored::Nothing)?;
-    let image = Image::open(Path::new(target), options.read_only)?;
+    let base = Base::open(target, options)?;
     let key = read_key(target, layout.key_len, options, keys)?;
     let plan = Plan {
         source: target,
@@ -78,7 +75,7 @@ pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<V
         dispatch: decision.dispatch,
     };
     let cipher = plan.sector_cipher()?;
-    plan.build(Base::Image(image), cipher, options, Vec::new())
+    plan.build(base, cipher, options, Vec::new())
 }
 
 /// The volume key, made as cryptsetup makes it.

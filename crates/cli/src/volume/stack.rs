@@ -1,5 +1,8 @@
 //! The end that all ways of opening share: the cipher over the device, and the summary.
 
+use std::fs::File;
+use std::path::Path;
+
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, SpecError};
 use cryptline_engine::Gate;
 use cryptline_engine::base::{Image, RamDevice};
@@ -7,6 +10,9 @@ use cryptline_engine::dispatch::{Dispatch, Helpers, may_raise_priority};
 use cryptline_engine::layer::{CryptDevice, CryptOptions, DelayDevice, FaultDevice, FaultPlan};
 
 use super::dispatch::describe;
+use super::header::ReadSeek;
+use super::mapped::Mapped;
+use super::options::Direct;
 use super::{Summary, TargetOptions, Volume};
 use crate::CliError;
 
@@ -16,6 +22,58 @@ pub enum Base {
     Image(Image),
     /// RAM of this many bytes.
     Ram(u64),
+    /// A mapped file or DAX device.
+    Mapped(Mapped),
+}
+
+impl Base {
+    /// Opens and locks a path, `pmem:PATH` or `btt:PATH`.
+    pub fn open(target: &str, options: &TargetOptions) -> Result<Self, CliError> {
+        match Mapped::open(target, options.read_only)? {
+            Some(_) if options.direct == Direct::On => Err(CliError::parameters(format!(
+                "{target} is mapped into memory, so there is nothing for --direct on; leave it out"
+            ))),
+            Some(mapped) => Ok(Self::Mapped(mapped)),
+            None => Ok(Self::Image(Image::open(
+                Path::new(target),
+                options.read_only,
+            )?)),
+        }
+    }
+
+    /// Bytes on it.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Image(image) => image.size(),
+            Self::Ram(size) => *size,
+            Self::Mapped(mapped) => mapped.gate.geometry().size,
+        }
+    }
+
+    /// Its path, or `target` where it is more than one.
+    pub fn name(&self, target: &str) -> String {
+        match self {
+            Self::Image(image) => image.path().display().to_string(),
+            Self::Ram(_) | Self::Mapped(_) => target.to_owned(),
+        }
+    }
+
+    /// The file of an image.
+    pub fn file(&self) -> Option<&File> {
+        match self {
+            Self::Image(image) => Some(image.file()),
+            Self::Ram(_) | Self::Mapped(_) => None,
+        }
+    }
+
+    /// Its bytes, to read a header from.
+    pub fn reader(&self) -> Result<Box<dyn ReadSeek + '_>, CliError> {
+        match self {
+            Self::Image(image) => Ok(Box::new(image.file())),
+            Self::Mapped(mapped) => Ok(Box::new(mapped.reader()?)),
+            Self::Ram(_) => Ok(Box::new(std::io::empty())),
+        }
+    }
 }
 
 /// Everything that is known once there is a key.
@@ -54,8 +112,16 @@ impl Plan<'_> {
         options: &TargetOptions,
         mut warnings: Vec<String>,
     ) -> Result<Volume, CliError> {
+        let mut mapped = None;
         let (lower, direct) = match base {
             Base::Ram(size) => (Gate::new(RamDevice::new(size)?), None),
+            Base::Mapped(base) => {
+                base.check_sectors(granularity(self.sectors.sector_size, self.start))?;
+                warnings.extend(base.warn_of_torn_sectors(self.sectors.sector_size));
+                warnings.extend(base.warnings);
+                mapped = Some(base.how);
+                (base.gate, None)
+            }
             Base::Image(image) => {
                 let device = image.into_device(
                     granularity(self.sectors.sector_size, self.start),
@@ -98,6 +164,7 @@ impl Plan<'_> {
             size: geometry.size,
             read_only: geometry.read_only,
             direct,
+            mapped,
             discards: geometry.discard,
             delay: options.delay.as_ref().map(ToString::to_string),
             dispatch: describe(&self.dispatch, helper_count),

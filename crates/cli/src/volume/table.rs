@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cryptline_cipher::SectorOptions;
 use cryptline_engine::base::Image;
@@ -36,10 +36,11 @@ pub(super) fn open(
             ram::refuse_read_only(&target.device, options)?;
             Base::Ram(ram_size(size)?)
         }
-        None => Base::Image(Image::open(
-            &device_path(&target.device),
+        None if is_number(&target.device) => Base::Image(Image::open(
+            Path::new(&format!("/dev/block/{}", target.device)),
             options.read_only,
         )?),
+        None => Base::open(&target.device, options)?,
     };
     // The parser has bounded both: offset and length end below 2^64 bytes.
     let plan = Plan {
@@ -71,15 +72,11 @@ pub(super) fn parse(line: &str) -> Result<CryptTarget, CliError> {
     }
 }
 
-/// A path, or the node of `MAJOR:MINOR`.
-fn device_path(device: &str) -> PathBuf {
+/// Whether a device is named as `MAJOR:MINOR`.
+fn is_number(device: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match device.split_once(':') {
-        Some((major, minor)) if number(major) && number(minor) => {
-            PathBuf::from(format!("/dev/block/{device}"))
-        }
-        _ => PathBuf::from(device),
-    }
+    let parts = device.split_once(':');
+    parts.is_some_and(|(major, minor)| number(major) && number(minor))
 }
 
 /// The text behind `-` and `@FILE`. It holds a key, so it is wiped.

@@ -1,0 +1,84 @@
+//! `btt`: block translation tables: make one, look at one, check one.
+
+mod check;
+mod create;
+mod info;
+mod uuid;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use cryptline_engine::base::PersistentMemory;
+use cryptline_engine::btt::BttError;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::CliError;
+
+/// What to do with a table.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline btt create disk.btt --size 1G      a new table in a new file
+  cryptline btt info disk.btt                  its geometry
+  cryptline btt check disk.btt                 is every block somebody's, and nobody else's?
+  cryptline serve btt:disk.btt                 the volume in it
+
+A block translation table makes each sector old or new after a crash, never a mix, on media that
+are written in smaller units, such as persistent memory. Linux's nd_btt uses the same tables. The
+format, and the JSON of `info` and `check`, are in docs/btt.md.")]
+pub struct BttArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: BttCommand,
+}
+
+/// The verbs of `btt`.
+#[derive(Subcommand, Debug)]
+pub enum BttCommand {
+    /// Make a table: in a new file, or over what a file or device holds
+    Create(create::CreateArgs),
+    /// Check a table, and repair what has one right answer
+    Check(check::CheckArgs),
+    /// Show a table's geometry
+    Info(info::InfoArgs),
+}
+
+/// Runs one of them.
+///
+/// # Errors
+/// What to tell the user, and the exit code.
+pub fn run(args: &BttArgs) -> Result<ExitCode, CliError> {
+    match &args.command {
+        BttCommand::Create(args) => create::run(args),
+        BttCommand::Check(args) => check::run(args),
+        BttCommand::Info(args) => info::run(args),
+    }
+}
+
+/// Opens and locks the medium; a path may be given as a target is.
+fn open(path: &Path, read_only: bool) -> Result<(PersistentMemory, String), CliError> {
+    let name = path.display().to_string();
+    let path = name.strip_prefix("btt:").map_or(path, Path::new);
+    Ok((PersistentMemory::open(path, read_only)?, name))
+}
+
+fn failed(name: &str, error: &BttError) -> CliError {
+    CliError::device(format!("{name}: {error}"))
+}
+
+fn to_json(report: &impl serde::Serialize) -> Result<String, CliError> {
+    let text = serde_json::to_string_pretty(report);
+    let text = text.map_err(|error| CliError::memory(format!("cannot make JSON: {error}")))?;
+    Ok(text + "\n")
+}
+
+/// Shown on a terminal for work that takes long; says nothing elsewhere.
+fn progress(total: u64, what: &'static str, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(what);
+    bar
+}
