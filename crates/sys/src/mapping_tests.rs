@@ -1,3 +1,5 @@
+//! Mapped files: what is stored is read, and a file that is cut short is an error and no signal.
+
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
