@@ -31,6 +31,7 @@ conformance! {
     };
     aes_512_over_ram => || Some(devices::crypt(devices::ram()?, &AES_512));
     aes_512_over_file => || Some(devices::crypt(devices::file_buffered()?, &AES_512));
+    aes_512_over_file_in_memory => || Some(devices::crypt(devices::file_in_memory()?, &AES_512));
     aes_512_over_direct_file => || Some(devices::crypt(devices::file_direct()?, &AES_512));
     aes_4096_over_ram => || Some(devices::crypt(devices::ram()?, &AES_4096));
     aes_4096_over_file => || Some(devices::crypt(devices::file_buffered()?, &AES_4096));
@@ -41,6 +42,8 @@ conformance! {
         || Some(devices::dispatched(devices::file_direct()?, &AES_512, QUEUE_FLAGS));
     auto_over_ram => || Some(devices::dispatched(devices::ram()?, &AES_512, AUTO));
     auto_over_file => || Some(devices::dispatched(devices::file_buffered()?, &AES_512, AUTO));
+    auto_over_file_in_memory =>
+        || Some(devices::dispatched(devices::file_in_memory()?, &AES_512, AUTO));
     auto_over_direct_file =>
         || Some(devices::dispatched(devices::file_direct_4096()?, &AES_4096, AUTO));
     auto_over_queue_over_ram => || {

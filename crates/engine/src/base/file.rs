@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline_sys::{Allocate, Buffer, Done, FileId, Io, Ring, Source};
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{FsWord, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::slab::Slab;
@@ -32,6 +32,8 @@ struct Shared {
     truncated: AtomicBool,
     /// O_DIRECT's alignment of offsets in bytes; `None` through the page cache.
     alignment: Option<u32>,
+    /// The file system is memory, so every transfer is a copy.
+    in_memory: bool,
 }
 
 impl FileDevice {
@@ -42,6 +44,7 @@ impl FileDevice {
         is_block_device: bool,
         alignment: Option<u32>,
     ) -> Self {
+        let in_memory = is_in_memory(&file);
         Self {
             file: Arc::new(file),
             geometry,
@@ -50,6 +53,7 @@ impl FileDevice {
                 is_block_device,
                 truncated: AtomicBool::new(false),
                 alignment,
+                in_memory,
             }),
         }
     }
@@ -254,10 +258,15 @@ impl Shared {
 
     /// A write into the page cache is a copy. Most file systems make io_uring give it to a worker
     /// thread, which costs more than the copy; so it is made here. A durable write goes on to
-    /// sleep for the medium and is left to the ring.
+    /// sleep for the medium and is left to the ring. Where the file system is memory, which knows
+    /// no transfer that does not block, io_uring would give even reads away, direct or not.
     fn copies_at_once(&self, io: &Io) -> bool {
         let buffered = self.alignment.is_none() && !self.is_block_device;
-        buffered && matches!(io, Io::Write { durable: false, .. })
+        match io {
+            Io::Read { .. } | Io::Write { .. } if self.in_memory => true,
+            Io::Write { durable: false, .. } => buffered,
+            _ => false,
+        }
     }
 
     /// A flush also makes sure that what it promises to keep is still there.
@@ -333,6 +342,13 @@ impl InFlight {
             token: self.token,
         }
     }
+}
+
+/// Whether `file` lies in a tmpfs or ramfs (statfs(2)).
+fn is_in_memory(file: &OwnedFd) -> bool {
+    const TMPFS: FsWord = 0x0102_1994;
+    const RAMFS: FsWord = 0x8584_58f6;
+    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS, RAMFS].contains(&stat.f_type))
 }
 
 fn buffer_of(io: Io) -> Option<Buffer> {

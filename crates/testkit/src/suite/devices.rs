@@ -105,6 +105,21 @@ pub fn file_buffered() -> Option<Fresh> {
     Some(file(512, DirectMode::Off).expect("a file"))
 }
 
+/// A file in a file system that is memory, where there is one: `/dev/shm`, as Linux mounts it.
+///
+/// # Panics
+/// Where it can not be made.
+#[must_use]
+pub fn file_in_memory() -> Option<Fresh> {
+    let folder = std::path::Path::new("/dev/shm");
+    if !folder.is_dir() {
+        crate::peer::skip("there is no /dev/shm");
+        return None;
+    }
+    let image = image_file_in(folder);
+    Some(file_at(image, 512, DirectMode::Off).expect("a file"))
+}
+
 /// A file by O_DIRECT, in the smallest units that it takes up to 512 bytes.
 #[must_use]
 pub fn file_direct() -> Option<Fresh> {
@@ -260,7 +275,10 @@ pub fn cipher(layout: &Layout) -> SectorCipher {
 #[must_use]
 pub fn image_file() -> (PathBuf, TempDir) {
     let program = std::env::current_exe().expect("a test has a program");
-    let folder = program.parent().expect("a program is in a folder");
+    image_file_in(program.parent().expect("a program is in a folder"))
+}
+
+fn image_file_in(folder: &std::path::Path) -> (PathBuf, TempDir) {
     let folder = TempDir::new_in(folder).expect("a temporary folder");
     let path = folder.path().join("image");
     let file = std::fs::File::create(&path).expect("a new file");
@@ -269,7 +287,14 @@ pub fn image_file() -> (PathBuf, TempDir) {
 }
 
 fn file(granularity: u32, direct: DirectMode) -> Result<Fresh, OpenError> {
-    let (path, folder) = image_file();
+    file_at(image_file(), granularity, direct)
+}
+
+fn file_at(
+    (path, folder): (PathBuf, TempDir),
+    granularity: u32,
+    direct: DirectMode,
+) -> Result<Fresh, OpenError> {
     let device: FileDevice = Image::open(&path, false)?.into_device(granularity, direct)?;
     assert_eq!(device.is_direct(), direct == DirectMode::On);
     Ok(Fresh {
