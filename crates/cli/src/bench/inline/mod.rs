@@ -7,8 +7,10 @@
 //! ```
 //!
 //! Contents are checked first, in passes of their own; the timed runs read the same memory and do
-//! not hash. In each run every subject has its turn, from the same block on; the order of the turns
-//! rotates from run to run.
+//! not hash. In each run every subject has its turn, and goes on where the one before ended: none
+//! may find in the caches what another has just read. The order of the turns rotates from run to run
+//! and is backwards in every other one. Turns are short and many, so that what a ratio compares lies
+//! close together in time.
 
 mod contents;
 mod model;
@@ -35,7 +37,7 @@ const BLOCK: u32 = 4096;
 /// Modes that are measured.
 const MODES: [Mode; 3] = [Mode::Inline, Mode::Queue, Mode::Auto];
 /// Before each turn: enough to fill the caches again and to wake sleeping threads.
-const WARM_UP: Duration = Duration::from_millis(20);
+const WARM_UP: Duration = Duration::from_millis(5);
 /// Longest turn, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
 
@@ -79,11 +81,11 @@ pub struct InlineArgs {
     pub front: Front,
 
     /// How often each way is measured
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
 
     /// How long each of those takes
-    #[arg(long, value_name = "S", default_value_t = 0.2)]
+    #[arg(long, value_name = "S", default_value_t = 0.02)]
     pub seconds: f64,
 
     /// Where the report goes.
@@ -207,7 +209,7 @@ fn subjects(
     Ok(subjects)
 }
 
-/// Every subject and the model once, by calls each from block `start` on. Gives the next run's start.
+/// Every subject and the model once, by calls from block `start` on. Gives the next run's start.
 fn one_run(
     run: u32,
     start: u64,
@@ -216,32 +218,40 @@ fn one_run(
     args: &InlineArgs,
 ) -> Result<u64, CliError> {
     let time = Duration::from_secs_f64(args.seconds);
-    let job = Job {
+    let mut job = Job {
         shape: shape(),
         warm_up: WARM_UP,
         time,
         start,
         latency: false,
     };
-    let turns = subjects.len() + 1;
-    let first = usize::try_from(run).unwrap_or(0) % turns;
-    let mut next = start;
-    for turn in 0..turns {
-        match (subjects.get_mut((first + turn) % turns), &mut *way_in) {
+    for turn in order(run, subjects.len() + 1) {
+        match (subjects.get_mut(turn), &mut *way_in) {
             (Some(subject), WayIn::Calls(_)) => {
                 let outcome = load::run(&subject.gate, &job)?;
                 subject.samples.push(outcome.bytes_per_second);
-                next = outcome.next;
+                job.start = outcome.next;
             }
             (Some(subject), WayIn::Nbd(served)) => {
                 let rate = served.measure(subject, WARM_UP, time)?;
                 subject.samples.push(rate);
             }
-            (None, WayIn::Calls(model)) => model.sample(start, WARM_UP, time),
+            (None, WayIn::Calls(model)) => model.sample(job.start, WARM_UP, time),
             (None, WayIn::Nbd(_)) => {}
         }
     }
-    Ok(next)
+    Ok(job.start)
+}
+
+/// The order of `turns` turns in a run: forwards and backwards from each, so that each has now this and now
+/// that neighbour before it.
+fn order(run: u32, turns: usize) -> Vec<usize> {
+    let first = usize::try_from(run / 2).unwrap_or(0) % turns;
+    let mut order: Vec<usize> = (0..turns).map(|turn| (first + turn) % turns).collect();
+    if run % 2 == 1 {
+        order.reverse();
+    }
+    order
 }
 
 /// The thread's: 4 KiB, one at a time, from the first block to the last.
@@ -270,5 +280,24 @@ impl Subject {
             ..Row::default()
         }
         .sampled(self.samples.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_turn_comes_once_in_each_run_and_at_every_place_in_some() {
+        let turns = 8;
+        let mut places = BTreeSet::new();
+        for run in 0..16 {
+            let order = order(run, turns);
+            assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), turns);
+            places.extend(order.into_iter().enumerate());
+        }
+        assert_eq!(places.len(), turns * turns);
     }
 }

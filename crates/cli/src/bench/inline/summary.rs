@@ -49,7 +49,7 @@ fn notes(args: &InlineArgs, subjects: &[Subject]) -> Vec<String> {
     };
     let mut notes = vec![
         format!(
-            "Reads of 4 KiB, one at a time, from the first block on, {way_in}. All ways lie on the same RAM disk and have their turns in each run, in an order that rotates."
+            "Reads of 4 KiB, one at a time, from the first block on, {way_in}. All ways lie on the same RAM disk and have their turns in each run, in an order that changes."
         ),
         format!(
             "Before, in passes of their own, each way read all of the same random contents the same way in; SHA-256 was {} for all.",
@@ -59,6 +59,7 @@ fn notes(args: &InlineArgs, subjects: &[Subject]) -> Vec<String> {
     ];
     match args.front {
         Front::InProcess => notes.extend([
+            "Each turn goes on where the one before ended, so that none finds in the caches what another has just read.".into(),
             "A run's speed is the median of windows of a millisecond, so that other programs disturb it little.".into(),
             "Model: a bare copy of each block out of other memory of the same size, in the same order, and the bare cipher on one block in the first-level cache; of the model is 1 where a read takes no longer than both.".into(),
         ]),

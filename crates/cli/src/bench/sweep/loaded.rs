@@ -8,6 +8,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use cryptline_engine::Gate;
 use cryptline_engine::dispatch::Mode;
 
 use super::plan::Plan;
@@ -21,7 +22,8 @@ pub struct Part {
     hogs: usize,
     idle: Vec<Samples>,
     loaded: Vec<Samples>,
-    round: u64,
+    /// Measurements so far.
+    taken: u64,
 }
 
 impl Part {
@@ -33,7 +35,7 @@ impl Part {
             hogs: plan.hogs,
             idle: none(),
             loaded: none(),
-            round: 0,
+            taken: 0,
         }
     }
 
@@ -51,14 +53,24 @@ impl Part {
         let Some(volumes) = volumes.first() else {
             return Ok(());
         };
-        let job = plan.job(small_reads(plan.pattern), self.round);
-        self.round += 1;
-        for (volume, samples) in volumes.iter().zip(&mut self.idle) {
-            samples.take(load::run(volume, &job)?);
+        let shape = small_reads(plan.pattern);
+        let Self {
+            idle,
+            loaded,
+            taken,
+            ..
+        } = self;
+        let mut take = |volume: &Gate, samples: &mut Samples| {
+            *taken += 1;
+            samples.take(load::run(volume, &plan.job(shape, *taken))?);
+            Ok::<_, CliError>(())
+        };
+        for (volume, samples) in volumes.iter().zip(idle) {
+            take(volume, samples)?;
         }
         beside_hogs(self.hogs, || {
-            for (volume, samples) in volumes.iter().zip(&mut self.loaded) {
-                samples.take(load::run(volume, &job)?);
+            for (volume, samples) in volumes.iter().zip(loaded) {
+                take(volume, samples)?;
             }
             Ok(())
         })

@@ -205,7 +205,8 @@ impl Point {
         let first = usize::try_from(round).unwrap_or(0) % modes.max(1);
         for turn in 0..modes {
             let mode = (first + turn) % modes;
-            let job = plan.job(self.shape, u64::from(round));
+            let nth = u64::from(round) * u64::try_from(modes).unwrap_or(1);
+            let job = plan.job(self.shape, nth + u64::try_from(turn).unwrap_or(0));
             let outcome = load::run(&volumes[self.cipher][mode], &job)?;
             self.by_mode[mode].take(outcome);
         }

@@ -127,14 +127,17 @@ impl Plan {
         points
     }
 
-    /// One measurement.
+    /// The `nth` measurement of a point. Each goes elsewhere, so that none finds in the caches what
+    /// another has just read.
     #[must_use]
-    pub fn job(&self, shape: Shape, start: u64) -> Job {
+    pub fn job(&self, shape: Shape, nth: u64) -> Job {
+        // Fibonacci hashing: steps by the golden ratio of the range spread evenly.
+        let start = nth.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Job {
             shape,
             warm_up: WARM_UP,
             time: self.time,
-            start,
+            start: start >> 16,
             latency: true,
         }
     }
