@@ -239,6 +239,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
+/// Encrypted beside plain, by one generator: ten servers by three generators are for the table.
 fn throughput(load: Load, args: &PeersArgs, all: All<'_>) -> Plot {
     let shape = load.shape(1);
     let (label, unit) = match shape.block < 1 << 20 {
@@ -248,33 +249,64 @@ fn throughput(load: Load, args: &PeersArgs, all: All<'_>) -> Plot {
         ),
         false => ("GB/s", 1e9),
     };
+    let generator = shown(all);
+    let programs: Vec<_> = PROGRAMS
+        .into_iter()
+        .filter(|(_, encrypted, plain)| {
+            let servers = [*encrypted, Some(*plain)];
+            servers
+                .into_iter()
+                .flatten()
+                .any(|server| args.servers.contains(&server))
+        })
+        .collect();
+    let values = |server: &dyn Fn(&Program) -> Option<Server>| {
+        let value = |program| Some(all.speed(server(program)?, load, generator)? / unit);
+        programs.iter().map(value).collect()
+    };
     Plot {
-        title: load.title().into(),
+        title: format!("{}, by {generator}", load.title()),
         x_label: "server".into(),
-        categories: args.servers.iter().map(Server::to_string).collect(),
+        categories: programs
+            .iter()
+            .map(|(name, ..)| (*name).to_owned())
+            .collect(),
         y_label: label.into(),
         columns: true,
-        series: args
-            .generators
-            .iter()
-            .map(|&generator| plot::Series {
-                name: generator.to_string(),
-                values: args
-                    .servers
-                    .iter()
-                    .map(|&server| Some(all.speed(server, load, generator)? / unit))
-                    .collect(),
-            })
-            .collect(),
+        series: vec![
+            plot::Series {
+                name: "encrypted".into(),
+                values: values(&|(_, encrypted, _)| *encrypted),
+            },
+            plot::Series {
+                name: "plain".into(),
+                values: values(&|(_, _, plain)| Some(*plain)),
+            },
+        ],
         ..Plot::default()
     }
 }
 
+/// A program, as it serves the encrypted disk and the plain one.
+type Program = (&'static str, Option<Server>, Server);
+const PROGRAMS: [Program; 6] = [
+    ("cryptline", Some(Server::Cryptline), Server::CryptlinePlain),
+    ("qemu-nbd", Some(Server::QemuNbd), Server::QemuNbdPlain),
+    ("qsd", Some(Server::Qsd), Server::QsdPlain),
+    ("nbdkit", Some(Server::Nbdkit), Server::NbdkitPlain),
+    ("nbdkit-null", None, Server::NbdkitNull),
+    ("null", None, Server::Null),
+];
+
+/// Whose numbers the plots show.
+fn shown(all: All<'_>) -> Generator {
+    let leaner = all.leaner();
+    leaner.map_or(Generator::LeanMany, |(leaner, _)| leaner)
+}
+
 /// Percentiles of every server with an image, by the leaner generator.
 fn latencies(args: &PeersArgs, all: All<'_>) -> Plot {
-    let generator = all
-        .leaner()
-        .map_or(Generator::LeanMany, |(leaner, _)| leaner);
+    let generator = shown(all);
     let of = |server: Server| {
         let series = all.find(server, Load::RandRead, generator)?;
         let runs: Vec<Latency> = series.samples.iter().map(|sample| sample.latency).collect();
