@@ -20,10 +20,13 @@
 //! | `dispatch` | who runs the cipher: every mode, every set of performance flags |
 //! | `refusals` | what both refuse: bad lines with the kernel's words, volumes that do not fit |
 //! | `discard` | discards by either side leave all other sectors as they were |
+//! | `btt` | block translation tables made by either side, 512 and 4096 bytes, dm-crypt over them |
 //! | `files` | an ext4 file system made by either side |
 
 #[path = "kernel_oracle/bench.rs"]
 mod bench;
+#[path = "kernel_oracle/btt.rs"]
+mod btt;
 #[path = "kernel_oracle/discard.rs"]
 mod discard;
 #[path = "kernel_oracle/dispatch.rs"]
@@ -104,6 +107,16 @@ fn kernel_oracle_and_cryptline_agree_on_every_cipher_both_ways() {
         let checks = tables::ask_matrix(&bench, &mut oracle, combinations);
         judge(oracle, checks);
     }
+}
+
+/// In a boot of its own: persistent memory is part of the machine.
+#[test]
+fn kernel_oracle_and_cryptline_agree_on_block_translation_tables_both_ways() {
+    let (Some(mut oracle), Some(bench)) = (Oracle::new(), Bench::new()) else {
+        return;
+    };
+    let checks = btt::ask(&bench, &mut oracle);
+    judge(oracle, checks);
 }
 
 fn judge(oracle: Oracle, checks: Vec<Check<'_>>) {

@@ -62,6 +62,7 @@ pub struct Oracle {
     programs: initramfs::Programs,
     qemu: peer::Peer,
     memory_mib: u32,
+    persistent_memory: Vec<PathBuf>,
     cases: Vec<Case>,
 }
 
@@ -96,6 +97,7 @@ impl Oracle {
             programs,
             qemu,
             memory_mib: MEMORY_DEFAULT_MIB,
+            persistent_memory: Vec::new(),
             cases: Vec::new(),
         })
     }
@@ -108,6 +110,18 @@ impl Oracle {
     /// Gives the guest `mib` MiB of memory instead of 512.
     pub fn memory_mib(&mut self, mib: u32) -> &mut Self {
         self.memory_mib = mib;
+        self
+    }
+
+    /// Puts the image into the guest's address space as persistent memory. After `modprobe
+    /// virtio_pmem` and `nd_pmem` it is a region of the `nd` bus; give each image another size,
+    /// to know it by `size` there. The image has what the guest stored once [`Oracle::run`] returns.
+    ///
+    /// # Panics
+    /// When there are more than eight.
+    pub fn persistent_memory(&mut self, image: &Path) -> &mut Self {
+        assert!(self.persistent_memory.len() < 8, "one PCI slot of them");
+        self.persistent_memory.push(image.to_owned());
         self
     }
 

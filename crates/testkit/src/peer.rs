@@ -64,6 +64,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("nbdinfo", "libnbd-bin"),
     program("nbdkit", "nbdkit"),
     program("openssl", "openssl"),
+    program("pmempool", "pmdk-tools"),
     program("qemu-img", "qemu-utils"),
     program("qemu-io", "qemu-utils"),
     program("qemu-nbd", "qemu-utils"),

@@ -3,6 +3,7 @@
 //!
 //! Emulation (`tcg`) and not KVM: it works on every machine, inside containers and other guests too.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,7 +15,9 @@ use crate::peer::{Background, Run};
 const BOOT_MAX: Duration = Duration::from_secs(180);
 /// PCI slots left for disks (0 to 2 belong to the chipset and a display), and functions in each.
 const SLOT_FIRST: usize = 3;
-const SLOT_END: usize = 32;
+const SLOT_END: usize = 31;
+/// The last slot is for persistent memory.
+const MEMORY_SLOT: usize = 31;
 const FUNCTIONS: usize = 8;
 /// A kernel that stumbles stops at once, and with it QEMU: what it would say afterwards is worth nothing.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 oops=panic panic=-1 quiet mitigations=off";
@@ -52,12 +55,7 @@ pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
     command.args([
         "-machine", "pc", "-accel", "tcg", "-cpu", "max", "-smp", "1",
     ]);
-    command.args([
-        "-m",
-        &oracle.memory_mib.to_string(),
-        "-append",
-        KERNEL_ARGUMENTS,
-    ]);
+    command.args(["-m", &memory(oracle), "-append", KERNEL_ARGUMENTS]);
     command
         .arg("-kernel")
         .arg(oracle.kernel.image())
@@ -68,6 +66,10 @@ pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
     }
     for (position, disk) in distinct_disks(&oracle.cases).into_iter().enumerate() {
         attach(&mut command, position, disk);
+    }
+
+    for (function, image) in oracle.persistent_memory.iter().enumerate() {
+        attach_memory(&mut command, function, image);
     }
 
     let cases: Duration = oracle.cases.iter().map(|case| case.timeout).sum();
@@ -83,6 +85,36 @@ pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
     }
 }
 
+/// QEMU's `-m`, with room in the address space for persistent memory.
+fn memory(oracle: &Oracle) -> String {
+    match oracle.persistent_memory.len() {
+        0 => oracle.memory_mib.to_string(),
+        _ => format!("{}M,slots=8,maxmem=16G", oracle.memory_mib),
+    }
+}
+
+fn attach_memory(command: &mut Command, function: usize, image: &Path) {
+    let size = std::fs::metadata(image).expect("the image exists").len();
+    command.args([
+        "-object",
+        &format!(
+            "memory-backend-file,id=memory{function},share=on,size={size},mem-path={}",
+            option_text(image)
+        ),
+        "-device",
+        &format!(
+            "virtio-pmem-pci,memdev=memory{function},id=pmem{function},\
+             addr={MEMORY_SLOT:#x}.{function},multifunction=on"
+        ),
+    ]);
+}
+
+/// A path inside a QEMU option: a comma would end the option; doubled it stands for itself.
+fn option_text(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.display().to_string().replace(',', ",,")
+}
+
 fn attach(command: &mut Command, position: usize, disk: &Disk) {
     let serial = disk_serial(position);
     let slot = SLOT_FIRST + position / FUNCTIONS;
@@ -91,9 +123,7 @@ fn attach(command: &mut Command, position: usize, disk: &Disk) {
         "the guest has no room for so many disks; use two oracles"
     );
     let function = position % FUNCTIONS;
-    let image = std::path::absolute(&disk.image).unwrap_or_else(|_| disk.image.clone());
-    // A comma would end the option; doubled it stands for itself.
-    let image = image.display().to_string().replace(',', ",,");
+    let image = option_text(&disk.image);
     let read_only = if disk.read_only { "on" } else { "off" };
     // The guest's power-off ends QEMU, and then this host's page cache holds every byte.
     command.args([
