@@ -127,6 +127,8 @@ impl Modes {
     }
 
     /// Encrypts whole cipher sectors of `sector_bytes`; `numbers` begins with the first one's.
+    // Its batch lies on the stack, which the XTS kernels beside it must not pay for.
+    #[inline(never)]
     pub(crate) fn encrypt(
         &self,
         numbers: Numbers,
@@ -139,6 +141,7 @@ impl Modes {
     }
 
     /// Decrypts whole cipher sectors of `sector_bytes`; `numbers` begins with the first one's.
+    #[inline(never)]
     pub(crate) fn decrypt(
         &self,
         numbers: Numbers,
