@@ -18,7 +18,7 @@ pub const PASSPHRASE: &str = "pass phrase";
 /// Size of the volumes made here: a LUKS2 header and 4 MiB.
 pub const SIZE: u64 = 20 << 20;
 /// Nothing here takes longer.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// Bytes of one copy of the header as `create` makes it.
 const COPY_SIZE: usize = 0x4000;
 const BINARY_LEN: usize = 4096;
