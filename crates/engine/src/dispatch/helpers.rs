@@ -119,12 +119,7 @@ struct Hands {
 impl Work<Call> for Hands {
     fn run(&self, call: Call) {
         match call {
-            Call::Desk(desk) => {
-                while let Some(mut job) = desk.take() {
-                    job.run();
-                    desk.give_back(job);
-                }
-            }
+            Call::Desk(desk) => work_at(&desk),
             Call::Trial(count) => _ = count.fetch_add(1, Ordering::Release),
         }
     }
@@ -135,6 +130,24 @@ impl Work<Call> for Hands {
 
     fn was_awake(&self, time: Duration) {
         self.idle.note_help(time);
+    }
+}
+
+/// Does what lies on a desk, and what comes while somebody is still laying out.
+fn work_at(desk: &Desk) {
+    let mut waits_since = None;
+    loop {
+        if let Some(mut job) = desk.take() {
+            job.run();
+            desk.give_back(job);
+            waits_since = None;
+        } else if desk.more_comes()
+            && waits_since.get_or_insert_with(Instant::now).elapsed() < LOOKOUT
+        {
+            std::hint::spin_loop();
+        } else {
+            return;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
@@ -67,6 +68,8 @@ pub(crate) struct Desk {
     todo: ArrayQueue<Job>,
     /// What has come back.
     done: ArrayQueue<Job>,
+    /// More will be laid out in a moment.
+    more_comes: AtomicBool,
     waker: Waker,
 }
 
@@ -76,6 +79,7 @@ impl Desk {
         Self {
             todo: ArrayQueue::new(jobs),
             done: ArrayQueue::new(jobs),
+            more_comes: AtomicBool::new(false),
             waker,
         }
     }
@@ -93,6 +97,17 @@ impl Desk {
     /// Takes a job to do.
     pub fn take(&self) -> Option<Job> {
         self.todo.pop()
+    }
+
+    /// Says whether more will be laid out in a moment, so that a helper who has done the last job need
+    /// not be called again. Only advice: nothing depends on it.
+    pub fn announce_more(&self, more: bool) {
+        self.more_comes.store(more, Ordering::Relaxed);
+    }
+
+    /// Whether more will be laid out in a moment.
+    pub fn more_comes(&self) -> bool {
+        self.more_comes.load(Ordering::Relaxed)
     }
 
     /// Jobs that nobody has taken.

@@ -230,6 +230,7 @@ impl Exchange {
         calls: bool,
     ) {
         let mut rest = Some(buffer);
+        self.desk.announce_more(calls && cut.count > 1);
         for part in 0..cut.count {
             let Some(data) = next_part(&mut rest, cut.part_len) else {
                 unreachable!("the number of parts was made from the length")
@@ -256,6 +257,7 @@ impl Exchange {
                 self.run_here(ring, lower, job);
             }
         }
+        self.desk.announce_more(false);
     }
 
     /// Works on what there is until `is_enough`, or until what is missing is with helpers that take
