@@ -238,7 +238,8 @@ impl Exchange {
             let Some(split) = self.splits.get(index) else {
                 unreachable!("a part was still to be sent")
             };
-            if let Kind::Read = split.kind() {
+            let is_read = split.kind() == Kind::Read;
+            if is_read {
                 let offset = split.offset_of(part) + self.start;
                 let request = Request::read(offset, data, token(index, part));
                 if let Submitted::Done(piece) = self.pieces.submit(ring, request) {
@@ -251,7 +252,8 @@ impl Exchange {
                 self.policy.call(&self.desk, cut.count);
             }
             // No further ahead than the others can follow: what was read is still in the cache.
-            if self.desk.waiting() > self.policy.lead()
+            if is_read
+                && self.desk.waiting() > self.policy.lead()
                 && let Some(job) = self.desk.take()
             {
                 self.run_here(ring, lower, job);

@@ -20,7 +20,7 @@ const OVERLAP_PART: usize = 128 * 1024;
 /// Cipher time of the smallest part worth moving to another core.
 const PART_TIME: Duration = Duration::from_micros(3);
 /// Parts for each pair of hands, so that nobody waits long for the first one or the last.
-const PARTS_EACH: usize = 8;
+const PARTS_EACH: usize = 16;
 /// Bytes in a part of a request that is left on the desk: what stays in a core's cache.
 const DEFER_PART: usize = 128 * 1024;
 /// Reads and writes between two looks at the clock, for shorter ones.
@@ -132,10 +132,10 @@ impl Policy {
         mode == Mode::Queue
     }
 
-    /// Jobs that may wait on the desk before the submitter does one itself.
+    /// Parts that may have been read and wait on the desk before the submitter decrypts one itself.
     pub fn lead(&self) -> usize {
         let helpers = self.help.as_ref().map_or(0, |help| help.helpers.count());
-        2 * helpers + 1
+        2 * helpers + 2
     }
 
     /// How long to look out for parts of `len` bytes that helpers have.
