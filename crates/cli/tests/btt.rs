@@ -6,9 +6,8 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use clap::Parser;
 use common::*;
-use cryptline_cli::volume::{self, KeyArgs, TargetArgs, Volume};
+use cryptline_cli::volume::Volume;
 use cryptline_engine::BackendChoice;
 use cryptline_engine::blocking::Blocking;
 use serde_json::Value;
@@ -18,23 +17,6 @@ const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccdde
 const MAP: u64 = 4096 + 16_625_664;
 const FLOG: u64 = 4096 + 16_756_736;
 const INFO_COPY: u64 = 4096 + 16_773_120;
-
-#[derive(Parser)]
-struct Line {
-    #[arg(default_value = "")]
-    target: String,
-    #[command(flatten)]
-    options: TargetArgs,
-    #[command(flatten)]
-    keys: KeyArgs,
-}
-
-#[track_caller]
-fn open(arguments: &[&str]) -> Volume {
-    let line = Line::parse_from([&["test"], arguments].concat());
-    let opened = volume::open(&line.target, &line.options, &line.keys);
-    opened.unwrap_or_else(|error| panic!("{error}"))
-}
 
 fn blocking(volume: &Volume) -> Blocking {
     Blocking::new(&volume.gate, BackendChoice::Auto).unwrap()

@@ -6,30 +6,11 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use clap::Parser;
 use common::*;
-use cryptline_cli::volume::{self, KeyArgs, TargetArgs, Volume};
+use cryptline_cli::volume::{self, Volume};
 use cryptline_engine::BackendChoice;
 use cryptline_engine::blocking::Blocking;
 use serde_json::json;
-
-/// The options of a verb, as the command line gives them.
-#[derive(Parser)]
-struct Line {
-    #[arg(default_value = "")]
-    target: String,
-    #[command(flatten)]
-    options: TargetArgs,
-    #[command(flatten)]
-    keys: KeyArgs,
-}
-
-#[track_caller]
-fn open(arguments: &[&str]) -> Volume {
-    let line = Line::parse_from([&["test"], arguments].concat());
-    let opened = volume::open(&line.target, &line.options, &line.keys);
-    opened.unwrap_or_else(|error| panic!("{error}"))
-}
 
 #[track_caller]
 fn open_luks(folder: &Folder, image: &Path, options: &[&str]) -> Volume {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use clap::Parser;
+use cryptline_cli::volume::{self, KeyArgs, TargetArgs, Volume};
 use cryptline_testkit::peer::{Run, run, run_with_input};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -24,6 +26,25 @@ const COPY_SIZE: usize = 0x4000;
 const BINARY_LEN: usize = 4096;
 /// Where a copy's checksum is.
 const CHECKSUM: std::ops::Range<usize> = 448..512;
+
+/// The options of a verb, as the command line gives them.
+#[derive(Parser)]
+struct Line {
+    #[arg(default_value = "")]
+    target: String,
+    #[command(flatten)]
+    options: TargetArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+/// Opens a volume as the verbs do, in this process.
+#[track_caller]
+pub fn open(arguments: &[&str]) -> Volume {
+    let line = Line::parse_from([&["test"], arguments].concat());
+    let opened = volume::open(&line.target, &line.options, &line.keys);
+    opened.unwrap_or_else(|error| panic!("{error}"))
+}
 
 /// The program.
 pub fn command() -> Command {
