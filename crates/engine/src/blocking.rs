@@ -1,8 +1,10 @@
 //! Blocking calls: an on-stack request over the same path as any other.
 
 use cryptline_sys::{BackendChoice, Buffer, Ring};
+use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
+use crate::zone::ZoneAction;
 use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
 
 /// Bytes a blocking call moves at a time.
@@ -31,7 +33,10 @@ impl Blocking {
     /// Fills `target` from `offset`.
     pub fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<(), Fault> {
         let mut at = offset;
-        for piece in target.chunks_mut(CHUNK) {
+        let mut rest = target;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at_mut(self.chunk_len(at, rest.len()));
+            rest = after;
             let buffer = self.take_buffer(piece.len());
             let (buffer, result) = self.transfer(Request::read(at, buffer, 0));
             if result.is_ok() {
@@ -47,7 +52,10 @@ impl Blocking {
     /// Writes `source` at `offset`; durable on return where asked.
     pub fn write_at(&mut self, offset: u64, source: &[u8], durable: bool) -> Result<(), Fault> {
         let mut at = offset;
-        for piece in source.chunks(CHUNK) {
+        let mut rest = source;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(self.chunk_len(at, rest.len()));
+            rest = after;
             let mut buffer = self.take_buffer(piece.len());
             buffer.copy_from_slice(piece);
             let (buffer, result) = self.transfer(Request::write(at, buffer, durable, 0));
@@ -85,6 +93,24 @@ impl Blocking {
         .result
     }
 
+    /// Appends to the zone that starts at `zone_start`; where the bytes are.
+    pub fn zone_append(
+        &mut self,
+        zone_start: u64,
+        source: &[u8],
+        durable: bool,
+    ) -> Result<u64, Fault> {
+        let mut buffer = Buffer::alloc(source.len()).map_err(|_| Fault::Io(Errno::NOMEM))?;
+        buffer.copy_from_slice(source);
+        let completion = self.run(Request::zone_append(zone_start, buffer, durable, 0));
+        completion.result.map(|()| completion.request.offset)
+    }
+
+    /// Acts on the zone that starts at `zone_start`.
+    pub fn zone(&mut self, zone_start: u64, action: ZoneAction) -> Result<(), Fault> {
+        self.run(Request::zone(zone_start, action, 0)).result
+    }
+
     /// Submits one request and waits for its end.
     pub fn run(&mut self, request: Request) -> Completion {
         match self.queue.submit(&mut self.ring, request) {
@@ -99,6 +125,16 @@ impl Blocking {
                 }
             },
         }
+    }
+
+    /// Bytes of the next piece: never more than a chunk, and never across zones.
+    fn chunk_len(&self, at: u64, left: usize) -> usize {
+        let len = left.min(CHUNK);
+        let Some(zones) = &self.queue.geometry().zones else {
+            return len;
+        };
+        let in_zone = zones.zone_size - (at - zones.start_of(at));
+        usize::try_from(in_zone).map_or(len, |in_zone| len.min(in_zone))
     }
 
     fn take_buffer(&mut self, len: usize) -> Buffer {

@@ -9,6 +9,7 @@
 
 use cryptline_sys::Ring;
 
+use crate::zone::{Zone, ZoneModel};
 use crate::{Fault, OpenError, Queue};
 
 /// Something that stores bytes. `base/` has those at the bottom, `layer/` those over another.
@@ -23,6 +24,14 @@ pub trait Device: Send + Sync {
     /// byte, and how many of the next `len` bytes (at least one) share it. `len > 0`, and the gate
     /// has checked the range.
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault>;
+
+    /// Fills `zones` from the zone that holds `offset` on; how many there were. May ask the medium
+    /// and wait for it.
+    ///
+    /// Errors: [`Fault::NotSupported`] where [`Geometry::zones`] is `None`.
+    fn report_zones(&self, _offset: u64, _zones: &mut [Zone]) -> Result<usize, Fault> {
+        Err(Fault::NotSupported)
+    }
 }
 
 /// Size, alignment and abilities of a device. Bytes.
@@ -44,6 +53,8 @@ pub struct Geometry {
     pub write_zeroes: bool,
     /// A request is finished when `submit` returns (RAM).
     pub answers_at_once: bool,
+    /// The zones of a host-managed zoned device.
+    pub zones: Option<ZoneModel>,
 }
 
 /// A run of bytes in one allocation state.

@@ -5,7 +5,9 @@
 //!
 //! * I1 **range**: offset and length lie inside the device, without overflow;
 //! * I2 **alignment**: both are multiples of the logical block, and the length is not zero;
-//! * I3 **capability**: no write on a read-only device, nothing the geometry does not offer;
+//! * I3 **capability**: no write on a read-only device, nothing the geometry does not offer. On a
+//!   zoned device no range crosses from one zone into the next, and appends and actions name a zone
+//!   by its start;
 //! * I4 **latch**: once a write or flush has failed, no later flush succeeds. The kernel reports a
 //!   lost write to one `fsync` only; a second one that succeeded would be a lie;
 //! * I5 **once**: each submitted request comes back exactly once.
@@ -18,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cryptline_sys::Ring;
 
 use crate::Submitted;
+use crate::zone::Zone;
 use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
 
 /// A device with its gate. Cheap to clone; clones share the device and the latch.
@@ -35,6 +38,10 @@ impl Gate {
         let block = u64::from(geometry.logical_block);
         assert!(block.is_power_of_two(), "logical block not a power of two");
         assert_eq!(geometry.size % block, 0, "size not a multiple of the block");
+        if let Some(zones) = &geometry.zones {
+            assert!(zones.zone_size.is_power_of_two(), "odd zone size");
+            assert!(zones.zone_size >= block, "zones smaller than blocks");
+        }
         Self {
             device: Arc::new(device),
             geometry,
@@ -67,6 +74,17 @@ impl Gate {
         let extent = self.device.extent(offset, len)?;
         debug_assert!(extent.len > 0 && extent.len <= len);
         Ok(extent)
+    }
+
+    /// Fills `zones` from the zone that holds `offset` on; how many there were.
+    ///
+    /// Errors: [`Fault::OutOfRange`], or [`Fault::NotSupported`] on a device without zones.
+    pub fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        match self.geometry.zones {
+            None => Err(Fault::NotSupported),
+            Some(_) if offset >= self.geometry.size => Err(Fault::OutOfRange),
+            Some(_) => self.device.report_zones(offset, zones),
+        }
     }
 
     /// Whether a write or flush has failed since the device was opened (I4).
@@ -139,6 +157,9 @@ impl GatedQueue {
         match &request.operation {
             Operation::Flush if self.latch.is_set() => return Err(Fault::Latched),
             Operation::Flush => return Ok(()),
+            Operation::ZoneAppend { .. } | Operation::Zone(_) => {
+                return self.check_zone_operation(request);
+            }
             _ if request.is_write() && geometry.read_only => return Err(Fault::ReadOnly),
             Operation::Discard { .. } if !geometry.discard => return Err(Fault::NotSupported),
             Operation::WriteZeroes { .. } if !geometry.write_zeroes => {
@@ -152,7 +173,39 @@ impl GatedQueue {
             return Err(Fault::OutOfRange);
         }
         let unaligned = (request.offset | len) & u64::from(geometry.logical_block - 1) != 0;
-        match unaligned || len == 0 {
+        if unaligned || len == 0 {
+            return Err(Fault::Misaligned);
+        }
+        match &geometry.zones {
+            Some(zones) if zones.crosses(request.offset, len) => Err(Fault::CrossesZone),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends and actions: their offset is the start of a zone.
+    fn check_zone_operation(&self, request: &Request) -> Result<(), Fault> {
+        let geometry = &self.geometry;
+        let zones = geometry.zones.as_ref().ok_or(Fault::NotSupported)?;
+        if geometry.read_only {
+            return Err(Fault::ReadOnly);
+        }
+        if request.offset >= geometry.size {
+            return Err(Fault::OutOfRange);
+        }
+        if !request.offset.is_multiple_of(zones.zone_size) {
+            return Err(Fault::Misaligned);
+        }
+        let Operation::ZoneAppend { data, .. } = &request.operation else {
+            return Ok(());
+        };
+        let (len, block) = (data.len() as u64, u64::from(geometry.logical_block));
+        if zones.append_limit == 0 {
+            return Err(Fault::NotSupported);
+        }
+        if len > zones.append_limit {
+            return Err(Fault::OutOfRange);
+        }
+        match len == 0 || !len.is_multiple_of(block) {
             true => Err(Fault::Misaligned),
             false => Ok(()),
         }
@@ -175,15 +228,17 @@ impl Latch {
 
     /// Sets the latch on a lost write; fails a flush that was under way when it happened.
     ///
-    /// `NoSpace` and `NotSupported` do not latch: nothing that anybody was told is written was
-    /// lost, and the cause can be removed while the device is open.
+    /// `NoSpace` and refusals do not latch: nothing that anybody was told is written was lost, and
+    /// the cause can be removed while the device is open. Neither do actions on zones.
     fn judge(&self, completion: &mut Completion) {
         let is_flush = matches!(completion.request.operation, Operation::Flush);
         if !is_flush && !completion.request.is_write() {
             return;
         }
         match completion.result {
-            Err(Fault::NoSpace | Fault::NotSupported) if !is_flush => {}
+            Err(Fault::NoSpace) if !is_flush => {}
+            Err(fault) if !is_flush && fault.is_refusal() => {}
+            Err(_) if matches!(completion.request.operation, Operation::Zone(_)) => {}
             Err(_) => self.0.store(true, Ordering::Release),
             Ok(()) if is_flush && self.is_set() => completion.result = Err(Fault::Latched),
             Ok(()) => {}

@@ -34,6 +34,7 @@ pub mod queue;
 pub mod request;
 pub mod slab;
 pub mod table;
+pub mod zone;
 
 pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring};
 pub use device::{Device, Extent, Geometry};
@@ -41,3 +42,4 @@ pub use error::OpenError;
 pub use gate::{Gate, GatedQueue};
 pub use queue::{Queue, Submitted};
 pub use request::{Completion, Fault, Operation, Request};
+pub use zone::{Zone, ZoneAction, ZoneCondition, ZoneModel, ZoneType};

@@ -18,6 +18,8 @@ use std::fmt;
 use cryptline_sys::Buffer;
 use rustix::io::Errno;
 
+use crate::zone::ZoneAction;
+
 /// What to do. Data operations own their buffer, whose length is the length of the transfer.
 #[derive(Debug)]
 pub enum Operation {
@@ -47,6 +49,16 @@ pub enum Operation {
         /// Whether the range may become a hole.
         may_unmap: bool,
     },
+    /// Write the buffer at the write pointer of the zone that starts at the request's offset. The
+    /// completion of one that succeeded has in its offset where the bytes are.
+    ZoneAppend {
+        /// What to write.
+        data: Buffer,
+        /// Force unit access, as for a write.
+        durable: bool,
+    },
+    /// Change the condition of the zone that starts at the request's offset.
+    Zone(ZoneAction),
 }
 
 /// One piece of work, owned by whoever must complete it.
@@ -80,6 +92,24 @@ impl Request {
         }
     }
 
+    /// An append of `data.len()` bytes to the zone that starts at `zone_start`.
+    pub fn zone_append(zone_start: u64, data: Buffer, durable: bool, token: u64) -> Self {
+        Self {
+            operation: Operation::ZoneAppend { data, durable },
+            offset: zone_start,
+            token,
+        }
+    }
+
+    /// An action on the zone that starts at `zone_start`; 0 for [`ZoneAction::ResetAll`].
+    pub fn zone(zone_start: u64, action: ZoneAction, token: u64) -> Self {
+        Self {
+            operation: Operation::Zone(action),
+            offset: zone_start,
+            token,
+        }
+    }
+
     /// A flush.
     pub fn flush(token: u64) -> Self {
         Self {
@@ -89,14 +119,14 @@ impl Request {
         }
     }
 
-    /// Length of the range in bytes; 0 for a flush.
+    /// Length of the range in bytes; 0 for a flush and an action on zones.
     #[must_use]
     pub fn len(&self) -> u64 {
         match &self.operation {
             // A usize always fits: Linux runs on nothing wider than 64 bits.
             Operation::Read(buffer) => buffer.len() as u64,
-            Operation::Write { data, .. } => data.len() as u64,
-            Operation::Flush => 0,
+            Operation::Write { data, .. } | Operation::ZoneAppend { data, .. } => data.len() as u64,
+            Operation::Flush | Operation::Zone(_) => 0,
             Operation::Discard { len } | Operation::WriteZeroes { len, .. } => *len,
         }
     }
@@ -149,8 +179,65 @@ pub enum Fault {
     Truncated,
     /// An earlier write or flush failed, so this flush can not promise anything.
     Latched,
+    /// The range crosses from one zone into the next.
+    CrossesZone,
+    /// A write to a sequential zone that does not start at its write pointer or leaves its capacity.
+    WritePointer,
+    /// The zone is read-only, offline, full, conventional, or else in no condition for this.
+    ZoneCondition,
+    /// A write or action on this zone is under way; they come one at a time here.
+    ZoneBusy,
+    /// A write to this zone failed, so its write pointer is not known until it is reported again.
+    ZoneFrozen,
+    /// One more zone can not be open ([`ZoneModel::max_open`](crate::zone::ZoneModel)).
+    TooManyOpen,
+    /// One more zone can not be active ([`ZoneModel::max_active`](crate::zone::ZoneModel)).
+    TooManyActive,
     /// Any other error from below.
     Io(Errno),
+}
+
+impl Fault {
+    /// Whether a request was refused before it changed anything. A change that was refused is not
+    /// one that was lost.
+    #[must_use]
+    pub fn is_refusal(self) -> bool {
+        match self {
+            Self::OutOfRange
+            | Self::Misaligned
+            | Self::ReadOnly
+            | Self::NotSupported
+            | Self::CrossesZone
+            | Self::WritePointer
+            | Self::ZoneCondition
+            | Self::ZoneBusy
+            | Self::ZoneFrozen
+            | Self::TooManyOpen
+            | Self::TooManyActive => true,
+            Self::NoSpace | Self::Truncated | Self::Latched | Self::Io(_) => false,
+        }
+    }
+
+    /// The error number that the kernel's block layer gives for it.
+    #[must_use]
+    pub fn errno(self) -> Errno {
+        match self {
+            Self::OutOfRange | Self::Misaligned | Self::CrossesZone => Errno::INVAL,
+            Self::ReadOnly => Errno::PERM,
+            Self::NotSupported => Errno::OPNOTSUPP,
+            Self::NoSpace => Errno::NOSPC,
+            Self::ZoneBusy => Errno::BUSY,
+            // BLK_STS_ZONE_OPEN_RESOURCE and BLK_STS_ZONE_ACTIVE_RESOURCE.
+            Self::TooManyOpen => Errno::TOOMANYREFS,
+            Self::TooManyActive => Errno::OVERFLOW,
+            Self::Truncated
+            | Self::Latched
+            | Self::WritePointer
+            | Self::ZoneCondition
+            | Self::ZoneFrozen => Errno::IO,
+            Self::Io(errno) => errno,
+        }
+    }
 }
 
 impl From<Errno> for Fault {
@@ -173,6 +260,19 @@ impl fmt::Display for Fault {
             Self::NoSpace => f.write_str("no space left on the device below"),
             Self::Truncated => f.write_str("the image was cut short while it was open"),
             Self::Latched => f.write_str("an earlier write or flush failed; reopen the volume"),
+            Self::CrossesZone => f.write_str("the range crosses from one zone into the next"),
+            Self::WritePointer => {
+                f.write_str("the write is not at the zone's write pointer or leaves its capacity")
+            }
+            Self::ZoneCondition => f.write_str("the zone is in no condition for this operation"),
+            Self::ZoneBusy => f.write_str("another write or action on the zone is under way"),
+            Self::ZoneFrozen => {
+                f.write_str("an earlier write to the zone failed; report zones before writing more")
+            }
+            Self::TooManyOpen => {
+                f.write_str("too many open zones; close, finish or reset one first")
+            }
+            Self::TooManyActive => f.write_str("too many active zones; finish or reset one first"),
             Self::Io(errno) => errno.fmt(f),
         }
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use cryptline_serve::nbd::codec::OfferError;
 use cryptline_serve::nbd::codec::uri::NbdUri;
 use cryptline_serve::nbd::stats::ExportStats;
 use cryptline_serve::nbd::{Export, Exports, Server, ServerOptions, StopHandle};
@@ -290,8 +291,10 @@ impl ServeArgs {
             });
             summaries.push((name, summary));
         }
-        let exports = Exports::new(exports, self.tls.tls.into())
-            .map_err(|error| CliError::parameters(format!("{error} (--export-name)")))?;
+        let exports = Exports::new(exports, self.tls.tls.into()).map_err(|error| match error {
+            OfferError::Zoned(_) => CliError::device(error.to_string()),
+            error => CliError::parameters(format!("{error} (--export-name)")),
+        })?;
         Ok((exports, summaries))
     }
 

@@ -144,6 +144,7 @@ impl Image {
             discard: !self.read_only,
             write_zeroes: !self.read_only,
             answers_at_once: false,
+            zones: None,
         };
         let file = OwnedFd::from(self.file);
         Ok(FileDevice::new(

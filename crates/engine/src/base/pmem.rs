@@ -193,6 +193,7 @@ impl Device for PmemDevice {
             discard: false,
             write_zeroes: false,
             answers_at_once: true,
+            zones: None,
         }
     }
 
@@ -243,7 +244,10 @@ impl Queue for PmemQueue {
             Operation::Write { data, durable } => self.write(offset, data, *durable),
             Operation::Flush => self.flush(),
             // The geometry offers neither, so the gate lets none through.
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } => Err(Fault::NotSupported),
+            Operation::Discard { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::ZoneAppend { .. }
+            | Operation::Zone(_) => Err(Fault::NotSupported),
         };
         Submitted::Done(request.complete(result))
     }

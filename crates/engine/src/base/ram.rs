@@ -42,6 +42,7 @@ impl Device for RamDevice {
             discard: true,
             write_zeroes: true,
             answers_at_once: true,
+            zones: None,
         }
     }
 
@@ -76,6 +77,9 @@ impl Queue for RamQueue {
                 self.memory.clear(offset, position(*len));
             }
             Operation::Flush => {}
+            Operation::ZoneAppend { .. } | Operation::Zone(_) => {
+                return Submitted::Done(request.complete(Err(Fault::NotSupported)));
+            }
         }
         Submitted::Done(request.complete(Ok(())))
     }

@@ -41,6 +41,7 @@ impl<M: Medium + 'static> Device for BttDevice<M> {
             discard: false,
             write_zeroes: false,
             answers_at_once: true,
+            zones: None,
         }
     }
 
@@ -72,7 +73,10 @@ impl<M: Medium> Queue for BttQueue<M> {
             Operation::Write { data, .. } => self.table.write(self.home, request.offset, data),
             Operation::Flush => self.table.flush(),
             // The geometry offers neither, so the gate lets none through.
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } => Err(Fault::NotSupported),
+            Operation::Discard { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::ZoneAppend { .. }
+            | Operation::Zone(_) => Err(Fault::NotSupported),
         };
         Submitted::Done(request.complete(result))
     }

@@ -31,6 +31,7 @@ impl Device for Notes {
             discard: false,
             write_zeroes: false,
             answers_at_once: true,
+            zones: None,
         }
     }
 

@@ -27,6 +27,7 @@ use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
 use crate::slab::Slab;
+use crate::zone::Zone;
 use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Queue, Request, Submitted};
 
 use medium::Medium;
@@ -73,6 +74,10 @@ impl Device for DelayDevice {
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         self.lower.extent(offset, len)
+    }
+
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        self.lower.report_zones(offset, zones)
     }
 }
 

@@ -7,6 +7,7 @@
 //! read:offset=4096      every read that touches byte 4096
 //! read:nth=1:delay=250  the first read takes 250 ms longer and succeeds
 //! write:nth=2:error=ENOSPC
+//! zone:nth=2            the second action on a zone fails; appends are writes
 //! read:nth=2:late       the second read fails when it comes back, as on a real medium
 //! ```
 //!
@@ -21,6 +22,7 @@ use cryptline_sys::Ring;
 use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
+use crate::zone::Zone;
 use crate::{
     Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
 };
@@ -32,6 +34,7 @@ enum On {
     Write,
     Flush,
     Discard,
+    Zone,
 }
 
 /// When a rule strikes, counting the operations it is for from 1.
@@ -70,9 +73,12 @@ impl FaultRule {
     fn strike(&self, request: &Request) -> Option<Strike> {
         let on = match request.operation {
             Operation::Read(_) => On::Read,
-            Operation::Write { .. } | Operation::WriteZeroes { .. } => On::Write,
+            Operation::Write { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::ZoneAppend { .. } => On::Write,
             Operation::Flush => On::Flush,
             Operation::Discard { .. } => On::Discard,
+            Operation::Zone(_) => On::Zone,
         };
         if on != self.on {
             return None;
@@ -103,9 +109,10 @@ impl FromStr for FaultRule {
             "write" => On::Write,
             "flush" => On::Flush,
             "discard" => On::Discard,
+            "zone" => On::Zone,
             other => {
                 return Err(format!(
-                    "unknown operation '{other}': read, write, flush, discard"
+                    "unknown operation '{other}': read, write, flush, discard, zone"
                 ));
             }
         };
@@ -198,6 +205,10 @@ impl Device for FaultDevice {
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         self.lower.extent(offset, len)
     }
+
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        self.lower.report_zones(offset, zones)
+    }
 }
 
 struct FaultQueue {
@@ -210,8 +221,11 @@ struct FaultQueue {
 impl FaultQueue {
     fn doom(&mut self, completion: &mut Completion) {
         let request = &completion.request;
-        let is_this =
-            |doomed: &(u64, u64, Fault)| (doomed.0, doomed.1) == (request.token, request.offset);
+        // An append comes back with another offset than it was submitted with.
+        let is_append = matches!(request.operation, Operation::ZoneAppend { .. });
+        let is_this = |doomed: &(u64, u64, Fault)| {
+            doomed.0 == request.token && (is_append || doomed.1 == request.offset)
+        };
         if let Some(index) = self.doomed.iter().position(is_this) {
             completion.result = Err(self.doomed.swap_remove(index).2);
         }

@@ -64,7 +64,13 @@ pub struct Exports {
 
 impl Exports {
     /// Checks and fixes the list.
+    ///
+    /// Errors: an export that NBD can not describe, such as a zoned volume.
     pub fn new(exports: Vec<Export>, tls: TlsMode) -> Result<Arc<Self>, OfferError> {
+        let zoned = |export: &&Export| export.gate.geometry().zones.is_some();
+        if let Some(export) = exports.iter().find(zoned) {
+            return Err(OfferError::Zoned(export.name.clone()));
+        }
         let infos = exports.iter().map(Export::info).collect();
         Ok(Arc::new(Self {
             offer: Arc::new(ServerOffer::new(infos, tls)?),

@@ -135,6 +135,7 @@ impl Device for VolatileDisk {
             discard: true,
             write_zeroes: true,
             answers_at_once: true,
+            zones: None,
         }
     }
 
@@ -170,7 +171,10 @@ impl Queue for VolatileDisk {
                 contents.flushes += 1;
                 contents.stable.copy_from_slice(&contents.cached);
             }
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } => {
+            Operation::Discard { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::ZoneAppend { .. }
+            | Operation::Zone(_) => {
                 contents.cached[range].fill(0);
             }
         }

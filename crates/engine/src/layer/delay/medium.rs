@@ -67,13 +67,15 @@ impl Medium {
     fn take_at(&self, request: &Request, now: u64) -> u64 {
         let carries = matches!(
             request.operation,
-            Operation::Read(_) | Operation::Write { .. }
+            Operation::Read(_) | Operation::Write { .. } | Operation::ZoneAppend { .. }
         );
         let time = match request.operation {
             Operation::Read(_) => self.spec.read,
-            Operation::Write { .. } => self.spec.write,
+            Operation::Write { .. } | Operation::ZoneAppend { .. } => self.spec.write,
             Operation::Flush => self.spec.flush,
-            Operation::Discard { .. } | Operation::WriteZeroes { .. } => self.spec.discard,
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Zone(_) => {
+                self.spec.discard
+            }
         };
         let mut service = self.draw(time);
         let mut earliest = now;

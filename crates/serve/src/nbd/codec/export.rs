@@ -211,6 +211,11 @@ pub enum OfferError {
     /// Two exports share a name.
     #[error("two exports are named {0:?}; give each its own name")]
     DuplicateName(String),
+    /// The volume has zones.
+    #[error(
+        "export {0:?} is a zoned volume, and NBD has no zones: a client would write where the device does not take it; use the library, or a volume on a device without zones"
+    )]
+    Zoned(String),
     /// Block sizes break a rule of the protocol.
     #[error("export {name:?}: {rule}")]
     BadBlockSizes {

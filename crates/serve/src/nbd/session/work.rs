@@ -193,10 +193,20 @@ fn chunk_operation(work: Work, mut buffer: Buffer) -> Option<Operation> {
 
 fn error_of(fault: Fault) -> NbdError {
     match fault {
-        Fault::OutOfRange | Fault::Misaligned | Fault::NotSupported => NbdError::Inval,
+        Fault::OutOfRange | Fault::Misaligned | Fault::NotSupported | Fault::CrossesZone => {
+            NbdError::Inval
+        }
         Fault::ReadOnly => NbdError::Perm,
         Fault::NoSpace => NbdError::NoSpc,
-        Fault::Truncated | Fault::Latched => NbdError::Io,
+        // The zones' own never come here: NBD has no zones, so no zoned volume is exported.
+        Fault::Truncated
+        | Fault::Latched
+        | Fault::WritePointer
+        | Fault::ZoneCondition
+        | Fault::ZoneBusy
+        | Fault::ZoneFrozen
+        | Fault::TooManyOpen
+        | Fault::TooManyActive => NbdError::Io,
         Fault::Io(errno) => NbdError::from_errno(errno),
     }
 }
