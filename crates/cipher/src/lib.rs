@@ -19,6 +19,7 @@ pub mod ceiling;
 mod cpu;
 mod iv;
 mod modes;
+mod range;
 mod sector;
 mod spec;
 mod xts;
