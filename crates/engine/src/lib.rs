@@ -25,6 +25,7 @@
 pub mod base;
 pub mod blocking;
 pub mod btt;
+mod codec;
 pub mod device;
 pub mod dispatch;
 mod error;

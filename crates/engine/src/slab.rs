@@ -49,6 +49,12 @@ impl<T> Slab<T> {
         self.places.len() - self.free.len()
     }
 
+    /// How many values fit into it.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.places.len()
+    }
+
     /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -5,10 +5,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use cryptline_engine::layer::Policy;
 use cryptline_engine::{Completion, Operation, Request};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::devices::{
-    self, AES_512, AES_4096, AUTO, NULL, QUEUE, QUEUE_FLAGS, QUICK,
+    self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, NULL, QUEUE, QUEUE_FLAGS, QUICK,
 };
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog, fill, noise};
 use proptest::prelude::*;
@@ -262,6 +263,42 @@ devices_behave_like_the_model! {
     aes_4096_over_pmem => || Some(devices::crypt(devices::pmem()?, &AES_4096));
     aes_512_over_btt_512 => || Some(devices::crypt(devices::btt_in_memory(512)?, &AES_512));
     aes_4096_over_btt_4096 => || Some(devices::crypt(devices::btt_in_memory(4096)?, &AES_4096));
+    xts_in_512_of_4096_over_ram => || {
+        Some(devices::in_blocks(devices::ram()?, &AES_4096, 512, Policy::Shared, INLINE))
+    };
+    xts_in_1024_of_4096_over_delay_over_ram => || {
+        let lower = devices::delayed(devices::ram()?, QUICK);
+        Some(devices::in_blocks(lower, &AES_4096, 1024, Policy::Shared, INLINE))
+    };
+    xts_in_512_of_4096_over_direct_file => || {
+        Some(devices::in_blocks(devices::file_direct()?, &AES_4096, 512, Policy::Shared, AUTO))
+    };
+    xts_in_512_of_4096_over_direct_file_of_4096 => || {
+        Some(devices::in_blocks(devices::file_direct_4096()?, &AES_4096, 512, Policy::Shared, INLINE))
+    };
+    xts_in_512_of_4096_exclusive_over_delay_over_ram => || {
+        let lower = devices::delayed(devices::ram()?, QUICK);
+        Some(devices::in_blocks(lower, &AES_4096, 512, Policy::Exclusive, INLINE))
+    };
+    cbc_in_512_of_4096_over_ram => || {
+        Some(devices::in_blocks(devices::ram()?, &CBC_4096, 512, Policy::Shared, INLINE))
+    };
+    cbc_in_512_of_4096_over_delay_over_ram => || {
+        let lower = devices::delayed(devices::ram()?, QUICK);
+        Some(devices::in_blocks(lower, &CBC_4096, 512, Policy::Shared, INLINE))
+    };
+    cbc_in_512_of_4096_exclusive_over_delay_over_ram => || {
+        let lower = devices::delayed(devices::ram()?, QUICK);
+        Some(devices::in_blocks(lower, &CBC_4096, 512, Policy::Exclusive, INLINE))
+    };
+    cbc_in_512_of_4096_over_file => || {
+        Some(devices::in_blocks(devices::file_buffered()?, &CBC_4096, 512, Policy::Shared, AUTO))
+    };
+    cbc_in_2048_of_4096_under_queue_over_direct_file => || {
+        Some(devices::in_blocks(devices::file_direct()?, &CBC_4096, 2048, Policy::Shared, QUEUE))
+    };
+    xts_with_holes_over_ram => || Some(devices::sparse(devices::ram()?, &AES_4096));
+    cbc_with_holes_over_file => || Some(devices::sparse(devices::file_buffered()?, &CBC_4096));
     null_over_ram => || Some(devices::crypt(devices::ram()?, &NULL));
     null_over_file => || Some(devices::crypt(devices::file_buffered()?, &NULL));
     null_over_direct_file => || Some(devices::crypt(devices::file_direct()?, &NULL));

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
-use cryptline_cipher::SectorCipher;
 use cryptline_sys::{Buffer, Waker};
 use rustix::io::Errno;
 
 use crate::Fault;
+use crate::codec::Codec;
 
 /// Which way the cipher goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +24,10 @@ pub(crate) enum Direction {
 
 /// One piece of data under the cipher. Owns the bytes.
 pub(crate) struct Job {
-    pub cipher: Arc<SectorCipher>,
+    pub codec: Arc<Codec>,
     pub direction: Direction,
-    /// The first 512-byte sector of the clear disk.
-    pub sector: u64,
+    /// Where it lies on the clear disk, in bytes.
+    pub offset: u64,
     /// `None` only while the medium has it.
     pub data: Option<Buffer>,
     /// Whose piece it is: an index into the queue's table of requests in pieces, and which.
@@ -47,11 +47,11 @@ impl Job {
     pub fn run(&mut self) {
         let started = self.measured.then(Instant::now);
         let Some(data) = &mut self.data else { return };
-        let (cipher, sector) = (&self.cipher, self.sector);
+        let (codec, offset) = (&self.codec, self.offset);
         // Somebody waits for this piece: it must come back even from a defect.
         let outcome = catch_unwind(AssertUnwindSafe(|| match self.direction {
-            Direction::Decrypt => cipher.decrypt_in_place(sector, data),
-            Direction::Encrypt { .. } => cipher.encrypt_in_place(sector, data),
+            Direction::Decrypt => codec.decrypt(offset, data),
+            Direction::Encrypt { .. } => codec.encrypt(offset, data),
         }));
         if outcome.is_err() {
             self.result = Some(Err(Fault::Io(Errno::IO)));

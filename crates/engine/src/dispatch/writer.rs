@@ -120,7 +120,7 @@ impl Desktop {
             if self.held.is_empty() {
                 std::mem::swap(&mut self.held, &mut lock(&inbox.orders));
                 self.held
-                    .sort_unstable_by_key(|order| std::cmp::Reverse(order.job.sector));
+                    .sort_unstable_by_key(|order| std::cmp::Reverse(order.job.offset));
             }
             self.submit_held();
             if stop && self.flying.is_empty() && self.held.is_empty() {
@@ -142,7 +142,7 @@ impl Desktop {
             let Some(mut order) = self.held.pop() else {
                 return;
             };
-            let (sector, direction) = (order.job.sector, order.job.direction);
+            let (offset, direction) = (order.job.offset + self.start, order.job.direction);
             let Some(data) = order.job.data.take() else {
                 debug_assert!(false, "a write without its data");
                 continue;
@@ -151,7 +151,6 @@ impl Desktop {
             let Ok(index) = self.flying.insert(order) else {
                 unreachable!("a place was free a moment ago")
             };
-            let offset = sector * 512 + self.start;
             let request = Request::write(offset, data, durable, index as u64);
             match self.lower.submit(&mut self.ring, request) {
                 Submitted::Done(completion) => self.give_back(completion),

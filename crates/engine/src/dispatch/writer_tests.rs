@@ -7,6 +7,7 @@ use cryptline_sys::Buffer;
 
 use super::super::job::{Desk, Job};
 use super::*;
+use crate::codec::{Codec, Zeroes};
 use crate::{Device, Extent, Fault, Geometry, Queue};
 
 /// Notes the offset of each write; the first waits until it is let through.
@@ -65,11 +66,11 @@ impl Queue for NotesQueue {
     }
 }
 
-fn order(sector: u64, cipher: &Arc<SectorCipher>, desk: &Arc<Desk>) -> Order {
+fn order(sector: u64, codec: &Arc<Codec>, desk: &Arc<Desk>) -> Order {
     let job = Job {
-        cipher: Arc::clone(cipher),
+        codec: Arc::clone(codec),
         direction: Direction::Encrypt { durable: false },
-        sector,
+        offset: sector * 512,
         data: Some(Buffer::alloc(512).unwrap()),
         split: 0,
         part: 0,
@@ -92,7 +93,8 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
         iv_offset: 0,
         iv_large_sectors: false,
     };
-    let cipher = Arc::new(SectorCipher::new(&spec, &[], options).unwrap());
+    let cipher = SectorCipher::new(&spec, &[], options).unwrap();
+    let codec = Arc::new(Codec::new(cipher, Zeroes::Decrypt));
     let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
     let desk = Arc::new(Desk::new(16, ring.waker().unwrap()));
     let (seen, heard) = channel();
@@ -102,10 +104,10 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
         first: Mutex::new(Some(first)),
     };
     let writer = Writer::start(Gate::new(notes), 4096, BackendChoice::Syscalls, false).unwrap();
-    writer.hand_over(order(7, &cipher, &desk));
+    writer.hand_over(order(7, &codec, &desk));
     assert_eq!(heard.recv().unwrap(), 4096 + 7 * 512);
     for sector in [90, 3, 50, 1, 70, 2] {
-        writer.hand_over(order(sector, &cipher, &desk));
+        writer.hand_over(order(sector, &codec, &desk));
     }
     let_through.send(()).unwrap();
     drop(writer);

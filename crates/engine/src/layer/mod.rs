@@ -3,7 +3,9 @@
 mod crypt;
 mod delay;
 mod fault;
+mod subblock;
 
-pub use crypt::{CryptDevice, CryptOptions};
+pub use crypt::{CryptDevice, CryptOptions, Zeroes};
 pub use delay::{DelayDevice, DelaySpec};
 pub use fault::{FaultDevice, FaultPlan, FaultRule};
+pub use subblock::{Policy, SubBlockDevice, SubBlockOptions};

@@ -26,6 +26,7 @@ mod waker;
 pub use batch::SendBatch;
 pub use waker::Waker;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
@@ -241,6 +242,8 @@ pub struct Ring {
     bell: Option<Arc<Bell>>,
     /// The next `wait` must not wait.
     stay_awake: bool,
+    /// What must live until nothing is in flight.
+    kept: Vec<Arc<dyn Any + Send + Sync>>,
     /// Scratch space of `wait`.
     finished: Vec<(u32, Result<usize, Errno>)>,
     /// A ring belongs to the thread that made it (`IORING_SETUP_SINGLE_ISSUER`).
@@ -270,6 +273,7 @@ impl Ring {
             wake_by: None,
             bell: None,
             stay_awake: false,
+            kept: Vec::new(),
             not_send: PhantomData,
         })
     }
@@ -375,6 +379,12 @@ impl Ring {
             }
         };
         Ok(bell.waker())
+    }
+
+    /// Keeps a value until the ring is dropped and nothing it had in flight can touch memory or files
+    /// any more: for who promised others to be done first.
+    pub fn keep(&mut self, value: Arc<dyn Any + Send + Sync>) {
+        self.kept.push(value);
     }
 
     /// Makes room for more operations in flight: for a layer that makes several of one. To be
@@ -517,6 +527,7 @@ impl Drop for Ring {
         {
             // The kernel may still write to these buffers: they must never be reused.
             std::mem::forget(std::mem::take(&mut self.slots));
+            std::mem::forget(std::mem::take(&mut self.kept));
         }
     }
 }

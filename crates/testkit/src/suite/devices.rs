@@ -10,7 +10,8 @@ use cryptline_engine::base::{
 use cryptline_engine::btt::{Btt, BttDevice, Medium, NewTable};
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{
-    CryptDevice, CryptOptions, DelayDevice, DelaySpec, FaultDevice, FaultPlan,
+    CryptDevice, CryptOptions, DelayDevice, DelaySpec, FaultDevice, FaultPlan, Policy,
+    SubBlockDevice, SubBlockOptions, Zeroes,
 };
 use cryptline_engine::{Gate, OpenError};
 use cryptline_sys::SharedMemory;
@@ -60,6 +61,15 @@ pub const AES_4096: Layout = Layout {
     iv_offset: 8 * 1001,
 };
 
+/// AES-128-CBC in 4096-byte sectors: every byte of a sector depends on all before it.
+pub const CBC_4096: Layout = Layout {
+    cipher: "aes-cbc-essiv:sha256",
+    key_bytes: 16,
+    sector_size: 4096,
+    start: 5 * 4096,
+    iv_offset: 8 * 1001,
+};
+
 /// The cipher that encrypts nothing.
 pub const NULL: Layout = Layout {
     cipher: "cipher_null-ecb",
@@ -67,6 +77,13 @@ pub const NULL: Layout = Layout {
     sector_size: 512,
     start: 3 * 4096,
     iv_offset: 0,
+};
+
+/// The cipher on the thread that has the request.
+pub const INLINE: Dispatch = Dispatch {
+    read: Mode::Inline,
+    write: Mode::Inline,
+    ..QUEUE
 };
 
 /// The cipher on worker threads, writes sorted.
@@ -234,14 +251,66 @@ pub fn crypt(lower: Fresh, layout: &Layout) -> Fresh {
 /// Where the layout does not fit the lower device.
 #[must_use]
 pub fn dispatched(lower: Fresh, layout: &Layout, dispatch: Dispatch) -> Fresh {
+    stacked(lower, layout, dispatch, |_| ())
+}
+
+/// The clear disk in blocks of `block` bytes, smaller than its cipher sectors.
+///
+/// # Panics
+/// Where the layout does not fit the lower device.
+#[must_use]
+pub fn in_blocks(
+    lower: Fresh,
+    layout: &Layout,
+    block: u32,
+    policy: Policy,
+    dispatch: Dispatch,
+) -> Fresh {
+    let clear = stacked(lower, layout, dispatch, |options| {
+        options.logical_block = Some(block);
+    });
+    if policy == Policy::Shared && clear.gate.geometry().logical_block == block {
+        return clear;
+    }
+    let options = SubBlockOptions {
+        logical_block: block,
+        sector: layout.sector_size,
+        policy,
+    };
+    let device = SubBlockDevice::new(clear.gate, options).expect("smaller blocks");
+    Fresh {
+        gate: Gate::new(device),
+        keep: clear.keep,
+    }
+}
+
+/// The clear disk, where a hole reads as zeros.
+///
+/// # Panics
+/// Where the layout does not fit the lower device.
+#[must_use]
+pub fn sparse(lower: Fresh, layout: &Layout) -> Fresh {
+    stacked(lower, layout, Dispatch::both(Mode::Inline), |options| {
+        options.zeroes = Zeroes::Detect;
+    })
+}
+
+fn stacked(
+    lower: Fresh,
+    layout: &Layout,
+    dispatch: Dispatch,
+    change: impl FnOnce(&mut CryptOptions),
+) -> Fresh {
     static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::always(2).expect("two threads"));
-    let options = CryptOptions {
+    let mut options = CryptOptions {
         start: layout.start,
         size: None,
         allow_discards: true,
         dispatch,
         helpers: (dispatch.read == Mode::Auto).then(|| HELPERS.clone()),
+        ..CryptOptions::default()
     };
+    change(&mut options);
     let device = CryptDevice::new(lower.gate, cipher(layout), options);
     Fresh {
         gate: Gate::new(device.expect("the layout fits")),

@@ -13,12 +13,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use cryptline_cipher::SectorCipher;
 use cryptline_sys::{Buffer, Ring};
 
 use super::policy::{Plan, Policy};
 use super::queue::TURN;
 use super::split::{Cut, Kind, PARTS_MAX, Split, next_part};
+use crate::codec::Codec;
 use crate::dispatch::job::{Desk, Direction, Job};
 use crate::dispatch::{Dispatch, Helpers, Pace, Workers};
 use crate::gate::{Gate, GatedQueue};
@@ -35,7 +35,7 @@ const ALONE_LEAST: usize = 8 * 1024;
 pub(super) struct Exchange {
     policy: Policy,
     workers: Option<Arc<Workers>>,
-    cipher: Arc<SectorCipher>,
+    codec: Arc<Codec>,
     /// First byte of the data on the lower device.
     start: u64,
     answers_at_once: bool,
@@ -62,7 +62,7 @@ pub(super) struct Parts<'a> {
     pub helpers: Option<(Helpers, Pace)>,
     pub workers: Option<Arc<Workers>>,
     pub lower: &'a Gate,
-    pub cipher: &'a Arc<SectorCipher>,
+    pub codec: &'a Arc<Codec>,
     pub start: u64,
     pub ring: &'a mut Ring,
 }
@@ -78,7 +78,7 @@ impl Exchange {
         Ok(Self {
             policy: Policy::new(parts.dispatch, parts.helpers, answers_at_once),
             workers: parts.workers,
-            cipher: Arc::clone(parts.cipher),
+            codec: Arc::clone(parts.codec),
             start: parts.start,
             answers_at_once,
             pieces: parts.lower.open_queue(parts.ring)?,
@@ -327,12 +327,12 @@ impl Exchange {
             unreachable!("a part is away, so its request is here")
         };
         Job {
-            cipher: Arc::clone(&self.cipher),
+            codec: Arc::clone(&self.codec),
             direction: match split.kind() {
                 Kind::Read => Direction::Decrypt,
                 Kind::Write { durable, .. } => Direction::Encrypt { durable },
             },
-            sector: split.offset_of(part) / 512,
+            offset: split.offset_of(part),
             data: Some(data),
             split: index,
             part,

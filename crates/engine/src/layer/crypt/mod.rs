@@ -25,6 +25,8 @@ use cryptline_sys::{Backend, BackendChoice, Ring};
 
 use self::exchange::Exchange;
 use self::queue::CryptQueue;
+use crate::codec::Codec;
+pub use crate::codec::Zeroes;
 use crate::dispatch::{Dispatch, Helpers, Mode, Pace, Workers};
 use crate::gate::Gate;
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
@@ -38,6 +40,15 @@ pub struct CryptOptions {
     pub size: Option<u64>,
     /// Pass discards down. They show which sectors are unused.
     pub allow_discards: bool,
+    /// The smallest I/O in bytes where that is less than a cipher sector; `None` for a cipher sector.
+    ///
+    /// It is what the device offers where the cipher can be cut that finely and the lower device has
+    /// such blocks (XTS: a write of part of a cipher sector overwrites those bytes, and nothing is
+    /// read). Elsewhere the device stays with the least that it can do; a
+    /// [`SubBlockDevice`](crate::layer::SubBlockDevice) over it does the rest.
+    pub logical_block: Option<u32>,
+    /// What a hole shows.
+    pub zeroes: Zeroes,
     /// Who runs the cipher.
     pub dispatch: Dispatch,
     /// Who helps under [`Mode::Auto`]; without any, it is [`Mode::Inline`].
@@ -47,7 +58,7 @@ pub struct CryptOptions {
 /// The clear disk.
 pub struct CryptDevice {
     lower: Gate,
-    cipher: Arc<SectorCipher>,
+    codec: Arc<Codec>,
     start: u64,
     geometry: Geometry,
     dispatch: Dispatch,
@@ -102,23 +113,28 @@ impl CryptDevice {
                 options.start
             )));
         }
+        let codec = Codec::new(cipher, options.zeroes);
         let geometry = Geometry {
             size,
-            logical_block: sector,
+            logical_block: logical_block(
+                &codec.cipher,
+                options.logical_block,
+                below.logical_block,
+            )?,
             preferred_block: below.preferred_block.max(sector),
             discard: below.discard && options.allow_discards,
-            // Zeros on the medium are not zeros in the clear, except under the null cipher.
-            write_zeroes: below.write_zeroes && cipher.is_null(),
+            // Zeros on the medium are not always zeros in the clear.
+            write_zeroes: below.write_zeroes && codec.zeroes_are_zeroes(),
             ..below
         };
         // Encrypting nothing is not worth anybody's help.
         let helpers = options
             .helpers
-            .filter(|helpers| helpers.count() > 0 && !cipher.is_null());
+            .filter(|helpers| helpers.count() > 0 && !codec.cipher.is_null());
         Ok(Self {
             lower,
-            helpers: helpers.map(|helpers| (helpers, Pace::of(&cipher))),
-            cipher: Arc::new(cipher),
+            helpers: helpers.map(|helpers| (helpers, Pace::of(&codec.cipher))),
+            codec: Arc::new(codec),
             start: options.start,
             geometry,
             dispatch: options.dispatch,
@@ -135,15 +151,15 @@ impl Device for CryptDevice {
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let exchange = self.open_exchange(ring)?;
         let lower = self.lower.open_queue(ring)?;
-        let (cipher, start) = (Arc::clone(&self.cipher), self.start);
-        let queue = CryptQueue::new(lower, cipher, start, exchange, ring.depth());
+        let (codec, start) = (Arc::clone(&self.codec), self.start);
+        let queue = CryptQueue::new(lower, codec, start, exchange, ring.depth());
         Ok(Box::new(queue))
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         let mut extent = self.lower.extent(self.start + offset, len)?;
-        // A hole below reads as the decryption of zeros, which is noise.
-        extent.zero &= self.cipher.is_null();
+        // Elsewhere a hole below reads as the decryption of zeros, which is noise.
+        extent.zero &= self.codec.zeroes_are_zeroes();
         Ok(extent)
     }
 }
@@ -165,7 +181,7 @@ impl CryptDevice {
             helpers: self.helpers.clone(),
             workers,
             lower: &self.lower,
-            cipher: &self.cipher,
+            codec: &self.codec,
             start: self.start,
             ring,
         })?;
@@ -184,4 +200,18 @@ impl CryptDevice {
         let started = Workers::start(self.dispatch, &self.lower, self.start, backend)?;
         Ok(Arc::clone(workers.insert(Arc::new(started))))
     }
+}
+
+/// The smallest I/O of the clear disk: as asked for, or the next above it that needs no more than
+/// an overwrite.
+fn logical_block(cipher: &SectorCipher, wanted: Option<u32>, below: u32) -> Result<u32, OpenError> {
+    let sector = cipher.sector_size();
+    let wanted = wanted.unwrap_or(sector);
+    if !wanted.is_power_of_two() || !(512..=sector).contains(&wanted) {
+        return Err(OpenError::Geometry(format!(
+            "a logical block of {wanted} bytes is not possible: give a power of two from 512 to the \
+             cipher sector, {sector}"
+        )));
+    }
+    Ok(wanted.max(below).max(cipher.granularity()).min(sector))
 }

@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cryptline_cipher::SectorCipher;
 use cryptline_sys::Ring;
 
 use super::exchange::Exchange;
+use crate::codec::Codec;
 use crate::gate::GatedQueue;
 use crate::{Completion, Operation, Queue, Request, Submitted};
 
@@ -38,7 +38,7 @@ struct Ripe {
 
 /// The cipher, run by the thread that has the request.
 pub(super) struct Inline {
-    cipher: Arc<SectorCipher>,
+    codec: Arc<Codec>,
     /// First byte of the data on the lower device.
     start: u64,
     measuring: bool,
@@ -49,7 +49,7 @@ impl CryptQueue {
     /// `depth` is how many requests may be in flight.
     pub fn new(
         lower: GatedQueue,
-        cipher: Arc<SectorCipher>,
+        codec: Arc<Codec>,
         start: u64,
         exchange: Option<Box<Exchange>>,
         depth: usize,
@@ -58,7 +58,7 @@ impl CryptQueue {
             lower,
             exchange,
             inline: Inline {
-                cipher,
+                codec,
                 start,
                 measuring: false,
                 crypto_time_ns: 0,
@@ -102,7 +102,7 @@ impl Queue for CryptQueue {
     }
 
     fn measure(&mut self, on: bool) {
-        self.inline.measuring = on && !self.inline.cipher.is_null();
+        self.inline.measuring = on && !self.inline.codec.cipher.is_null();
         if let Some(exchange) = &mut self.exchange {
             exchange.measure(self.inline.measuring);
         }
@@ -140,9 +140,9 @@ impl CryptQueue {
                 unreachable!("only reads ripen")
             };
             let part = left.min(buffer.len() - ripe.clear);
-            let sector = (request.offset + ripe.clear as u64) / 512;
+            let offset = request.offset + ripe.clear as u64;
             let range = ripe.clear..ripe.clear + part;
-            self.inline.decrypt(sector, &mut buffer[range]);
+            self.inline.decrypt(offset, &mut buffer[range]);
             ripe.clear += part;
             left -= part;
             if ripe.clear == buffer.len()
@@ -157,10 +157,9 @@ impl CryptQueue {
 impl Inline {
     /// Encrypts and shifts on the way down.
     fn descend(&mut self, mut request: Request) -> Request {
-        let sector = request.offset / 512;
         if let Operation::Write { data, .. } = &mut request.operation {
             let started = self.clock();
-            self.cipher.encrypt_in_place(sector, data);
+            self.codec.encrypt(request.offset, data);
             self.note(started);
         }
         // The gate has checked the sum for all but a flush, which has no range and any offset.
@@ -173,7 +172,7 @@ impl Inline {
         let mut completion = self.shift_back(completion);
         let request = &mut completion.request;
         if let (Operation::Read(buffer), Ok(())) = (&mut request.operation, completion.result) {
-            self.decrypt(request.offset / 512, buffer);
+            self.decrypt(request.offset, buffer);
         }
         completion
     }
@@ -184,9 +183,9 @@ impl Inline {
         completion
     }
 
-    fn decrypt(&mut self, sector: u64, data: &mut [u8]) {
+    fn decrypt(&mut self, offset: u64, data: &mut [u8]) {
         let started = self.clock();
-        self.cipher.decrypt_in_place(sector, data);
+        self.codec.decrypt(offset, data);
         self.note(started);
     }
 

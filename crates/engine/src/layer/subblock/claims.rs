@@ -1,0 +1,262 @@
+//! Who may touch which sectors: shared unless in conflict.
+//!
+//! ```text
+//! whole sectors        nobody rewrites ─► one load of `rewriters`, and on
+//!                      somebody does   ─► a shared claim on each sector's slot
+//! part of a sector     rewriters + 1, the exclusive claim on its slot, and then wait until no lane has
+//!                      requests under way that hold no claims
+//! ```
+//!
+//! A rewrite (read, change, write back) excludes everything else from its sector. Whole sectors need
+//! no such thing among themselves, and mostly nobody rewrites; so their requests do not enter
+//! themselves anywhere. A queue only raises a flag of its own, in its *lane*, while it has such
+//! requests under way. Whoever begins to rewrite first says so in `rewriters`, from when on
+//! nobody enters without claims, and then waits for the flags to fall. Those requests are on the medium
+//! already and wait for nobody, so that ends. (The kernel's `percpu_rw_semaphore` is the same idea.)
+//!
+//! Slots are few and sectors many: those that share a slot share its claims, which is never wrong. A
+//! table of one slot is one lock for the whole device.
+//!
+//! Nobody waits in here. Who does not get a claim is told so ([`Kick`]), raises `waiting` in its
+//! lane, tries everything once more, and sleeps; who gives up a claim finds the lanes to be woken.
+//! Requests of many sectors take slots in ascending order and keep them; a rewrite has one slot and
+//! then waits only for what is on the medium. So there is no circle of waiting.
+//!
+//! All orderings that matter are between a store of one's own and a load of another's word, on two
+//! threads at once: hence the fences. `tests/claims_loom.rs` looks at every interleaving.
+
+use super::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+
+/// Somebody rewrites. The bits below count shared claims.
+const EXCLUSIVE: u32 = 1 << 31;
+/// Somebody wants to rewrite: no new shared claims, so that it comes to its turn.
+const WANTED: u32 = 1 << 30;
+
+/// The claims on a device's sectors.
+pub struct Claims {
+    slots: Box<[AtomicU32]>,
+    /// Rewrites under way or waiting.
+    rewriters: AtomicUsize,
+    /// Lanes whose queue waits for a claim.
+    waiters: AtomicUsize,
+    lanes: Box<[Lane]>,
+    /// Lanes that are or were in use: those below this one.
+    opened: AtomicUsize,
+}
+
+/// What one queue shows to the others. On a cache line of its own.
+#[repr(align(64))]
+struct Lane {
+    /// It has requests under way that hold no claims.
+    unclaimed: AtomicBool,
+    waiting: AtomicBool,
+}
+
+/// Why a claim was not given. All that was known must be looked at again before the next try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kick {
+    /// Somebody else holds the sector, or wants it.
+    Claimed,
+    /// Requests without claims are still under way.
+    Draining,
+}
+
+/// The sectors a request touches, and how many slots of them it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    first: usize,
+    count: usize,
+    held: usize,
+}
+
+impl Span {
+    /// Whether any of its slots are held.
+    pub fn is_begun(self) -> bool {
+        self.held > 0
+    }
+}
+
+impl Claims {
+    /// Claims in `slots` slots (a power of two), for at most `lanes` queues.
+    pub fn new(slots: usize, lanes: usize) -> Self {
+        assert!(slots.is_power_of_two(), "slots are found by masking");
+        Self {
+            slots: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            rewriters: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
+            lanes: (0..lanes)
+                .map(|_| Lane {
+                    unclaimed: AtomicBool::new(false),
+                    waiting: AtomicBool::new(false),
+                })
+                .collect(),
+            opened: AtomicUsize::new(0),
+        }
+    }
+
+    /// Counts a lane in. To be called before its first use.
+    pub fn open(&self, lane: usize) {
+        self.opened.fetch_max(lane + 1, Ordering::AcqRel);
+    }
+
+    /// Ends a lane's use: nothing of its queue is under way, and it waits no more.
+    pub fn close(&self, lane: usize) {
+        self.leave_quietly(lane);
+        if self.lanes[lane].waiting.swap(false, Ordering::AcqRel) {
+            self.waiters.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The slots of `count` sectors from `first` on.
+    pub fn span(&self, first: u64, count: u64) -> Span {
+        let slots = self.slots.len();
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(slots);
+        let first = usize::try_from(first % slots as u64).unwrap_or(0);
+        // Around the end of the table it would not be ascending: take all of them, from the first on.
+        let (first, count) = match first + count > slots {
+            true => (0, slots),
+            false => (first, count),
+        };
+        Span {
+            first,
+            count,
+            held: 0,
+        }
+    }
+
+    /// Whether requests for whole sectors go without claims just now.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        // Acquire: what a rewrite wrote is there for who sees that it is over.
+        self.rewriters.load(Ordering::Acquire) == 0
+    }
+
+    /// Raises this lane's flag: requests without claims are under way. `false`, and no flag, where
+    /// somebody rewrites; then [`wake`](Self::wake) must follow, as for any claim that is given up.
+    pub fn enter_quietly(&self, lane: usize) -> bool {
+        self.lanes[lane].unclaimed.store(true, Ordering::Relaxed);
+        // The flag, then the look at `rewriters`: a rewriter does the two the other way round.
+        fence(Ordering::SeqCst);
+        let entered = self.is_quiet();
+        if !entered {
+            self.leave_quietly(lane);
+        }
+        entered
+    }
+
+    /// Lowers this lane's flag: the last request without claims is over.
+    pub fn leave_quietly(&self, lane: usize) {
+        self.lanes[lane].unclaimed.store(false, Ordering::Release);
+    }
+
+    /// Takes the shared claims of `span` that are still missing.
+    pub fn share(&self, span: &mut Span) -> Result<(), Kick> {
+        while span.held < span.count {
+            let slot = &self.slots[span.first + span.held];
+            let taken = slot.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
+                (word & (EXCLUSIVE | WANTED) == 0).then(|| word + 1)
+            });
+            if taken.is_err() {
+                return Err(Kick::Claimed);
+            }
+            span.held += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives up what is held of `span`.
+    pub fn unshare(&self, span: &mut Span) {
+        for slot in &self.slots[span.first..span.first + span.held] {
+            slot.fetch_sub(1, Ordering::Release);
+        }
+        span.held = 0;
+    }
+
+    /// Announces a rewrite; to be called once for each, before the first try.
+    pub fn announce(&self) {
+        self.rewriters.fetch_add(1, Ordering::AcqRel);
+        // See `enter_quietly`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes the exclusive claim on a sector, unless `span` holds it already, and then looks whether
+    /// requests without claims are still under way.
+    pub fn exclude(&self, span: &mut Span) -> Result<(), Kick> {
+        if span.held == 0 {
+            self.take(&self.slots[span.first])?;
+            span.held = 1;
+        }
+        let is_drained = |lane: &Lane| !lane.unclaimed.load(Ordering::Acquire);
+        match self.opened().iter().all(is_drained) {
+            true => Ok(()),
+            false => Err(Kick::Draining),
+        }
+    }
+
+    fn take(&self, slot: &AtomicU32) -> Result<(), Kick> {
+        let taken = slot.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
+            (word & !WANTED == 0).then_some(EXCLUSIVE)
+        });
+        if taken.is_err() {
+            slot.fetch_or(WANTED, Ordering::Relaxed);
+            return Err(Kick::Claimed);
+        }
+        Ok(())
+    }
+
+    /// Ends a rewrite, or the wish for one.
+    pub fn withdraw(&self, span: &mut Span) {
+        let slot = &self.slots[span.first];
+        match span.held {
+            // Others that want it too say so again when they try again.
+            0 => slot.fetch_and(!WANTED, Ordering::Relaxed),
+            _ => slot.fetch_and(!EXCLUSIVE, Ordering::Release),
+        };
+        span.held = 0;
+        self.rewriters.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Says that this lane's queue will sleep until it is woken. Where this is news (`true`), it must
+    /// try everything once more before it sleeps.
+    #[must_use]
+    pub fn wait(&self, lane: usize) -> bool {
+        let is_news = !self.lanes[lane].waiting.swap(true, Ordering::AcqRel);
+        if is_news {
+            self.waiters.fetch_add(1, Ordering::AcqRel);
+            // The wish, then the look at the claims: `wake` comes after the claims have changed.
+            fence(Ordering::SeqCst);
+        }
+        is_news
+    }
+
+    /// To be called after claims were given up: calls `wake` with each lane that waits, but for `own`,
+    /// whose queue is awake and tries again by itself.
+    #[inline]
+    pub fn wake(&self, own: usize, wake: impl FnMut(usize)) {
+        fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::Relaxed) != 0 {
+            self.wake_all(own, wake);
+        }
+    }
+
+    /// Whether a queue other than this lane's waits for a claim.
+    pub fn others_wait(&self, lane: usize) -> bool {
+        let own = self.lanes[lane].waiting.load(Ordering::Relaxed);
+        self.waiters.load(Ordering::Relaxed) > usize::from(own)
+    }
+
+    fn opened(&self) -> &[Lane] {
+        &self.lanes[..self.opened.load(Ordering::Acquire)]
+    }
+
+    #[cold]
+    fn wake_all(&self, own: usize, mut wake: impl FnMut(usize)) {
+        for (lane, state) in self.opened().iter().enumerate() {
+            let waits = lane != own && state.waiting.load(Ordering::Relaxed);
+            if waits && state.waiting.swap(false, Ordering::AcqRel) {
+                self.waiters.fetch_sub(1, Ordering::AcqRel);
+                wake(lane);
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the queues of one device share, and what is left of a queue that is gone.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cryptline_sys::{Ring, Waker};
+
+use super::claims::{Claims, Span};
+use crate::OpenError;
+
+/// Queues that one device can have at a time.
+pub(super) const LANES: usize = 1024;
+
+/// What all queues of a device share.
+pub(super) struct Shared {
+    pub claims: Claims,
+    /// Bytes in a sector.
+    pub sector: u64,
+    /// The device below takes small blocks itself: a write of part of a sector needs a claim at
+    /// most, and nothing is read.
+    pub overwrites: bool,
+    lanes: Mutex<Lanes>,
+    /// Locked only to wake somebody who sleeps.
+    wakers: Box<[Mutex<Option<Waker>>]>,
+}
+
+/// Which lanes are free.
+#[derive(Default)]
+struct Lanes {
+    free: Vec<usize>,
+    opened: usize,
+}
+
+impl Shared {
+    pub fn new(claims: Claims, sector: u64, overwrites: bool) -> Self {
+        Self {
+            claims,
+            sector,
+            overwrites,
+            lanes: Mutex::default(),
+            wakers: (0..LANES).map(|_| Mutex::new(None)).collect(),
+        }
+    }
+
+    /// Wakes the lanes that wait, but for `own`, whose queue is awake.
+    pub fn wake(&self, own: usize) {
+        self.claims.wake(own, |lane| {
+            if let Some(waker) = &*lock(&self.wakers[lane]) {
+                waker.wake();
+            }
+        });
+    }
+}
+
+/// A claim in somebody's hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// None was needed.
+    None,
+    /// The lane's flag stands for it.
+    Quiet,
+    Shared(Span),
+    /// Announced; held where the span says so.
+    Exclusive(Span),
+}
+
+/// A queue's place among the others. Lives as long as the queue and the ring: a request that is still
+/// under way when its queue is dropped keeps its claim until the ring has ended it.
+pub(super) struct Lane {
+    pub index: usize,
+    shared: Arc<Shared>,
+    left: Mutex<Vec<Claim>>,
+}
+
+impl Lane {
+    /// A place for a queue over `ring`.
+    pub fn open(shared: &Arc<Shared>, ring: &mut Ring) -> Result<Arc<Self>, OpenError> {
+        let waker = ring.waker().map_err(OpenError::Ring)?;
+        let mut lanes = lock(&shared.lanes);
+        let index = match lanes.free.pop() {
+            Some(index) => index,
+            None if lanes.opened < LANES => {
+                lanes.opened += 1;
+                lanes.opened - 1
+            }
+            None => {
+                return Err(OpenError::Memory(format!(
+                    "another queue: one device in small blocks has {LANES} at most"
+                )));
+            }
+        };
+        drop(lanes);
+        *lock(&shared.wakers[index]) = Some(waker);
+        shared.claims.open(index);
+        let lane = Arc::new(Self {
+            index,
+            shared: Arc::clone(shared),
+            left: Mutex::default(),
+        });
+        ring.keep(Arc::clone(&lane) as _);
+        Ok(lane)
+    }
+
+    /// Leaves a claim behind, to be given up when the ring is gone.
+    pub fn leave(&self, claim: Claim) {
+        lock(&self.left).push(claim);
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let claims = &self.shared.claims;
+        for claim in lock(&self.left).drain(..) {
+            match claim {
+                Claim::None | Claim::Quiet => {}
+                Claim::Shared(mut span) => claims.unshare(&mut span),
+                Claim::Exclusive(mut span) => claims.withdraw(&mut span),
+            }
+        }
+        claims.close(self.index);
+        *lock(&self.shared.wakers[self.index]) = None;
+        self.shared.wake(self.index);
+        lock(&self.shared.lanes).free.push(self.index);
+    }
+}
+
+/// A panic elsewhere leaves these as they were.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

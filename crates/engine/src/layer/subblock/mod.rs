@@ -1,0 +1,157 @@
+//! `subblock`: small blocks over a device with large ones, side by side where nothing conflicts.
+//!
+//! A volume with cipher sectors of 4096 bytes is offered in blocks of 512. What that takes depends on the
+//! cipher below:
+//!
+//! ```text
+//! XTS       a block is overwritten alone: the crypt layer does it by itself, and this layer is
+//!           not there at all
+//! others    every byte of a cipher sector depends on all of it:
+//!
+//!           claim the sector ─► read it ─► put the blocks in ─► write it ─► give the claim up
+//!
+//! request   ├ head ┼────────── body ──────────┼ tail ┤      at most three errands, each with a
+//!           rewrite     passed on as it is     rewrite      claim of its own (`errand.rs`)
+//! ```
+//!
+//! * A rewrite excludes everything else from its cipher sector, and from nothing but that: other
+//!   rewrites, writes of the whole sector (one that landed between the read and the write would be lost)
+//!   and reads (which could see it torn).
+//! * Requests for whole sectors do not exclude each other, and while nobody rewrites they pay one
+//!   atomic load (`claims.rs`).
+//! * Writes that wait for a sector are put into one rewrite together.
+//! * Whoever had to wait begins again: what it knew may have changed.
+//! * A durable write of several parts is one durable point: its parts, then one flush, then its end.
+//! * Discards are cut to whole sectors: a part of one can not be given back.
+//!
+//! **When the power fails in the middle of a rewrite**, the medium may hold the old sector, the new
+//! one, or, where it does not write a sector at once, a mixture; which decrypts to noise, in blocks that
+//! nobody was writing too, even if they were durable before. A disk whose physical blocks are as
+//! large as the cipher sectors does not tear them, and a block translation table (`btt:`) makes it
+//! impossible. XTS has no rewrites, so it has nothing to fear. No other program or host may write to
+//! the medium meanwhile: claims are known in this process only.
+//!
+//! [`Policy::Exclusive`] is one lock for the whole device, held by each write of part of a sector while
+//! everything else has drained, as ext4 did it up to Linux 6.4. It is there to measure against.
+
+mod claims;
+mod cut;
+mod errand;
+mod lane;
+mod queue;
+
+/// The atomics of the claims; `tests/claims_loom.rs` has them checked with its own.
+mod sync {
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+}
+
+use std::sync::Arc;
+
+use cryptline_sys::Ring;
+
+use self::claims::Claims;
+use self::lane::{LANES, Shared};
+use self::queue::SubBlockQueue;
+use crate::gate::Gate;
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+
+/// Slots of the claims. Two rewrites under way at random meet in one as often as two birthdays would in a
+/// year of so many days.
+const SLOTS: usize = 4096;
+
+/// What excludes what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Only what touches the same sector, and only where one of the two rewrites it.
+    #[default]
+    Shared,
+    /// A write of part of a sector excludes everything.
+    Exclusive,
+}
+
+/// How small blocks are offered.
+#[derive(Clone, Copy, Debug)]
+pub struct SubBlockOptions {
+    /// Bytes in a block.
+    pub logical_block: u32,
+    /// Bytes in a cipher sector: what a rewrite claims, and reads and writes where the device below
+    /// knows no smaller blocks.
+    pub sector: u32,
+    /// What excludes what.
+    pub policy: Policy,
+}
+
+/// A device in smaller blocks than the one below.
+pub struct SubBlockDevice {
+    lower: Gate,
+    geometry: Geometry,
+    shared: Arc<Shared>,
+}
+
+impl SubBlockDevice {
+    /// Offers `lower` in smaller blocks.
+    ///
+    /// Errors: the block is not a power of two from 512 up to the sector; the device is zoned, so that
+    /// what is written in a zone stays as it is.
+    pub fn new(lower: Gate, options: SubBlockOptions) -> Result<Self, OpenError> {
+        let below = *lower.geometry();
+        if below.zones.is_some() {
+            return Err(OpenError::Geometry(
+                "a zoned device has no smaller blocks than its own; leave --logical-block out"
+                    .to_owned(),
+            ));
+        }
+        let sector = options.sector.max(below.logical_block);
+        let block = options.logical_block;
+        if !block.is_power_of_two() || !(512..=sector).contains(&block) {
+            return Err(OpenError::Geometry(format!(
+                "a logical block of {block} bytes is not possible: give a power of two from 512 to \
+                 the sector, {sector}"
+            )));
+        }
+        let slots = match options.policy {
+            Policy::Shared => SLOTS,
+            Policy::Exclusive => 1,
+        };
+        Ok(Self {
+            lower,
+            geometry: Geometry {
+                logical_block: block,
+                preferred_block: below.preferred_block.max(sector),
+                // Who has to wait for a claim is answered later.
+                answers_at_once: false,
+                ..below
+            },
+            shared: Arc::new(Shared::new(
+                Claims::new(slots, LANES),
+                u64::from(sector),
+                below.logical_block <= block,
+            )),
+        })
+    }
+}
+
+impl Device for SubBlockDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        let queue = SubBlockQueue::open(&self.lower, &self.shared, ring)?;
+        Ok(Box::new(queue))
+    }
+
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        let sector = self.shared.sector;
+        let start = offset - offset % sector;
+        let end = (offset + len).next_multiple_of(sector);
+        let end = end.min(self.geometry.size);
+        let extent = self.lower.extent(start, end - start)?;
+        // A run of less than a sector can only be one that is wrongly cut: count the sector in.
+        let run_end = (start + extent.len).max(offset + 1);
+        Ok(Extent {
+            len: (run_end - offset).min(len),
+            ..extent
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! The claims of `layer/subblock` under every interleaving that the memory model allows.
+//!
+//! The very source is taken in once more, over loom's atomics in the place of the standard ones. A
+//! sector is a cell that tells when two threads are in it at once of which one writes; a sleep from which
+//! nobody wakes is a deadlock that loom sees.
+
+#[path = "../src/layer/subblock/claims.rs"]
+#[allow(dead_code)]
+mod claims;
+
+mod sync {
+    pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+}
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use claims::Claims;
+use loom::cell::UnsafeCell;
+use loom::sync::{Arc, Notify};
+use loom::thread;
+
+/// Two sectors, two queues and what they share.
+struct Device {
+    claims: Claims,
+    sectors: [UnsafeCell<()>; 2],
+    bells: [Notify; 3],
+}
+
+impl Device {
+    fn new(slots: usize, lanes: usize) -> Arc<Self> {
+        let claims = Claims::new(slots, lanes);
+        (0..lanes).for_each(|lane| claims.open(lane));
+        Arc::new(Self {
+            claims,
+            sectors: [(); 2].map(UnsafeCell::new),
+            bells: [(); 3].map(|()| Notify::new()),
+        })
+    }
+
+    /// Sleeps as a queue does, with one more try after it has said so.
+    fn until(&self, lane: usize, mut attempt: impl FnMut() -> bool) {
+        while !attempt() {
+            if !self.claims.wait(lane) {
+                self.bells[lane].wait();
+            }
+        }
+    }
+
+    fn wake(&self, own: usize) {
+        self.claims.wake(own, |lane| self.bells[lane].notify());
+    }
+
+    /// Reads, changes and writes a sector.
+    fn rewrite(&self, lane: usize, sector: u64) {
+        self.claims.announce();
+        let mut span = self.claims.span(sector, 1);
+        self.until(lane, || self.claims.exclude(&mut span).is_ok());
+        self.sectors[usize::try_from(sector).unwrap()].with_mut(|_| ());
+        self.claims.withdraw(&mut span);
+        self.wake(lane);
+    }
+
+    /// Reads sectors from the first on.
+    fn read(&self, lane: usize, count: u64) {
+        let sectors = &self.sectors[..usize::try_from(count).unwrap()];
+        let visit = || sectors.iter().for_each(|sector| sector.with(|_| ()));
+        if self.claims.is_quiet() {
+            if self.claims.enter_quietly(lane) {
+                visit();
+                self.claims.leave_quietly(lane);
+                self.wake(lane);
+                return;
+            }
+            self.wake(lane);
+        }
+        let mut span = self.claims.span(0, count);
+        self.until(lane, || self.claims.share(&mut span).is_ok());
+        visit();
+        self.claims.unshare(&mut span);
+        self.wake(lane);
+    }
+}
+
+/// Runs `work` once in each lane, on a thread of its own, in every order.
+fn in_every_order(slots: usize, work: &'static [fn(&Device, usize)]) {
+    let mut model = loom::model::Builder::new();
+    // Switches that are no waits: more threads make more orders with fewer of them.
+    model.preemption_bound = Some(if work.len() > 2 { 1 } else { 3 });
+    model.check(move || {
+        let device = Device::new(slots, work.len());
+        let threads: Vec<_> = (work.iter().enumerate())
+            .map(|(lane, work)| {
+                let device = Arc::clone(&device);
+                thread::spawn(move || work(&device, lane))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+    });
+}
+
+#[test]
+fn two_rewrites_of_a_sector_take_turns() {
+    in_every_order(
+        2,
+        &[
+            |it, lane| it.rewrite(lane, 0),
+            |it, lane| it.rewrite(lane, 0),
+        ],
+    );
+}
+
+#[test]
+fn rewrite_excludes_requests_that_came_without_claims() {
+    in_every_order(
+        2,
+        &[|it, lane| it.rewrite(lane, 0), |it, lane| it.read(lane, 2)],
+    );
+}
+
+#[test]
+fn second_request_without_claims_is_waited_for_too() {
+    in_every_order(
+        2,
+        &[
+            |it, lane| it.rewrite(lane, 1),
+            |it, lane| {
+                it.read(lane, 2);
+                it.read(lane, 2);
+            },
+        ],
+    );
+}
+
+#[test]
+fn one_lock_for_the_device_excludes_across_sectors() {
+    in_every_order(
+        1,
+        &[|it, lane| it.rewrite(lane, 1), |it, lane| it.read(lane, 1)],
+    );
+}
+
+#[test]
+fn reader_of_two_sectors_gets_past_one_who_rewrites_both() {
+    in_every_order(
+        2,
+        &[
+            |it, lane| {
+                it.rewrite(lane, 1);
+                it.rewrite(lane, 0);
+            },
+            |it, lane| it.read(lane, 2),
+        ],
+    );
+}
+
+#[test]
+fn two_rewrites_and_a_reader_of_both_sectors_all_come_to_their_end() {
+    in_every_order(
+        2,
+        &[
+            |it, lane| it.rewrite(lane, 0),
+            |it, lane| it.rewrite(lane, 1),
+            |it, lane| it.read(lane, 2),
+        ],
+    );
+}
+
+#[test]
+fn reader_without_any_claim_is_caught() {
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        in_every_order(
+            2,
+            &[
+                |it, lane| it.rewrite(lane, 0),
+                |it, _| it.sectors[0].with(|_| ()),
+            ],
+        );
+    }));
+    assert!(found.is_err(), "loom saw nothing wrong");
+}
