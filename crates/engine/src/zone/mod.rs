@@ -12,6 +12,12 @@
 //! Sources: include/uapi/linux/blkzoned.h and Documentation/ABI/stable/sysfs-block of Linux; ZBC
 //! (INCITS 536) and ZNS (NVMe) below them.
 
+mod layout;
+mod table;
+
+pub use layout::{LayoutError, ZoneLayout};
+pub use table::{Saved, ZoneTable};
+
 /// What all zones of a device have in common. Bytes, where it is not a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneModel {
