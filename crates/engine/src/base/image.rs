@@ -112,6 +112,12 @@ impl Image {
         &self.path
     }
 
+    /// Whether it is a block device.
+    #[must_use]
+    pub fn is_block_device(&self) -> bool {
+        self.is_block_device
+    }
+
     /// The opened and locked file alone.
     pub(super) fn into_file(self) -> File {
         self.file

@@ -4,8 +4,10 @@ mod file;
 mod image;
 mod pmem;
 mod ram;
+mod zoned;
 
 pub use file::FileDevice;
 pub use image::{DirectMode, Image};
 pub use pmem::{PersistentMemory, PmemDevice};
 pub use ram::RamDevice;
+pub use zoned::{ZoneOptions, ZonedDevice, ZonedFile};

@@ -156,7 +156,7 @@ impl Info {
 
 /// Fletcher64 over little-endian words, the checksum's own words taken as zero (UEFI
 /// specification, "BTT Info Block").
-fn checksum(bytes: &[u8; LEN]) -> u64 {
+pub(crate) fn checksum(bytes: &[u8; LEN]) -> u64 {
     let (mut low, mut high) = (0u32, 0u32);
     for at in (0..LEN).step_by(4) {
         let word = if at < CHECKSUM { u32_at(bytes, at) } else { 0 };

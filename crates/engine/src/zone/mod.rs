@@ -12,7 +12,9 @@
 //! Sources: include/uapi/linux/blkzoned.h and Documentation/ABI/stable/sysfs-block of Linux; ZBC
 //! (INCITS 536) and ZNS (NVMe) below them.
 
+pub mod journal;
 mod layout;
+pub mod state;
 mod table;
 
 pub use layout::{LayoutError, ZoneLayout};

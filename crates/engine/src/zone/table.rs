@@ -21,6 +21,7 @@
 //!
 //! Source: drivers/block/null_blk/zoned.c of Linux 6.1, read and followed in its behaviour.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Zone, ZoneCondition as Condition, ZoneLayout, ZoneType};
@@ -32,6 +33,9 @@ pub struct ZoneTable {
     /// The sequential zones.
     cells: Box<[Mutex<Cell>]>,
     counts: Mutex<Counts>,
+    /// One bit for each zone: it has changed since it was last known to be saved. Changed under
+    /// the zone's lock, looked at without.
+    dirty: Box<[AtomicU64]>,
 }
 
 /// One sequential zone. Positions in bytes from its start.
@@ -99,6 +103,9 @@ impl ZoneTable {
         Self {
             cells: cells.collect(),
             counts: Mutex::new(counts),
+            dirty: (0..layout.count.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
             layout,
         }
     }
@@ -134,18 +141,29 @@ impl ZoneTable {
             return Saved::default();
         };
         let cell = *lock(cell);
-        let condition = match cell.condition {
-            Condition::ImplicitOpen | Condition::ExplicitOpen if cell.pointer == 0 => {
-                Condition::Empty
+        cell.saved()
+    }
+
+    /// Calls `found` for each zone that has changed since it was saved.
+    pub fn each_unsaved(&self, mut found: impl FnMut(u32, Saved)) {
+        for (at, word) in (0u32..).zip(&self.dirty) {
+            let mut bits = word.load(Ordering::Acquire);
+            while bits != 0 {
+                let index = at * 64 + bits.trailing_zeros();
+                found(index, self.saved(index));
+                bits &= bits - 1;
             }
-            open if open.is_open() => Condition::Closed,
-            other => other,
-        };
-        Saved {
-            condition,
-            pointer: cell.pointer,
-            written: cell.written,
-            life: cell.life,
+        }
+    }
+
+    /// Notes that `saved` is what a restart would find of a zone.
+    pub fn note_saved(&self, index: u32, saved: &Saved) {
+        if let Ok(cell) = self.cell(index) {
+            let cell = lock(cell);
+            if cell.saved() == *saved {
+                let (word, bit) = self.dirty_bit(index);
+                word.fetch_and(!bit, Ordering::AcqRel);
+            }
         }
     }
 
@@ -194,6 +212,7 @@ impl ZoneTable {
         let mut cell = lock(zone);
         if cell.pointer + written < self.layout.capacity {
             cell.advance(written);
+            self.note_changed(index);
             return;
         }
         // Nobody else changes a busy zone, so it may be let go of for a moment.
@@ -203,6 +222,7 @@ impl ZoneTable {
         cell.advance(written);
         counts.leave(cell.condition);
         cell.condition = Condition::Full;
+        self.note_changed(index);
     }
 
     /// Opens a zone explicitly.
@@ -249,6 +269,7 @@ impl ZoneTable {
         counts.leave(cell.condition);
         cell.condition = Condition::Full;
         cell.pointer = self.layout.zone_size;
+        self.note_changed(index);
         Ok(())
     }
 
@@ -267,6 +288,7 @@ impl ZoneTable {
         (cell.pointer, cell.written) = (0, 0);
         cell.life += 1;
         cell.busy = true;
+        self.note_changed(index);
         Ok(true)
     }
 
@@ -285,6 +307,7 @@ impl ZoneTable {
         }
         counts.leave(cell.condition);
         cell.condition = condition;
+        self.note_changed(index);
         Ok(())
     }
 
@@ -362,6 +385,19 @@ impl ZoneTable {
         self.cells.get(place).ok_or(Fault::ZoneCondition)
     }
 
+    /// To be called under the zone's lock.
+    fn note_changed(&self, index: u32) {
+        let (word, bit) = self.dirty_bit(index);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Release);
+        }
+    }
+
+    fn dirty_bit(&self, index: u32) -> (&AtomicU64, u64) {
+        let word = usize::try_from(index / 64).unwrap_or(usize::MAX);
+        (&self.dirty[word], 1 << (index % 64))
+    }
+
     fn place_of(&self, index: u32) -> Result<usize, Fault> {
         let place = index.checked_sub(self.layout.conventional);
         let place = place.and_then(|place| usize::try_from(place).ok());
@@ -370,6 +406,23 @@ impl ZoneTable {
 }
 
 impl Cell {
+    /// What of it a restart leaves.
+    fn saved(&self) -> Saved {
+        let condition = match self.condition {
+            Condition::ImplicitOpen | Condition::ExplicitOpen if self.pointer == 0 => {
+                Condition::Empty
+            }
+            open if open.is_open() => Condition::Closed,
+            other => other,
+        };
+        Saved {
+            condition,
+            pointer: self.pointer,
+            written: self.written,
+            life: self.life,
+        }
+    }
+
     fn advance(&mut self, bytes: u64) {
         self.pointer += bytes;
         self.written = self.pointer;
