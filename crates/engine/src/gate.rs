@@ -9,7 +9,8 @@
 //!   zoned device no range crosses from one zone into the next, and appends and actions name a zone
 //!   by its start;
 //! * I4 **latch**: once a write or flush has failed, no later flush succeeds. The kernel reports a
-//!   lost write to one `fsync` only; a second one that succeeded would be a lie;
+//!   lost write to one `fsync` only; a second one that succeeded would be a lie. On a zoned device
+//!   only a flush sets it: the write pointers tell what of a failed write is there;
 //! * I5 **once**: each submitted request comes back exactly once.
 //!
 //! Foreign input is refused with a [`Fault`]; what would be our own bug is asserted.
@@ -109,7 +110,9 @@ impl GatedQueue {
             return Submitted::Done(request.complete(Err(fault)));
         }
         match self.queue.submit(ring, request) {
-            Submitted::Done(completion) => Submitted::Done(self.latch.pass(completion)),
+            Submitted::Done(completion) => {
+                Submitted::Done(self.latch.pass(completion, &self.geometry))
+            }
             Submitted::Pending => {
                 self.in_flight += 1;
                 Submitted::Pending
@@ -125,7 +128,7 @@ impl GatedQueue {
         assert!(finished <= self.in_flight, "a request came back twice (I5)");
         self.in_flight -= finished;
         for completion in &mut done[before..] {
-            self.latch.judge(completion);
+            self.latch.judge(completion, &self.geometry);
         }
     }
 
@@ -221,16 +224,16 @@ impl Latch {
         self.0.load(Ordering::Acquire)
     }
 
-    fn pass(&self, mut completion: Completion) -> Completion {
-        self.judge(&mut completion);
+    fn pass(&self, mut completion: Completion, geometry: &Geometry) -> Completion {
+        self.judge(&mut completion, geometry);
         completion
     }
 
     /// Sets the latch on a lost write; fails a flush that was under way when it happened.
     ///
     /// `NoSpace` and refusals do not latch: nothing that anybody was told is written was lost, and
-    /// the cause can be removed while the device is open. Neither do actions on zones.
-    fn judge(&self, completion: &mut Completion) {
+    /// the cause can be removed while the device is open.
+    fn judge(&self, completion: &mut Completion, geometry: &Geometry) {
         let is_flush = matches!(completion.request.operation, Operation::Flush);
         if !is_flush && !completion.request.is_write() {
             return;
@@ -238,7 +241,7 @@ impl Latch {
         match completion.result {
             Err(Fault::NoSpace) if !is_flush => {}
             Err(fault) if !is_flush && fault.is_refusal() => {}
-            Err(_) if matches!(completion.request.operation, Operation::Zone(_)) => {}
+            Err(_) if !is_flush && geometry.zones.is_some() => {}
             Err(_) => self.0.store(true, Ordering::Release),
             Ok(()) if is_flush && self.is_set() => completion.result = Err(Fault::Latched),
             Ok(()) => {}

@@ -43,6 +43,11 @@ impl<T> Slab<T> {
         self.places.get_mut(index)?.as_mut()
     }
 
+    /// The values in the table.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
     /// How many values are in the table.
     #[must_use]
     pub fn len(&self) -> usize {

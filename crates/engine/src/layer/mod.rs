@@ -4,6 +4,7 @@ mod crypt;
 mod delay;
 mod fault;
 mod subblock;
+pub mod zoned;
 
 pub use crypt::{CryptDevice, CryptOptions, Zeroes};
 pub use delay::{DelayDevice, DelaySpec};

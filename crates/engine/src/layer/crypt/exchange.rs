@@ -39,6 +39,8 @@ pub(super) struct Exchange {
     /// First byte of the data on the lower device.
     start: u64,
     answers_at_once: bool,
+    /// A write may reach the medium in parts: not where it has zones, which want them in order.
+    may_split: bool,
     /// A second way into the lower device: its tokens are ours.
     pieces: GatedQueue,
     desk: Arc<Desk>,
@@ -81,6 +83,7 @@ impl Exchange {
             codec: Arc::clone(parts.codec),
             start: parts.start,
             answers_at_once,
+            may_split: parts.lower.geometry().zones.is_none(),
             pieces: parts.lower.open_queue(parts.ring)?,
             desk: Arc::new(Desk::new(SPLITS_MAX * PARTS_MAX, waker)),
             splits: Slab::new(SPLITS_MAX),
@@ -121,7 +124,7 @@ impl Exchange {
         else {
             return Err(request);
         };
-        let by_parts = self.answers_at_once || matches!(plan, Plan::Queue(_));
+        let by_parts = self.may_split && (self.answers_at_once || matches!(plan, Plan::Queue(_)));
         let (index, serial, buffer) = self.open_split(request, cut, by_parts)?;
         let calls = matches!(plan, Plan::Share(_) | Plan::Defer(_));
         self.send_parts(ring, lower, (index, cut), buffer, calls);

@@ -29,6 +29,7 @@ use crate::codec::Codec;
 pub use crate::codec::Zeroes;
 use crate::dispatch::{Dispatch, Helpers, Mode, Pace, Workers};
 use crate::gate::Gate;
+use crate::zone::{Zone, ZoneModel};
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
 
 /// Where the encrypted data lies, what may pass, and who runs the cipher.
@@ -114,7 +115,9 @@ impl CryptDevice {
             )));
         }
         let codec = Codec::new(cipher, options.zeroes);
+        let zones = zones_above(&below, options.start, options.size, sector)?;
         let geometry = Geometry {
+            zones,
             size,
             logical_block: logical_block(
                 &codec.cipher,
@@ -137,7 +140,14 @@ impl CryptDevice {
             codec: Arc::new(codec),
             start: options.start,
             geometry,
-            dispatch: options.dispatch,
+            dispatch: Dispatch {
+                // As dm-crypt has it: a zoned device gets its writes from their submitters.
+                write: match options.dispatch.write {
+                    Mode::Queue if zones.is_some() => Mode::Inline,
+                    mode => mode,
+                },
+                ..options.dispatch
+            },
             workers: Mutex::new(None),
         })
     }
@@ -162,6 +172,57 @@ impl Device for CryptDevice {
         extent.zero &= self.codec.zeroes_are_zeroes();
         Ok(extent)
     }
+
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        let count = self.lower.report_zones(self.start + offset, zones)?;
+        let mut mine = 0;
+        for zone in zones.iter_mut().take(count) {
+            zone.start = zone.start.saturating_sub(self.start);
+            // That of an offline zone may be anything.
+            zone.write_pointer = zone.write_pointer.wrapping_sub(self.start);
+            mine += usize::from(zone.start < self.geometry.size);
+        }
+        Ok(mine)
+    }
+}
+
+/// The zones of the clear disk. It has whole zones, and no appends of its own: where one goes must
+/// be known before it is encrypted (`layer/zoned` gives it its place).
+fn zones_above(
+    below: &Geometry,
+    start: u64,
+    size: Option<u64>,
+    sector: u32,
+) -> Result<Option<ZoneModel>, OpenError> {
+    let Some(zones) = below.zones else {
+        return Ok(None);
+    };
+    let ZoneModel {
+        zone_size,
+        write_granularity,
+        ..
+    } = zones;
+    let fail = |what| Err(OpenError::Geometry(what));
+    if !start.is_multiple_of(zone_size) {
+        return fail(format!(
+            "the data start at byte {start}, inside a zone of {zone_size} bytes; use a data offset of whole zones, or a detached header"
+        ));
+    }
+    if size.is_some_and(|size| !size.is_multiple_of(zone_size) && start + size != below.size) {
+        return fail(format!(
+            "a volume of {} bytes is not whole zones of {zone_size} bytes; give a size that is",
+            size.unwrap_or_default()
+        ));
+    }
+    if !write_granularity.is_multiple_of(sector) {
+        return fail(format!(
+            "cipher sectors of {sector} bytes do not divide the zones' write granularity of {write_granularity} bytes, so a crash could leave half of one; use a sector size of {write_granularity}"
+        ));
+    }
+    Ok(Some(ZoneModel {
+        append_limit: 0,
+        ..zones
+    }))
 }
 
 impl CryptDevice {

@@ -1,0 +1,494 @@
+//! Admission: above the cipher, gives each write of a sequential zone its place, and actions their
+//! turn.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cryptline_sys::Ring;
+use rustix::io::Errno;
+
+use super::lane::{Lanes, May, Member};
+use crate::gate::{Gate, GatedQueue};
+use crate::slab::Slab;
+use crate::zone::{Zone, ZoneAction};
+use crate::{
+    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
+};
+
+/// The device above the cipher.
+pub(super) struct Admission {
+    lower: Gate,
+    lanes: Arc<Lanes>,
+    /// Zones of the medium before the first of this device.
+    first: usize,
+}
+
+impl Admission {
+    /// `start` is where this device starts on the medium of `lanes`: at a zone.
+    pub fn new(lower: Gate, lanes: Arc<Lanes>, start: u64) -> Self {
+        let first = lanes.place_of(start).0;
+        Self {
+            lower,
+            lanes,
+            first,
+        }
+    }
+
+    fn zones(&self) -> std::ops::Range<usize> {
+        let count = self.lanes.model.count(self.lower.geometry().size);
+        self.first..self.first + usize::try_from(count).unwrap_or(0)
+    }
+}
+
+impl Device for Admission {
+    /// An append may be as long as a zone: here it is a write.
+    fn geometry(&self) -> Geometry {
+        let lower = *self.lower.geometry();
+        let zones = lower.zones.map(|mut zones| {
+            zones.append_limit = zones.zone_size;
+            zones
+        });
+        Geometry { zones, ..lower }
+    }
+
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        let lower = self.lower.open_queue(ring)?;
+        Ok(Box::new(AdmissionQueue {
+            lower,
+            member: self.lanes.join(ring)?,
+            lanes: Arc::clone(&self.lanes),
+            zones: self.zones(),
+            below: Slab::new(ring.depth()),
+            parked: VecDeque::with_capacity(ring.depth()),
+            all: None,
+            ended: Vec::with_capacity(ring.depth()),
+            arrived: Vec::with_capacity(ring.depth()),
+        }))
+    }
+
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        self.lower.extent(offset, len)
+    }
+
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        let first = self.first + self.lanes.place_of(offset).0;
+        // One at a time, so that what is thawed is what was reported of it.
+        let mut count = 0;
+        for (place, index) in zones.iter_mut().zip(first..self.zones().end) {
+            let epoch = self.lanes.epoch(index);
+            let at = (index - self.first) as u64 * self.lanes.model.zone_size;
+            if self.lower.report_zones(at, std::slice::from_mut(place))? == 0 {
+                break;
+            }
+            self.lanes.reported(index, place, epoch);
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+struct AdmissionQueue {
+    lower: GatedQueue,
+    lanes: Arc<Lanes>,
+    member: Member,
+    /// The zones of this device among those of the medium.
+    zones: std::ops::Range<usize>,
+    /// Requests below carry their place here as their token.
+    below: Slab<Below>,
+    /// What must wait for something before it, in the order of submission.
+    parked: VecDeque<Parked>,
+    /// A reset of all zones that is under way.
+    all: Option<ResetAll>,
+    /// What has ended and was not given out yet.
+    ended: Vec<Completion>,
+    /// Scratch space of `poll`.
+    arrived: Vec<Completion>,
+}
+
+struct Below {
+    token: u64,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Nothing is to be done when it comes back.
+    Plain,
+    /// A write of a sequential zone.
+    Write {
+        index: usize,
+        at: u64,
+        /// The zone's start on this device, where it was an append.
+        append: Option<u64>,
+    },
+    /// An action on one zone.
+    Action { index: usize, action: ZoneAction },
+    /// One reset of a reset of all.
+    OneOfAll { index: usize },
+}
+
+struct Parked {
+    request: Request,
+    /// The zone; `None` for all.
+    index: Option<usize>,
+    /// An action that the zone knows of.
+    is_announced: bool,
+}
+
+struct ResetAll {
+    token: u64,
+    next: usize,
+    /// The next zone knows of it.
+    is_announced: bool,
+    /// One reset is below.
+    is_below: bool,
+    result: Result<(), Fault>,
+}
+
+/// What became of an attempt.
+enum Tried {
+    Ended(Completion),
+    Below,
+    NotYet(Parked),
+}
+
+impl Queue for AdmissionQueue {
+    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+        let tried = match self.zone_of(&request) {
+            None if matches!(request.operation, Operation::ZoneAppend { .. }) => {
+                Tried::Ended(request.complete(Err(Fault::ZoneCondition)))
+            }
+            Some(index) => self.enter(ring, request, index),
+            None => self.send(ring, request, Kind::Plain),
+        };
+        let submitted = match tried {
+            Tried::Ended(completion) => Submitted::Done(completion),
+            Tried::Below => Submitted::Pending,
+            Tried::NotYet(parked) => {
+                self.parked.push_back(parked);
+                // It may be the first in its row.
+                self.unpark(ring);
+                Submitted::Pending
+            }
+        };
+        if !self.ended.is_empty() {
+            ring.stay_awake();
+        }
+        submitted
+    }
+
+    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.lower.poll(ring, &mut arrived);
+        for completion in arrived.drain(..) {
+            if let Some(completion) = self.arrive(ring, completion) {
+                self.ended.push(completion);
+            }
+        }
+        self.arrived = arrived;
+        self.unpark(ring);
+        done.append(&mut self.ended);
+    }
+
+    fn measure(&mut self, on: bool) {
+        self.lower.measure(on);
+    }
+
+    fn crypto_time_ns(&self) -> u64 {
+        self.lower.crypto_time_ns()
+    }
+}
+
+impl AdmissionQueue {
+    /// The sequential zones whose order a request takes part in: `Some(None)` is all of them.
+    fn zone_of(&self, request: &Request) -> Option<Option<usize>> {
+        let index = self.zones.start + self.lanes.place_of(request.offset).0;
+        match &request.operation {
+            Operation::Read(_) | Operation::Flush | Operation::Discard { .. } => None,
+            Operation::Zone(ZoneAction::ResetAll) => Some(None),
+            _ => self.lanes.is_sequential(index).then_some(Some(index)),
+        }
+    }
+
+    /// A request that takes part in the order of a zone.
+    fn enter(&mut self, ring: &mut Ring, request: Request, index: Option<usize>) -> Tried {
+        let is_behind =
+            |parked: &Parked| parked.index.is_none() || index.is_none() || parked.index == index;
+        let parked = Parked {
+            request,
+            index,
+            is_announced: false,
+        };
+        match self.all.is_some() || self.parked.iter().any(is_behind) {
+            true => Tried::NotYet(parked),
+            false => self.attempt(ring, parked),
+        }
+    }
+
+    /// Tries to start a request before which nothing of this queue is parked.
+    fn attempt(&mut self, ring: &mut Ring, parked: Parked) -> Tried {
+        let Some(index) = parked.index else {
+            return self.begin_all(ring, parked);
+        };
+        match parked.request.operation {
+            Operation::Zone(action) => self.act(ring, parked, index, action),
+            _ => self.write(ring, parked, index),
+        }
+    }
+
+    fn write(&mut self, ring: &mut Ring, parked: Parked, index: usize) -> Tried {
+        let (len, offset) = (parked.request.len(), parked.request.offset);
+        let (_, in_zone) = self.lanes.place_of(offset);
+        if !len.is_multiple_of(u64::from(self.lanes.model.write_granularity)) {
+            return Tried::Ended(parked.request.complete(Err(Fault::Misaligned)));
+        }
+        if self.below.is_full() {
+            return Tried::Ended(busy(parked.request));
+        }
+        let append = matches!(parked.request.operation, Operation::ZoneAppend { .. });
+        let wanted = (!append).then_some(in_zone);
+        let may = self.lanes.lock(index).admit(wanted, len, &self.member);
+        let at = match may {
+            May::Go(at) => at,
+            May::Wait => return Tried::NotYet(parked),
+            May::Not(fault) => return Tried::Ended(parked.request.complete(Err(fault))),
+        };
+        let Request {
+            operation, token, ..
+        } = parked.request;
+        let request = Request {
+            operation: match operation {
+                Operation::ZoneAppend { data, durable } => Operation::Write { data, durable },
+                other => other,
+            },
+            offset: offset - in_zone + at,
+            token,
+        };
+        let append = append.then_some(offset);
+        self.send(ring, request, Kind::Write { index, at, append })
+    }
+
+    fn act(
+        &mut self,
+        ring: &mut Ring,
+        mut parked: Parked,
+        index: usize,
+        action: ZoneAction,
+    ) -> Tried {
+        if self.below.is_full() && !parked.is_announced {
+            return Tried::Ended(busy(parked.request));
+        }
+        let may = {
+            let mut lane = self.lanes.lock(index);
+            if !parked.is_announced {
+                lane.announce();
+                parked.is_announced = true;
+            }
+            match self.below.is_full() {
+                true => May::Wait,
+                false => lane.act(&self.member),
+            }
+        };
+        match may {
+            May::Go(_) => self.send(ring, parked.request, Kind::Action { index, action }),
+            May::Wait | May::Not(_) => Tried::NotYet(parked),
+        }
+    }
+
+    /// A reset of all zones is one of each: others may lie on the same medium.
+    fn begin_all(&mut self, ring: &mut Ring, parked: Parked) -> Tried {
+        self.all = Some(ResetAll {
+            token: parked.request.token,
+            next: self.zones.start,
+            is_announced: false,
+            is_below: false,
+            result: Ok(()),
+        });
+        match self.go_on_with_all(ring) {
+            Some(completion) => Tried::Ended(completion),
+            None => Tried::Below,
+        }
+    }
+
+    /// Resets zone after zone until one takes time; the end of it all.
+    fn go_on_with_all(&mut self, ring: &mut Ring) -> Option<Completion> {
+        loop {
+            let end = self.zones.end;
+            let all = self.all.as_mut().filter(|all| !all.is_below)?;
+            if all.next == end {
+                let all = self.all.take()?;
+                let request = Request::zone(0, ZoneAction::ResetAll, all.token);
+                return Some(request.complete(all.result));
+            }
+            let index = all.next;
+            if !self.lanes.is_sequential(index) {
+                all.next += 1;
+                continue;
+            }
+            {
+                let mut lane = self.lanes.lock(index);
+                if !all.is_announced {
+                    lane.announce();
+                    all.is_announced = true;
+                }
+                if self.below.is_full() || !matches!(lane.act(&self.member), May::Go(_)) {
+                    return None;
+                }
+                if !lane.is_touched {
+                    let waiting = lane.acted(ZoneAction::Reset, Ok(()));
+                    drop(lane);
+                    self.lanes.wake(waiting, &self.member);
+                    (all.next, all.is_announced) = (index + 1, false);
+                    continue;
+                }
+            }
+            all.is_below = true;
+            let start = (index - self.zones.start) as u64 * self.lanes.model.zone_size;
+            let request = Request::zone(start, ZoneAction::Reset, 0);
+            // Its end is taken in by `arrive`, and goes nowhere else.
+            let _ = self.send(ring, request, Kind::OneOfAll { index });
+        }
+    }
+
+    fn send(&mut self, ring: &mut Ring, mut request: Request, kind: Kind) -> Tried {
+        let below = Below {
+            token: request.token,
+            kind,
+        };
+        let Ok(place) = self.below.insert(below) else {
+            return Tried::Ended(busy(request));
+        };
+        request.token = place as u64;
+        let Submitted::Done(completion) = self.lower.submit(ring, request) else {
+            return Tried::Below;
+        };
+        match self.take_back(ring, completion) {
+            Some(completion) => Tried::Ended(completion),
+            None => Tried::Below,
+        }
+    }
+
+    /// Takes what came back in `poll`, and goes on with what follows from it.
+    fn arrive(&mut self, ring: &mut Ring, completion: Completion) -> Option<Completion> {
+        let completion = self.take_back(ring, completion);
+        let ended = self.go_on_with_all(ring);
+        self.ended.extend(ended);
+        completion
+    }
+
+    /// Takes what came back; its completion in the shape of its request.
+    fn take_back(&mut self, ring: &mut Ring, mut completion: Completion) -> Option<Completion> {
+        let place = usize::try_from(completion.request.token).ok();
+        let Some(Below { token, kind }) = place.and_then(|place| self.below.remove(place)) else {
+            unreachable!("the gate below lets nothing back that was not submitted")
+        };
+        completion.request.token = token;
+        let result = completion.result;
+        let waiting = match kind {
+            Kind::Plain => return Some(completion),
+            Kind::Write { index, at, append } => {
+                as_submitted(&mut completion, append);
+                if result.is_err() {
+                    // Those behind it, which wait below the cipher, have to hear of it.
+                    ring.stay_awake();
+                }
+                self.lanes.lock(index).end(at, result)
+            }
+            Kind::Action { index, action } => self.lanes.lock(index).acted(action, result),
+            Kind::OneOfAll { index } => {
+                let waiting = self.lanes.lock(index).acted(ZoneAction::Reset, result);
+                if let Some(all) = &mut self.all {
+                    (all.next, all.is_below, all.is_announced) = (index + 1, false, false);
+                    // Read-only and offline zones are passed over.
+                    if !matches!(result, Err(Fault::ZoneCondition)) && all.result.is_ok() {
+                        all.result = result;
+                    }
+                }
+                self.lanes.wake(waiting, &self.member);
+                return None;
+            }
+        };
+        self.lanes.wake(waiting, &self.member);
+        Some(completion)
+    }
+
+    /// Starts what is parked and need not wait any more.
+    fn unpark(&mut self, ring: &mut Ring) {
+        let ended = self.go_on_with_all(ring);
+        self.ended.extend(ended);
+        let count = self.parked.len();
+        for done in 0..count {
+            let Some(parked) = self.parked.pop_front() else {
+                return;
+            };
+            // Those that were looked at and stayed are at the back now.
+            let still = self.parked.len() + 1 - (count - done);
+            let stayed = self.parked.iter().rev().take(still);
+            let is_behind = self.all.is_some()
+                || stayed.into_iter().any(|other| {
+                    other.index.is_none() || parked.index.is_none() || other.index == parked.index
+                });
+            let tried = match is_behind {
+                true => Tried::NotYet(parked),
+                false => self.attempt(ring, parked),
+            };
+            match tried {
+                Tried::Ended(completion) => self.ended.push(completion),
+                Tried::Below => {}
+                Tried::NotYet(parked) => self.parked.push_back(parked),
+            }
+        }
+    }
+}
+
+/// Whoever comes next must not wait for a queue that is gone, nor trust what it left behind.
+impl Drop for AdmissionQueue {
+    fn drop(&mut self) {
+        let mut waiting = 0;
+        for below in self.below.iter() {
+            let lost = Err(Fault::Io(Errno::CANCELED));
+            match below.kind {
+                Kind::Plain => {}
+                Kind::Write { index, at, .. } => waiting |= self.lanes.lock(index).end(at, lost),
+                Kind::Action { index, action } => {
+                    waiting |= self.lanes.lock(index).acted(action, lost);
+                }
+                Kind::OneOfAll { index } => {
+                    waiting |= self.lanes.lock(index).acted(ZoneAction::Reset, lost);
+                }
+            }
+        }
+        let announced = (self.parked.iter())
+            .filter(|parked| parked.is_announced)
+            .filter_map(|parked| parked.index);
+        let of_all = self
+            .all
+            .as_ref()
+            .filter(|all| all.is_announced && !all.is_below);
+        for index in announced.chain(of_all.map(|all| all.next)) {
+            waiting |= self.lanes.lock(index).withdraw();
+        }
+        self.lanes.wake(waiting, &self.member);
+        self.lanes.leave(&self.member);
+    }
+}
+
+/// Gives a write the shape again that it was submitted in. An append keeps the offset it was given,
+/// unless it failed.
+fn as_submitted(completion: &mut Completion, append: Option<u64>) {
+    let Some(zone_start) = append else { return };
+    let request = &mut completion.request;
+    if completion.result.is_err() {
+        request.offset = zone_start;
+    }
+    let operation = std::mem::replace(&mut request.operation, Operation::Flush);
+    request.operation = match operation {
+        Operation::Write { data, durable } => Operation::ZoneAppend { data, durable },
+        other => other,
+    };
+}
+
+/// As `file` answers more requests than the ring has places for.
+fn busy(request: Request) -> Completion {
+    request.complete(Err(Fault::Io(Errno::AGAIN)))
+}

@@ -1,0 +1,221 @@
+//! Release: below the cipher, lets the writes of each zone through in the order of their places.
+
+use std::sync::Arc;
+
+use cryptline_sys::Ring;
+use rustix::io::Errno;
+
+use super::lane::{Lanes, May, Member};
+use crate::gate::{Gate, GatedQueue};
+use crate::slab::Slab;
+use crate::zone::Zone;
+use crate::{
+    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
+};
+
+/// A zoned medium, written in order.
+pub(super) struct Release {
+    lower: Gate,
+    lanes: Arc<Lanes>,
+}
+
+impl Release {
+    pub fn new(lower: Gate, lanes: Arc<Lanes>) -> Self {
+        Self { lower, lanes }
+    }
+}
+
+impl Device for Release {
+    /// Appends are admission's.
+    fn geometry(&self) -> Geometry {
+        let lower = *self.lower.geometry();
+        let mut zones = self.lanes.model;
+        zones.append_limit = 0;
+        Geometry {
+            zones: Some(zones),
+            ..lower
+        }
+    }
+
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        let lower = self.lower.open_queue(ring)?;
+        Ok(Box::new(ReleaseQueue {
+            lower,
+            member: self.lanes.join(ring)?,
+            lanes: Arc::clone(&self.lanes),
+            below: Slab::new(ring.depth()),
+            held: Vec::with_capacity(ring.depth()),
+            ended: Vec::with_capacity(ring.depth()),
+            arrived: Vec::with_capacity(ring.depth()),
+        }))
+    }
+
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        self.lower.extent(offset, len)
+    }
+
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        self.lower.report_zones(offset, zones)
+    }
+}
+
+struct ReleaseQueue {
+    lower: GatedQueue,
+    lanes: Arc<Lanes>,
+    member: Member,
+    /// Requests below carry their place here as their token.
+    below: Slab<Below>,
+    /// Writes that wait for those before them.
+    held: Vec<Request>,
+    /// What has ended and was not given out yet.
+    ended: Vec<Completion>,
+    /// Scratch space of `poll`.
+    arrived: Vec<Completion>,
+}
+
+struct Below {
+    token: u64,
+    /// Zone, place in it and length of a write to a sequential zone.
+    write: Option<(usize, u64, u64)>,
+}
+
+/// What became of an attempt.
+enum Sent {
+    Ended(Completion),
+    Below,
+    NotYet(Request),
+}
+
+impl Queue for ReleaseQueue {
+    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+        let submitted = match self.send(ring, request) {
+            Sent::Ended(completion) => Submitted::Done(completion),
+            Sent::Below => Submitted::Pending,
+            Sent::NotYet(request) => {
+                self.held.push(request);
+                Submitted::Pending
+            }
+        };
+        if !self.held.is_empty() && matches!(submitted, Submitted::Done(_)) {
+            self.send_held(ring);
+        }
+        if !self.ended.is_empty() {
+            ring.stay_awake();
+        }
+        submitted
+    }
+
+    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        loop {
+            let mut arrived = std::mem::take(&mut self.arrived);
+            self.lower.poll(ring, &mut arrived);
+            for completion in arrived.drain(..) {
+                let completion = self.arrive(completion);
+                self.ended.push(completion);
+            }
+            self.arrived = arrived;
+            // What was sent now may have ended already: a copy into the page cache does.
+            if !self.send_held(ring) {
+                break;
+            }
+        }
+        done.append(&mut self.ended);
+    }
+
+    fn measure(&mut self, on: bool) {
+        self.lower.measure(on);
+    }
+
+    fn crypto_time_ns(&self) -> u64 {
+        self.lower.crypto_time_ns()
+    }
+}
+
+impl ReleaseQueue {
+    /// Passes a request down, unless it is a write whose turn has not come.
+    fn send(&mut self, ring: &mut Ring, mut request: Request) -> Sent {
+        if self.below.is_full() {
+            // As `file` answers more requests than the ring has places for.
+            return Sent::Ended(request.complete(Err(Fault::Io(Errno::AGAIN))));
+        }
+        let mut write = None;
+        if let Operation::Write { .. } | Operation::WriteZeroes { .. } = request.operation {
+            let (index, at) = self.lanes.place_of(request.offset);
+            if self.lanes.is_sequential(index) {
+                let may = self.lanes.lock(index).release(at, &self.member);
+                match may {
+                    May::Go(_) => write = Some((index, at, request.len())),
+                    May::Wait => return Sent::NotYet(request),
+                    May::Not(fault) => return Sent::Ended(request.complete(Err(fault))),
+                }
+            }
+        }
+        let below = Below {
+            token: request.token,
+            write,
+        };
+        let Ok(place) = self.below.insert(below) else {
+            unreachable!("a place was free a moment ago")
+        };
+        request.token = place as u64;
+        match self.lower.submit(ring, request) {
+            Submitted::Done(completion) => Sent::Ended(self.arrive(completion)),
+            Submitted::Pending => Sent::Below,
+        }
+    }
+
+    /// Sends the held writes whose turn has come. Whether any went.
+    fn send_held(&mut self, ring: &mut Ring) -> bool {
+        let mut any = false;
+        let mut index = 0;
+        while index < self.held.len() {
+            // A place in the middle is taken by the last; the order is that of the places in the
+            // zone anyway.
+            let request = self.held.swap_remove(index);
+            match self.send(ring, request) {
+                Sent::NotYet(request) => {
+                    self.held.push(request);
+                    let last = self.held.len() - 1;
+                    self.held.swap(index, last);
+                    index += 1;
+                }
+                sent => {
+                    if let Sent::Ended(completion) = sent {
+                        self.ended.push(completion);
+                    }
+                    // Another may be next now, wherever it is.
+                    any = true;
+                    index = 0;
+                }
+            }
+        }
+        any
+    }
+
+    fn arrive(&mut self, mut completion: Completion) -> Completion {
+        let place = usize::try_from(completion.request.token).ok();
+        let Some(Below { token, write }) = place.and_then(|place| self.below.remove(place)) else {
+            unreachable!("the gate below lets nothing back that was not submitted")
+        };
+        completion.request.token = token;
+        if let Some((index, at, len)) = write {
+            let waiting = self.lanes.lock(index).sent(at, len, completion.result);
+            self.lanes.wake(waiting, &self.member);
+        }
+        completion
+    }
+}
+
+/// Where a write ends that nobody waits for is not known.
+impl Drop for ReleaseQueue {
+    fn drop(&mut self) {
+        for below in self.below.iter() {
+            if let Some((index, at, len)) = below.write {
+                let lost = Err(Fault::Io(Errno::CANCELED));
+                let waiting = self.lanes.lock(index).sent(at, len, lost);
+                self.lanes.wake(waiting, &self.member);
+            }
+        }
+        self.lanes.leave(&self.member);
+    }
+}
