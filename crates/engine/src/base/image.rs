@@ -47,6 +47,16 @@ impl Image {
     /// Opens a regular file or block device and takes its lock: exclusive for writing, shared
     /// for reading.
     pub fn open(path: &Path, read_only: bool) -> Result<Self, OpenError> {
+        Self::open_with(path, read_only, true)
+    }
+
+    /// The same beside others that use it: only those that want it alone are kept out, and keep us out.
+    pub fn open_shared(path: &Path, read_only: bool) -> Result<Self, OpenError> {
+        Self::open_with(path, read_only, false)
+    }
+
+    fn open_with(path: &Path, read_only: bool, alone: bool) -> Result<Self, OpenError> {
+        let alone = alone && !read_only;
         let metadata =
             std::fs::metadata(path).map_err(|error| OpenError::system("open", path, error))?;
         let kind = metadata.file_type();
@@ -62,7 +72,7 @@ impl Image {
         }
         let is_block_device = kind.is_block_device();
         // O_EXCL on a block device: not while it is mounted or claimed by device-mapper.
-        let exclusive = is_block_device && !read_only;
+        let exclusive = is_block_device && alone;
         let file = File::options()
             .read(true)
             .write(!read_only)
@@ -73,7 +83,7 @@ impl Image {
             })
             .open(path)
             .map_err(|error| open_error(path, read_only, error))?;
-        lock(&file, path, read_only)?;
+        lock(&file, path, alone)?;
         let (size, block) = match is_block_device {
             true => cryptline_sys::block_device_size(&file)
                 .map_err(|error| OpenError::system("get the size of", path, error))?,
@@ -212,8 +222,8 @@ pub(super) fn open_error(path: &Path, read_only: bool, error: io::Error) -> Open
     }
 }
 
-pub(super) fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), OpenError> {
-    match cryptline_sys::lock_file(file, !read_only) {
+pub(super) fn lock(file: &File, path: &Path, alone: bool) -> Result<(), OpenError> {
+    match cryptline_sys::lock_file(file, alone) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OpenError::Busy {
             path: path.to_owned(),

@@ -281,7 +281,7 @@ fn dax_size(path: &Path, metadata: &std::fs::Metadata) -> Result<u64, OpenError>
 fn open_dax(path: &Path, read_only: bool) -> Result<File, OpenError> {
     let file = File::options().read(true).write(!read_only).open(path);
     let file = file.map_err(|error| open_error(path, read_only, error))?;
-    lock(&file, path, read_only)?;
+    lock(&file, path, !read_only)?;
     Ok(file)
 }
 

@@ -44,8 +44,8 @@ pub struct Claims {
     opened: AtomicUsize,
 }
 
-/// What one queue shows to the others. On a cache line of its own.
-#[repr(align(64))]
+/// What one queue shows to the others. On a pair of cache lines of its own: processors fetch pairs.
+#[repr(align(128))]
 struct Lane {
     /// It has requests under way that hold no claims.
     unclaimed: AtomicBool,
@@ -67,13 +67,6 @@ pub struct Span {
     first: usize,
     count: usize,
     held: usize,
-}
-
-impl Span {
-    /// Whether any of its slots are held.
-    pub fn is_begun(self) -> bool {
-        self.held > 0
-    }
 }
 
 impl Claims {
@@ -111,7 +104,7 @@ impl Claims {
     pub fn span(&self, first: u64, count: u64) -> Span {
         let slots = self.slots.len();
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(slots);
-        let first = usize::try_from(first % slots as u64).unwrap_or(0);
+        let first = usize::try_from(first & (slots as u64 - 1)).unwrap_or(0);
         // Around the end of the table it would not be ascending: take all of them, from the first on.
         let (first, count) = match first + count > slots {
             true => (0, slots),

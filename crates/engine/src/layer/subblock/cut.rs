@@ -5,7 +5,7 @@
 //! request      ├ head ┼───── body ────┼ tail ┤
 //! ```
 
-/// A range of bytes and the sectors it touches. Lengths in bytes.
+/// A range of bytes and the sectors it touches. Lengths in bytes; a sector is a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     sector: u64,
@@ -32,7 +32,7 @@ impl Cut {
 
     /// Whether it is whole sectors.
     pub fn is_whole(self) -> bool {
-        (self.offset | self.len).is_multiple_of(self.sector)
+        (self.offset | self.len) & (self.sector - 1) == 0
     }
 
     /// The first sector it touches, and how many.

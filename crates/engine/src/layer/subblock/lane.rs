@@ -56,8 +56,6 @@ impl Shared {
 pub(super) enum Claim {
     /// None was needed.
     None,
-    /// The lane's flag stands for it.
-    Quiet,
     Shared(Span),
     /// Announced; held where the span says so.
     Exclusive(Span),
@@ -111,7 +109,7 @@ impl Drop for Lane {
         let claims = &self.shared.claims;
         for claim in lock(&self.left).drain(..) {
             match claim {
-                Claim::None | Claim::Quiet => {}
+                Claim::None => {}
                 Claim::Shared(mut span) => claims.unshare(&mut span),
                 Claim::Exclusive(mut span) => claims.withdraw(&mut span),
             }

@@ -1,9 +1,13 @@
 //! One thread's way through the small blocks.
 //!
 //! ```text
-//! submit ─► errands ─► claim? ─ yes ─► device below ─► back ─► claim given up ─► part of a job, or done
-//!                        └ no ─► waiting ─► tried again in every poll ─┘
+//! submit ─┬─► straight ─────────────► device below ─────────► done     whole sectors, and nobody rewrites
+//!         └─► errands ─► claim? ─ yes ─► device below ─► back ─► claim given up ─► part of a job, or done
+//!                          └ no ─► waiting ─► tried again in every poll ─┘
 //! ```
+
+mod back;
+mod take;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,6 +34,9 @@ const STREAK: u32 = 8;
 const YIELD: Duration = Duration::from_micros(100);
 
 pub(super) struct SubBlockQueue {
+    /// For requests that pass as they are and hold no claims: their tokens are the caller's.
+    straight: GatedQueue,
+    /// For errands: the tokens are ours.
     lower: GatedQueue,
     shared: Arc<Shared>,
     lane: Arc<Lane>,
@@ -61,6 +68,7 @@ impl SubBlockQueue {
         };
         let scratch = (0..scratch).map(|_| Buffer::alloc(sector));
         Ok(Self {
+            straight: lower.open_queue(ring)?,
             lower: lower.open_queue(ring)?,
             shared: Arc::clone(shared),
             lane,
@@ -79,6 +87,14 @@ impl SubBlockQueue {
 
 impl Queue for SubBlockQueue {
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+        if self.goes_straight(&request) {
+            let submitted = self.straight.submit(ring, request);
+            if let Submitted::Done(completion) = &submitted {
+                self.came_straight(completion);
+                self.tell_of_released();
+            }
+            return submitted;
+        }
         let token = request.token;
         let before = self.finished.len();
         if let Err(request) = self.take(ring, request) {
@@ -97,6 +113,11 @@ impl Queue for SubBlockQueue {
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        let before = done.len();
+        self.straight.poll(ring, done);
+        for completion in &done[before..] {
+            self.came_straight(completion);
+        }
         let mut reaped = std::mem::take(&mut self.reaped);
         self.lower.poll(ring, &mut reaped);
         for completion in reaped.drain(..) {
@@ -109,107 +130,43 @@ impl Queue for SubBlockQueue {
     }
 
     fn measure(&mut self, on: bool) {
+        self.straight.measure(on);
         self.lower.measure(on);
     }
 
     fn crypto_time_ns(&self) -> u64 {
-        self.lower.crypto_time_ns()
+        self.straight.crypto_time_ns() + self.lower.crypto_time_ns()
     }
 }
 
-/// From a request to errands.
+/// The short way.
 impl SubBlockQueue {
-    /// Takes a request; gives it back where there is no place for it.
-    fn take(&mut self, ring: &mut Ring, mut request: Request) -> Result<(), Request> {
-        if self.errands.len() + ERRANDS > self.errands.capacity() || self.jobs.is_full() {
-            return Err(request);
-        }
-        let (offset, len, token) = (request.offset, request.len(), request.token);
-        let cut = Cut::new(offset, len, self.shared.sector);
-        if matches!(request.operation, Operation::Flush) {
-            self.pass(ring, Claim::None, request, (token, offset, len));
-        } else if cut.is_whole() {
-            self.pass(ring, self.sharing(cut), request, (token, offset, len));
-        } else if self.shared.overwrites {
-            let claim = match request.is_write() {
-                true => self.excluding(cut),
-                false => self.sharing(cut),
-            };
-            self.pass(ring, claim, request, (token, offset, len));
-        } else if let Operation::Discard { len: inner_len } = &mut request.operation {
-            // A discard is a hint, so a part of a sector simply stays.
-            match cut.inner() {
-                None => self.finished.push(request.complete(Ok(()))),
-                Some(inner) => {
-                    (request.offset, *inner_len) = (inner.offset, inner.len);
-                    let cut = Cut::new(inner.offset, inner.len, self.shared.sector);
-                    self.pass(ring, self.sharing(cut), request, (token, offset, len));
-                }
-            }
-        } else {
-            self.cut(ring, request, cut);
-        }
-        Ok(())
-    }
-
-    fn pass(
-        &mut self,
-        ring: &mut Ring,
-        claim: Claim,
-        request: Request,
-        (token, offset, len): (u64, u64, u64),
-    ) {
-        let work = Work::Pass {
-            request: Some(request),
-            token,
-            offset,
-            len,
+    /// Whether a request needs no claim: one for whole sectors while nobody rewrites, or a flush.
+    fn goes_straight(&mut self, request: &Request) -> bool {
+        let cut = match &request.operation {
+            Operation::Flush => return true,
+            _ => Cut::new(request.offset, request.len(), self.shared.sector),
         };
-        self.begin(ring, claim, work);
-    }
-
-    /// Makes a job of a request, and an errand of each of its parts.
-    fn cut(&mut self, ring: &mut Ring, request: Request, cut: Cut) {
-        let job = Job::new(request, cut.parts().map(|part| part.len));
-        let is_read = job.is_read();
-        let Ok(job) = self.jobs.insert(job) else {
-            unreachable!("there was a free place a moment ago")
-        };
-        for (part, Part { offset, len }) in cut.parts().enumerate() {
-            let piece = Piece { job, part };
-            let cut = Cut::new(offset, len, self.shared.sector);
-            let place = Place::of(offset, len, self.shared.sector);
-            if cut.is_whole() {
-                let request = self.job(job).body(part, offset, len);
-                let work = Work::Body {
-                    piece,
-                    request: Some(request),
-                };
-                self.begin(ring, self.sharing(cut), work);
-            } else if is_read {
-                self.begin(ring, self.sharing(cut), Work::Peek { piece, place });
-            } else {
-                let work = Work::Rewrite {
-                    piece,
-                    place,
-                    next: None,
-                    is_writing: false,
-                };
-                self.begin(ring, self.excluding(cut), work);
-            }
+        if !cut.is_whole() || !self.shared.claims.is_quiet() {
+            return false;
         }
+        if self.quiet == 0 && !self.shared.claims.enter_quietly(self.lane.index) {
+            self.released = true;
+            return false;
+        }
+        self.quiet += 1;
+        true
     }
 
-    fn sharing(&self, cut: Cut) -> Claim {
-        let (first, count) = cut.span();
-        Claim::Shared(self.shared.claims.span(first, count))
-    }
-
-    /// Announces a write of part of a sector.
-    fn excluding(&self, cut: Cut) -> Claim {
-        let (first, count) = cut.span();
-        self.shared.claims.announce();
-        Claim::Exclusive(self.shared.claims.span(first, count))
+    fn came_straight(&mut self, completion: &Completion) {
+        if matches!(completion.request.operation, Operation::Flush) {
+            return;
+        }
+        self.quiet -= 1;
+        if self.quiet == 0 {
+            self.shared.claims.leave_quietly(self.lane.index);
+            self.released = true;
+        }
     }
 }
 
@@ -284,20 +241,13 @@ impl SubBlockQueue {
     fn try_claim(&mut self, claim: Claim) -> (Claim, bool) {
         let claims = &self.shared.claims;
         match claim {
-            Claim::None | Claim::Quiet => (claim, true),
+            Claim::None => (claim, true),
             Claim::Exclusive(mut span) => {
                 let got: Result<(), Kick> = claims.exclude(&mut span);
                 (Claim::Exclusive(span), got.is_ok())
             }
             Claim::Shared(mut span) => {
-                if claims.is_quiet() && !span.is_begun() {
-                    if self.quiet > 0 || claims.enter_quietly(self.lane.index) {
-                        self.quiet += 1;
-                        return (Claim::Quiet, true);
-                    }
-                    self.released = true;
-                }
-                let got: Result<(), Kick> = self.shared.claims.share(&mut span);
+                let got: Result<(), Kick> = claims.share(&mut span);
                 (Claim::Shared(span), got.is_ok())
             }
         }
@@ -408,116 +358,12 @@ impl SubBlockQueue {
     }
 }
 
-/// And back.
+/// Small things.
 impl SubBlockQueue {
-    /// What follows from a completion below, until something is pending or over.
-    fn follow(&mut self, ring: &mut Ring, completion: Completion) {
-        let mut completion = completion;
-        while let Some(request) = self.back(completion) {
-            match self.lower.submit(ring, request) {
-                Submitted::Pending => return,
-                Submitted::Done(done) => completion = done,
-            }
-        }
-    }
-
-    /// Takes a completion in; what is to be done below because of it.
-    fn back(&mut self, completion: Completion) -> Option<Request> {
-        let Completion { request, result } = completion;
-        let index = usize::try_from(request.token).unwrap_or(usize::MAX);
-        if let Work::Rewrite {
-            place,
-            is_writing: false,
-            ..
-        } = &self.errand(index).work
-            && result.is_ok()
-            && let Operation::Read(data) = request.operation
-        {
-            let sector = place.sector;
-            return Some(self.write_sector(index, sector, data));
-        }
-        let Some(Errand { claim, work }) = self.errands.remove(index) else {
-            unreachable!("an errand comes back once")
-        };
-        self.release(claim);
-        match work {
-            Work::Pass {
-                token, offset, len, ..
-            } => {
-                let request = as_given(request, (token, offset, len));
-                self.finished.push(request.complete(result));
-            }
-            Work::Body { piece, .. } => {
-                self.job(piece.job).put_back(piece.part, request);
-                self.part_done(piece.job, result);
-            }
-            Work::Peek { piece, place } => {
-                if let Operation::Read(data) = request.operation {
-                    let found = &data[place.within..place.within + place.len];
-                    self.job(piece.job).copy_out(piece.part, found);
-                    self.scratch.push(data);
-                }
-                self.part_done(piece.job, result);
-            }
-            Work::Rewrite { piece, next, .. } => {
-                if let Operation::Read(data) | Operation::Write { data, .. } = request.operation {
-                    self.scratch.push(data);
-                }
-                self.part_done(piece.job, result);
-                self.end_those_behind(next, result);
-            }
-            Work::Flush { job } => self.part_done(job, result),
-        }
-        None
-    }
-
-    /// Ends the rewrites that were done together with another.
-    fn end_those_behind(&mut self, next: Option<usize>, result: Result<(), Fault>) {
-        let mut at = next;
-        while let Some(index) = at {
-            let Some(Errand {
-                work: Work::Rewrite { piece, next, .. },
-                ..
-            }) = self.errands.remove(index)
-            else {
-                unreachable!("rewrites done together come back together")
-            };
-            self.part_done(piece.job, result);
-            at = next;
-        }
-    }
-
-    fn part_done(&mut self, job: usize, result: Result<(), Fault>) {
-        if !self.job(job).part_done(result) {
-            return;
-        }
-        if self.job(job).wants_flush() {
-            let errand = Errand {
-                claim: Claim::None,
-                work: Work::Flush { job },
-            };
-            let Ok(index) = self.errands.insert(errand) else {
-                unreachable!("the errands of the job's parts are over")
-            };
-            // It needs no claim, so the next try sends it.
-            self.waiting.push_back(index);
-            return;
-        }
-        let ended = self.jobs.remove(job).expect("a job ends once").end();
-        self.finished.push(ended);
-    }
-
     fn release(&mut self, claim: Claim) {
         let claims = &self.shared.claims;
         match claim {
             Claim::None => return,
-            Claim::Quiet => {
-                self.quiet -= 1;
-                if self.quiet > 0 {
-                    return;
-                }
-                claims.leave_quietly(self.lane.index);
-            }
             Claim::Shared(mut span) => claims.unshare(&mut span),
             Claim::Exclusive(mut span) => claims.withdraw(&mut span),
         }
@@ -556,17 +402,5 @@ impl Drop for SubBlockQueue {
             }
         }
         self.shared.wake(self.lane.index);
-    }
-}
-
-/// A request of ours as it was given to us.
-fn as_given(mut request: Request, (token, offset, len): (u64, u64, u64)) -> Request {
-    if let Operation::Discard { len: cut } = &mut request.operation {
-        *cut = len;
-    }
-    Request {
-        offset,
-        token,
-        ..request
     }
 }

@@ -1,0 +1,117 @@
+//! From a completion below to what follows from it: another request below, or the end of the caller's.
+
+use cryptline_sys::Ring;
+
+use super::{Claim, Errand, SubBlockQueue, Work};
+use crate::{Completion, Fault, Operation, Request, Submitted};
+
+impl SubBlockQueue {
+    /// What follows from a completion below, until something is pending or over.
+    pub(super) fn follow(&mut self, ring: &mut Ring, completion: Completion) {
+        let mut completion = completion;
+        while let Some(request) = self.back(completion) {
+            match self.lower.submit(ring, request) {
+                Submitted::Pending => return,
+                Submitted::Done(done) => completion = done,
+            }
+        }
+    }
+
+    /// Takes a completion in; what is to be done below because of it.
+    fn back(&mut self, completion: Completion) -> Option<Request> {
+        let Completion { request, result } = completion;
+        let index = usize::try_from(request.token).unwrap_or(usize::MAX);
+        if let Work::Rewrite {
+            place,
+            is_writing: false,
+            ..
+        } = &self.errand(index).work
+            && result.is_ok()
+            && let Operation::Read(data) = request.operation
+        {
+            let sector = place.sector;
+            return Some(self.write_sector(index, sector, data));
+        }
+        let Some(Errand { claim, work }) = self.errands.remove(index) else {
+            unreachable!("an errand comes back once")
+        };
+        self.release(claim);
+        match work {
+            Work::Pass {
+                token, offset, len, ..
+            } => {
+                let request = as_given(request, (token, offset, len));
+                self.finished.push(request.complete(result));
+            }
+            Work::Body { piece, .. } => {
+                self.job(piece.job).put_back(piece.part, request);
+                self.part_done(piece.job, result);
+            }
+            Work::Peek { piece, place } => {
+                if let Operation::Read(data) = request.operation {
+                    let found = &data[place.within..place.within + place.len];
+                    self.job(piece.job).copy_out(piece.part, found);
+                    self.scratch.push(data);
+                }
+                self.part_done(piece.job, result);
+            }
+            Work::Rewrite { piece, next, .. } => {
+                if let Operation::Read(data) | Operation::Write { data, .. } = request.operation {
+                    self.scratch.push(data);
+                }
+                self.part_done(piece.job, result);
+                self.end_those_behind(next, result);
+            }
+            Work::Flush { job } => self.part_done(job, result),
+        }
+        None
+    }
+
+    /// Ends the rewrites that were done together with another.
+    fn end_those_behind(&mut self, next: Option<usize>, result: Result<(), Fault>) {
+        let mut at = next;
+        while let Some(index) = at {
+            let Some(Errand {
+                work: Work::Rewrite { piece, next, .. },
+                ..
+            }) = self.errands.remove(index)
+            else {
+                unreachable!("rewrites done together come back together")
+            };
+            self.part_done(piece.job, result);
+            at = next;
+        }
+    }
+
+    fn part_done(&mut self, job: usize, result: Result<(), Fault>) {
+        if !self.job(job).part_done(result) {
+            return;
+        }
+        if self.job(job).wants_flush() {
+            let errand = Errand {
+                claim: Claim::None,
+                work: Work::Flush { job },
+            };
+            let Ok(index) = self.errands.insert(errand) else {
+                unreachable!("the errands of the job's parts are over")
+            };
+            // It needs no claim, so the next try sends it.
+            self.waiting.push_back(index);
+            return;
+        }
+        let ended = self.jobs.remove(job).expect("a job ends once").end();
+        self.finished.push(ended);
+    }
+}
+
+/// A request of ours as it was given to us.
+fn as_given(mut request: Request, (token, offset, len): (u64, u64, u64)) -> Request {
+    if let Operation::Discard { len: cut } = &mut request.operation {
+        *cut = len;
+    }
+    Request {
+        offset,
+        token,
+        ..request
+    }
+}

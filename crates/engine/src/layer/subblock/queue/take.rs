@@ -1,0 +1,99 @@
+//! From a request to errands.
+
+use cryptline_sys::Ring;
+
+use super::{Claim, Cut, ERRANDS, Job, Part, Piece, Place, SubBlockQueue, Work};
+use crate::{Operation, Request};
+
+impl SubBlockQueue {
+    /// Takes a request; gives it back where there is no place for it.
+    pub(super) fn take(&mut self, ring: &mut Ring, mut request: Request) -> Result<(), Request> {
+        if self.errands.len() + ERRANDS > self.errands.capacity() || self.jobs.is_full() {
+            return Err(request);
+        }
+        let (offset, len, token) = (request.offset, request.len(), request.token);
+        let cut = Cut::new(offset, len, self.shared.sector);
+        if cut.is_whole() {
+            self.pass(ring, self.sharing(cut), request, (token, offset, len));
+        } else if self.shared.overwrites {
+            let claim = match request.is_write() {
+                true => self.excluding(cut),
+                false => self.sharing(cut),
+            };
+            self.pass(ring, claim, request, (token, offset, len));
+        } else if let Operation::Discard { len: inner_len } = &mut request.operation {
+            // A discard is a hint, so a part of a sector simply stays.
+            match cut.inner() {
+                None => self.finished.push(request.complete(Ok(()))),
+                Some(inner) => {
+                    (request.offset, *inner_len) = (inner.offset, inner.len);
+                    let cut = Cut::new(inner.offset, inner.len, self.shared.sector);
+                    self.pass(ring, self.sharing(cut), request, (token, offset, len));
+                }
+            }
+        } else {
+            self.cut(ring, request, cut);
+        }
+        Ok(())
+    }
+
+    fn pass(
+        &mut self,
+        ring: &mut Ring,
+        claim: Claim,
+        request: Request,
+        (token, offset, len): (u64, u64, u64),
+    ) {
+        let work = Work::Pass {
+            request: Some(request),
+            token,
+            offset,
+            len,
+        };
+        self.begin(ring, claim, work);
+    }
+
+    /// Makes a job of a request, and an errand of each of its parts.
+    fn cut(&mut self, ring: &mut Ring, request: Request, cut: Cut) {
+        let job = Job::new(request, cut.parts().map(|part| part.len));
+        let is_read = job.is_read();
+        let Ok(job) = self.jobs.insert(job) else {
+            unreachable!("there was a free place a moment ago")
+        };
+        for (part, Part { offset, len }) in cut.parts().enumerate() {
+            let piece = Piece { job, part };
+            let cut = Cut::new(offset, len, self.shared.sector);
+            let place = Place::of(offset, len, self.shared.sector);
+            if cut.is_whole() {
+                let request = self.job(job).body(part, offset, len);
+                let work = Work::Body {
+                    piece,
+                    request: Some(request),
+                };
+                self.begin(ring, self.sharing(cut), work);
+            } else if is_read {
+                self.begin(ring, self.sharing(cut), Work::Peek { piece, place });
+            } else {
+                let work = Work::Rewrite {
+                    piece,
+                    place,
+                    next: None,
+                    is_writing: false,
+                };
+                self.begin(ring, self.excluding(cut), work);
+            }
+        }
+    }
+
+    fn sharing(&self, cut: Cut) -> Claim {
+        let (first, count) = cut.span();
+        Claim::Shared(self.shared.claims.span(first, count))
+    }
+
+    /// Announces a write of part of a sector.
+    fn excluding(&self, cut: Cut) -> Claim {
+        let (first, count) = cut.span();
+        self.shared.claims.announce();
+        Claim::Exclusive(self.shared.claims.span(first, count))
+    }
+}
