@@ -70,6 +70,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the cipher sector]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l subblock -d 'What a write of part of a cipher sector excludes while it is under way [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where a mode must rewrite it'
+exclusive\t'Everything, as ext4 did it before Linux 6.5: to measure against'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
+detect\t'Zeros: nothing was ever written there, or it was discarded'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
@@ -96,6 +101,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s r -l read-
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l shared -d 'Other programs or hosts use the target too: open it even so, and refuse what could then lose their writes'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-no_read_workqueue -d 'Decrypt reads inline (cryptsetup\'s option of this name)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-no_write_workqueue -d 'Encrypt writes inline'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-same_cpu_crypt -d 'Queue to the worker of the core that has the request only'
@@ -159,6 +165,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the cipher sector]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l subblock -d 'What a write of part of a cipher sector excludes while it is under way [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where a mode must rewrite it'
+exclusive\t'Everything, as ext4 did it before Linux 6.5: to measure against'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
+detect\t'Zeros: nothing was ever written there, or it was discarded'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
@@ -182,6 +193,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s r -l read-
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l shared -d 'Other programs or hosts use the target too: open it even so, and refuse what could then lose their writes'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-no_read_workqueue -d 'Decrypt reads inline (cryptsetup\'s option of this name)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-no_write_workqueue -d 'Encrypt writes inline'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-same_cpu_crypt -d 'Queue to the worker of the core that has the request only'
@@ -205,10 +217,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep peers" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep peers" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep peers" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep peers" -f -a "peers" -d 'The same load on cryptline and on other servers of encrypted disks, over NBD'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -f -a "subblock" -d 'Write parts of cipher sectors, side by side and one after the other'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -f -a "peers" -d 'The same load on cryptline and on other servers of encrypted disks, over NBD'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l size -d 'Size of the volume' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l cipher -d 'The cipher beside the null cipher' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l helpers -d 'Threads that help large requests, for `auto` [default: one less than there are processors]' -r
@@ -236,6 +249,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l size -d 'Size of the volume' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l write -d 'How long a write takes on the slow medium' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l block -d 'Bytes in a write: 512, 1024 or 2048' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l jobs -d 'Threads' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l depth -d 'Writes that each thread has in flight' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l runs -d 'How often each way is measured' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l seconds -d 'How long each of those takes' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l size -d 'Size of the clear disk' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l dir -d 'Folder for the images and sockets; they are removed at the end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l rounds -d 'How often each server has its turn at each load' -r

@@ -7,6 +7,7 @@
 //!
 //! The image is locked before its header is read, so that nobody changes it in between.
 
+mod blocks;
 mod dispatch;
 pub mod header;
 mod line;
@@ -21,6 +22,7 @@ mod table;
 use cryptline_engine::Gate;
 
 pub use crate::passphrase::{KeyArgs, KeySource};
+pub use blocks::BlockOptions;
 pub use dispatch::{DispatchOptions, Who};
 pub use line::table_line;
 pub use options::{TargetArgs, TargetOptions, VolumeType};
@@ -52,6 +54,10 @@ pub struct Summary {
     pub cipher_kernel: &'static str,
     /// Bytes in a cipher sector.
     pub sector_size: u32,
+    /// The smallest I/O in bytes.
+    pub logical_block: u32,
+    /// How writes of part of a cipher sector are made; `None` where there are none.
+    pub small_blocks: Option<String>,
     /// Size of the clear disk in bytes.
     pub size: u64,
     /// Nothing can be written.

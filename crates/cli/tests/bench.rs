@@ -30,6 +30,19 @@ const SWEEP: [&str; 9] = [
     "--streams=1",
     "--directions=read,write",
 ];
+const SUBBLOCK: [&str; 6] = [
+    "bench",
+    "subblock",
+    "--size=8M",
+    "--runs=1",
+    "--seconds=0.01",
+    "--jobs=2",
+];
+const SUBBLOCK_FIGURES: [&str; 3] = [
+    "shared_over_exclusive_xts",
+    "shared_over_exclusive_cbc",
+    "aligned_cost_of_locking",
+];
 const INLINE_FIGURES: [&str; 4] = [
     "inline_over_plain_null",
     "queue_over_plain_null",
@@ -104,11 +117,12 @@ fn is_number(value: &Value) {
 
 #[test]
 fn the_json_has_the_members_that_its_page_has() {
-    for (bench, figures) in [
-        (&INLINE[..], &INLINE_FIGURES[..]),
-        (&SWEEP[..], &SWEEP_FIGURES[..]),
+    for (bench, figures, option) in [
+        (&INLINE[..], &INLINE_FIGURES[..], "--helpers=1"),
+        (&SWEEP[..], &SWEEP_FIGURES[..], "--helpers=1"),
+        (&SUBBLOCK[..], &SUBBLOCK_FIGURES[..], "--depth=16"),
     ] {
-        let json = json_of(bench, &["--helpers=1"]);
+        let json = json_of(bench, &[option]);
         let mut found = BTreeSet::new();
         members(&json, "", &mut found);
         assert_eq!(found, documented());
@@ -216,6 +230,30 @@ fn a_sweep_has_a_row_for_each_point_and_mode_and_for_the_loaded_part() {
     ] {
         is_number(&figure(&json, name)["value"]);
     }
+}
+
+#[test]
+fn subblock_measures_both_policies_with_both_ciphers_on_both_media_and_what_locking_costs() {
+    let json = json_of(&SUBBLOCK, &["--depth=16"]);
+    let rows = array(&json, "rows");
+    for cipher in ["aes-xts-plain64", "aes-cbc-essiv:sha256"] {
+        for policy in ["exclusive", "shared"] {
+            for medium in ["writes of 100us", "RAM"] {
+                let name = format!("{policy}, {cipher}, {medium}");
+                assert!(rows.iter().any(|row| row["name"] == *name), "no {name}");
+            }
+        }
+    }
+    let whole = |row: &&Value| row["block"] == 4096;
+    assert_eq!((rows.len(), rows.iter().filter(whole).count()), (10, 2));
+    is_number(&figure(&json, "shared_over_exclusive_xts")["value"]);
+    is_number(&figure(&json, "shared_over_exclusive_cbc")["value"]);
+    assert!(figure(&json, "aligned_cost_of_locking")["value"].is_f64());
+    // The goal is for the load of the ext4 commit.
+    assert_eq!(
+        figure(&json, "shared_over_exclusive_xts")["goal"],
+        Value::Null
+    );
 }
 
 #[test]

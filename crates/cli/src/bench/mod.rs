@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! inline  the script of the 2020 dm-devel thread ─┐              ┌─ table on standard output
-//! sweep   every size, depth and dispatch mode    ─┼─► Report ─►──┼─ --json  (docs/bench-json.md)
+//! sweep   every size, depth and dispatch mode    ─┤              │
+//! subblock  writes of parts of cipher sectors    ─┼─► Report ─►──┼─ --json  (docs/bench-json.md)
 //! peers   other people's servers, over NBD       ─┘              └─ --html  plots, on one page
 //! ```
 //!
@@ -19,6 +20,7 @@ pub mod peers;
 pub mod plot;
 pub mod progress;
 pub mod report;
+pub mod subblock;
 pub mod sweep;
 pub mod table;
 pub mod volume;

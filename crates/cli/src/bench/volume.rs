@@ -122,6 +122,21 @@ impl Cipher {
             allow_discards: false,
             dispatch: Dispatch::both(mode),
             helpers: settings.helpers.clone(),
+            ..CryptOptions::default()
+        };
+        let device = CryptDevice::new(medium.clone(), self.sectors()?, options)?;
+        Ok(Gate::new(device))
+    }
+
+    /// The same inline, in blocks of `block` bytes where the cipher can be cut that finely.
+    ///
+    /// # Errors
+    /// Exit code 4 where it does not fit.
+    pub fn in_blocks(&self, medium: &Gate, block: u32) -> Result<Gate, CliError> {
+        let options = CryptOptions {
+            dispatch: Dispatch::both(Mode::Inline),
+            logical_block: Some(block),
+            ..CryptOptions::default()
         };
         let device = CryptDevice::new(medium.clone(), self.sectors()?, options)?;
         Ok(Gate::new(device))

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::CliError;
-use crate::bench::{inline, peers, sweep};
+use crate::bench::{inline, peers, subblock, sweep};
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -14,6 +14,7 @@ use crate::bench::{inline, peers, sweep};
 Examples:
   cryptline bench inline --html inline.html       what a queue before the cipher costs
   cryptline bench sweep --html sweep.html         which mode is best for which requests
+  cryptline bench subblock --html subblock.html   what one lock for all small writes costs
   cryptline bench peers --html peers.html         beside qemu and nbdkit
 
 Each bench prints a table, and writes --json and a page with plots, --html. All that it compares is
@@ -32,6 +33,8 @@ pub enum BenchCommand {
     Inline(Box<inline::InlineArgs>),
     /// Measure every block size, queue depth and dispatch mode
     Sweep(Box<sweep::SweepArgs>),
+    /// Write parts of cipher sectors, side by side and one after the other
+    Subblock(Box<subblock::SubBlockArgs>),
     /// The same load on cryptline and on other servers of encrypted disks, over NBD
     Peers(Box<peers::PeersArgs>),
 }
@@ -44,6 +47,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     match &args.bench {
         BenchCommand::Inline(args) => inline::run(args)?,
         BenchCommand::Sweep(args) => sweep::run(args)?,
+        BenchCommand::Subblock(args) => subblock::run(args)?,
         BenchCommand::Peers(args) => peers::run(args)?,
     }
     Ok(ExitCode::SUCCESS)

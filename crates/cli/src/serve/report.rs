@@ -79,6 +79,10 @@ impl Report<'_> {
             "cipher",
             &format!("{cipher}, {bits}-bit key, {sector}-byte sectors"),
         );
+        if let Some(how) = &summary.small_blocks {
+            let block = summary.logical_block;
+            line(text, "blocks", &format!("{block} bytes, {how}"));
+        }
         line(text, "kernel", summary.cipher_kernel);
         let medium = match (&summary.mapped, summary.direct) {
             (Some(how), _) => how,

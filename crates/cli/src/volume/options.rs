@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::layer::{DelaySpec, FaultRule};
 
+use super::blocks::BlockOptions;
 use super::dispatch::DispatchOptions;
 use crate::CliError;
 
@@ -86,6 +87,10 @@ pub struct TargetOptions {
     /// Options for volumes without a header.
     #[command(flatten)]
     pub plain: PlainOptions,
+
+    /// Blocks and holes.
+    #[command(flatten)]
+    pub blocks: BlockOptions,
 
     /// Who runs the cipher.
     #[command(flatten)]

@@ -30,15 +30,24 @@ impl Base {
     /// Opens and locks a path, `pmem:PATH` or `btt:PATH`.
     pub fn open(target: &str, options: &TargetOptions) -> Result<Self, CliError> {
         match Mapped::open(target, options.read_only)? {
+            Some(_) if options.blocks.shared => Err(CliError::parameters(format!(
+                "{target} is mapped into memory and can not be used by others at the same time; leave out --shared"
+            ))),
             Some(_) if options.direct == Direct::On => Err(CliError::parameters(format!(
                 "{target} is mapped into memory, so there is nothing for --direct on; leave it out"
             ))),
             Some(mapped) => Ok(Self::Mapped(mapped)),
-            None => Ok(Self::Image(Image::open(
-                Path::new(target),
-                options.read_only,
-            )?)),
+            None => Self::image(Path::new(target), options),
         }
+    }
+
+    /// Opens and locks a file or block device.
+    pub fn image(path: &Path, options: &TargetOptions) -> Result<Self, CliError> {
+        let image = match options.blocks.shared {
+            true => Image::open_shared(path, options.read_only),
+            false => Image::open(path, options.read_only),
+        };
+        Ok(Self::Image(image?))
     }
 
     /// Bytes on it.
@@ -112,26 +121,12 @@ impl Plan<'_> {
         options: &TargetOptions,
         mut warnings: Vec<String>,
     ) -> Result<Volume, CliError> {
-        let mut mapped = None;
-        let (lower, direct) = match base {
-            Base::Ram(size) => (Gate::new(RamDevice::new(size)?), None),
-            Base::Mapped(base) => {
-                base.check_sectors(granularity(self.sectors.sector_size, self.start))?;
-                warnings.extend(base.warn_of_torn_sectors(self.sectors.sector_size));
-                warnings.extend(base.warnings);
-                mapped = Some(base.how);
-                (base.gate, None)
-            }
-            Base::Image(image) => {
-                let device = image.into_device(
-                    granularity(self.sectors.sector_size, self.start),
-                    options.direct.into(),
-                )?;
-                let direct = device.is_direct();
-                (Gate::new(device), Some(direct))
-            }
-        };
-        let lower = with_test_layers(lower, options)?;
+        let sector = self.sectors.sector_size;
+        let block = options.blocks.logical_block(sector)?;
+        // What the cipher cuts, the medium must take in the same pieces.
+        let unit = block.max(cipher.granularity()).min(sector);
+        let bottom = self.bottom(base, unit, options, &mut warnings)?;
+        let lower = with_test_layers(bottom.gate, options)?;
         let cipher_kernel = cipher.backend_name();
         let helpers = match cipher.is_null() {
             true => None,
@@ -139,11 +134,7 @@ impl Plan<'_> {
         };
         let helper_count = helpers.as_ref().map_or(0, Helpers::count);
         if self.dispatch.high_priority && !may_raise_priority() {
-            warnings.push(
-                "high_priority: this user may not raise the priority of threads, so the workers \
-                 have the ordinary one"
-                    .to_owned(),
-            );
+            warnings.push(NO_PRIORITY.to_owned());
         }
         let crypt = CryptOptions {
             start: self.start,
@@ -151,31 +142,109 @@ impl Plan<'_> {
             allow_discards: self.discards,
             dispatch: self.dispatch,
             helpers,
+            logical_block: Some(block),
+            zeroes: options.blocks.zeroes(),
         };
-        let gate = Gate::new(CryptDevice::new(lower, cipher, crypt)?);
-        let geometry = gate.geometry();
+        let clear = Gate::new(CryptDevice::new(lower, cipher, crypt)?);
+        let blocks = options.blocks.lay_over(clear, sector)?;
+        if blocks.rewrites && !bottom.is_atomic {
+            warnings.push(format!(
+                "a crash in the middle of a write smaller than {sector} bytes can damage its neighbours in the same \
+                 cipher sector, unless the medium writes {sector} bytes at once; over btt: it can not"
+            ));
+        }
+        let geometry = *blocks.gate.geometry();
         let summary = Summary {
             source: self.source.to_owned(),
             kind: self.kind.to_owned(),
             cipher: self.cipher.as_str().to_owned(),
             key_bits: self.key.len() * 8,
             cipher_kernel,
-            sector_size: self.sectors.sector_size,
+            sector_size: sector,
+            logical_block: geometry.logical_block,
+            small_blocks: blocks.how,
             size: geometry.size,
             read_only: geometry.read_only,
-            direct,
-            mapped,
+            direct: bottom.direct,
+            mapped: bottom.mapped,
             discards: geometry.discard,
             delay: options.delay.as_ref().map(ToString::to_string),
             dispatch: describe(&self.dispatch, helper_count),
         };
         Ok(Volume {
-            gate,
+            gate: blocks.gate,
             summary,
             warnings,
         })
     }
+
+    /// The device of `base`, for transfers in units of `unit` bytes.
+    fn bottom(
+        &self,
+        base: Base,
+        unit: u32,
+        options: &TargetOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Bottom, CliError> {
+        let sector = self.sectors.sector_size;
+        match base {
+            Base::Ram(_) if options.blocks.shared => Err(CliError::parameters(
+                "nobody else has this RAM; leave out --shared",
+            )),
+            Base::Ram(size) => Ok(Bottom {
+                gate: Gate::new(RamDevice::new(size)?),
+                direct: None,
+                mapped: None,
+                is_atomic: false,
+            }),
+            Base::Mapped(base) => {
+                base.check_sectors(granularity(sector, self.start))?;
+                let torn = base.warn_of_torn_sectors(sector);
+                let is_atomic = base.how.starts_with("BTT") && torn.is_none();
+                warnings.extend(torn);
+                warnings.extend(base.warnings);
+                Ok(Bottom {
+                    gate: base.gate,
+                    direct: None,
+                    mapped: Some(base.how),
+                    is_atomic,
+                })
+            }
+            Base::Image(image) => {
+                let unit = granularity(unit, self.start);
+                let device = image.into_device(unit, options.direct.into())?;
+                let direct = device.is_direct();
+                if options.blocks.shared && !direct {
+                    warnings.push(PAGE_CACHE_IS_OURS.to_owned());
+                }
+                Ok(Bottom {
+                    gate: Gate::new(device),
+                    direct: Some(direct),
+                    mapped: None,
+                    is_atomic: false,
+                })
+            }
+        }
+    }
 }
+
+/// What the encrypted data lies on.
+struct Bottom {
+    gate: Gate,
+    /// Whether the page cache is bypassed, where that is a question.
+    direct: Option<bool>,
+    /// What `pmem:` and `btt:` found.
+    mapped: Option<String>,
+    /// A crash can not tear a cipher sector.
+    is_atomic: bool,
+}
+
+/// Flags without the right to them.
+const NO_PRIORITY: &str = "high_priority: this user may not raise the priority of threads, so the \
+     workers have the ordinary one";
+/// Beside others that write to the same target.
+const PAGE_CACHE_IS_OURS: &str = "--shared through the page cache: what others write may not be seen \
+     here; use --direct=on where the file system takes it";
 
 /// A slow medium and its faults, where asked for.
 fn with_test_layers(base: Gate, options: &TargetOptions) -> Result<Gate, CliError> {

@@ -5,7 +5,6 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use cryptline_cipher::SectorOptions;
-use cryptline_engine::base::Image;
 use cryptline_engine::table::{CryptTarget, Table, TableError};
 use zeroize::Zeroizing;
 
@@ -36,10 +35,9 @@ pub(super) fn open(
             ram::refuse_read_only(&target.device, options)?;
             Base::Ram(ram_size(size)?)
         }
-        None if is_number(&target.device) => Base::Image(Image::open(
-            Path::new(&format!("/dev/block/{}", target.device)),
-            options.read_only,
-        )?),
+        None if is_number(&target.device) => {
+            Base::image(Path::new(&format!("/dev/block/{}", target.device)), options)?
+        }
         None => Base::open(&target.device, options)?,
     };
     // The parser has bounded both: offset and length end below 2^64 bytes.
