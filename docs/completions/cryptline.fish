@@ -145,7 +145,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-file 
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 'Replace the file if it exists'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 'Replace the file if it exists, or what is on the device'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Reserve the space on disk now'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'The same as --type luks1'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -10,6 +10,7 @@ use common::*;
 use cryptline_cli::volume::Volume;
 use cryptline_engine::BackendChoice;
 use cryptline_engine::blocking::Blocking;
+use cryptline_testkit::peer::run;
 use serde_json::Value;
 
 const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -372,4 +373,82 @@ fn table_of_several_arenas_is_made_and_used() {
     let mut read = [0; 16384];
     disk.read_at(border - 8192, &mut read).unwrap();
     assert_eq!(read, [3; 16384]);
+}
+
+/// PBKDF2 at next to no cost.
+const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
+
+fn create_on(folder: &Folder, target: &str, options: &[&str]) -> cryptline_testkit::peer::Run {
+    let mut command = command();
+    command
+        .args(["create", target, "--key-file"])
+        .arg(folder.key());
+    run(
+        command.args(CHEAP).args(options),
+        std::time::Duration::from_secs(60),
+    )
+}
+
+fn table_of(folder: &Folder, sector_size: &str, size: &str) -> (PathBuf, String) {
+    let path = folder.path("luks.btt");
+    let mut command = command();
+    command.args(["btt", "create"]).arg(&path);
+    command.args(["--size", size, "--sector-size", sector_size]);
+    let _ = run(&mut command, std::time::Duration::from_secs(60)).success();
+    let target = format!("btt:{}", path.display());
+    (path, target)
+}
+
+#[test]
+fn luks_volume_is_made_on_a_table_and_keeps_what_is_written_to_it() {
+    for (sector_size, expected) in [("512", 512), ("4096", 4096)] {
+        let folder = Folder::new();
+        let (path, target) = table_of(&folder, sector_size, "40M");
+        let made = create_on(&folder, &target, &[]).success();
+        assert!(made.stdout_text().contains("LUKS2"), "{made}");
+        assert_eq!(made.stderr_text(), "");
+        let key = folder.key();
+        let key = key.to_str().unwrap();
+        let data: Vec<u8> = (0..64 * 1024_u32).map(|at| at.to_le_bytes()[1]).collect();
+        {
+            let volume = open(&[&target, "--key-file", key]);
+            assert_eq!(volume.summary.sector_size, expected);
+            let mut disk = blocking(&volume);
+            disk.write_at(8192, &data, true).unwrap();
+        }
+        let volume = open(&[&target, "--key-file", key]);
+        let mut found = vec![0; data.len()];
+        blocking(&volume).read_at(8192, &mut found).unwrap();
+        assert!(found == data);
+        drop(volume);
+        assert_eq!(json(&["check"], &path)["sound"], true);
+    }
+}
+
+#[test]
+fn device_that_holds_something_is_kept_unless_forced_and_unless_the_new_volume_can_be() {
+    let folder = Folder::new();
+    let (path, target) = table_of(&folder, "4096", "40M");
+    let _ = create_on(&folder, &target, &[]).success();
+    let before = fs::read(&path).unwrap();
+    refused(create_on(&folder, &target, &[]), 5, "--force");
+    for (options, why) in [
+        (&["--force", "--cipher=rot13-cbc-plain"][..], "rot13"),
+        (&["--force", "--sector-size=512"], "sectors of 4096"),
+        (&["--force", "--size=1G"], "leave out --size"),
+    ] {
+        let run = create_on(&folder, &target, options);
+        assert!(!run.status.success(), "{run}");
+        assert!(run.stderr_text().contains(why), "{run}");
+    }
+    assert!(fs::read(&path).unwrap() == before, "something was written");
+    let _ = create_on(
+        &folder,
+        &target,
+        &["--force", "--luks1", "--sector-size=512"],
+    );
+    let _ = create_on(&folder, &target, &["--force", "--label=again"]).success();
+    fs::remove_file(&path).unwrap();
+    let (_, small) = table_of(&folder, "512", "16388K");
+    refused(create_on(&folder, &small, &[]), 4, "too small");
 }

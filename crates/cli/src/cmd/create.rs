@@ -1,13 +1,15 @@
-//! `create`: a new LUKS volume in a file.
+//! `create`: a new LUKS volume in a file, or on `pmem:PATH` or `btt:PATH` (`mapped.rs`).
 //!
 //! The volume is made in a temporary file beside its final place, made durable, opened again from
 //! disk, and only then given its name. So there is a whole volume under that name or nothing new,
 //! whatever happens in between: a full disk, Ctrl-C, a crash.
 
 pub(super) mod finish;
+mod mapped;
 mod signals;
 
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -52,6 +54,7 @@ Examples:
   cryptline create disk.img --size 1G
   cryptline create disk.img --size 1G --key-file key.bin --label backup
   cryptline create old.img --size 1G --luks1
+  cryptline btt create disk.btt --size 1G && cryptline create btt:disk.btt
   printf %s secret | cryptline create test.img --size 64M --key-file - \\
       --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
 
@@ -62,14 +65,14 @@ failure nothing is left behind.
 Exit codes: 0 made, 1 wrong parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk
 is full or failed, 5 the file exists (--force replaces it) or is in use.")]
 pub struct CreateArgs {
-    /// The file to make
+    /// The file to make; or pmem:PATH or btt:PATH, which is there already
     pub file: PathBuf,
 
     /// Size of the file, such as 512M or 1G (powers of 1024)
     #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
-    pub size: u64,
+    pub size: Option<u64>,
 
-    /// Replace the file if it exists
+    /// Replace the file if it exists, or what is on the device
     #[arg(long)]
     pub force: bool,
 
@@ -154,31 +157,50 @@ pub struct FormatArgs {
 /// As the help says.
 pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     let options = args.format.options()?;
+    if let Some(target) = args
+        .file
+        .to_str()
+        .filter(|target| mapped::is_mapped(target))
+    {
+        return mapped::run(target, args, options);
+    }
+    let size = args.size.ok_or_else(|| {
+        CliError::parameters("say how large the file shall be, such as --size 1G")
+    })?;
     let draft = Draft::new(&args.file, args.force)?;
     let name = args.file.display().to_string();
     let passphrase = args.passphrase.read_new(&name)?;
     let failed = |error: cryptline_luks::Error| draft.describe(&error);
     let _guard = signals::remove_when_stopped(draft.path())?;
-    draft.set_size(args.size, args.preallocate)?;
+    draft.set_size(size, args.preallocate)?;
 
     let spinner = spinner(match args.format.pbkdf_force_iterations {
         Some(_) => "Making the key slot ...",
         None => "Measuring this machine and making the key slot ...",
     });
     let mut device = Durable(draft.file());
-    let key = format(&mut device, args.size, &passphrase, &options).map_err(failed)?;
+    let key = format(&mut device, size, &passphrase, &options).map_err(failed)?;
     draft.sync()?;
     spinner.set_message("Opening the new volume again ...");
     let data_size = check(draft.path(), &passphrase, &key, &name)?;
     draft.publish(args.force)?;
     spinner.finish_and_clear();
+    say_made(&name, args, &options, data_size)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say_made(
+    name: &str,
+    args: &CreateArgs,
+    options: &FormatOptions,
+    data_size: u64,
+) -> Result<(), CliError> {
     crate::output::print(&format!(
         "{name}: {}, {} of clear disk, {}\nKey slot 0 opens with the passphrase; it was tried. To use it: cryptline serve {name}\n",
         args.format.version_name(),
         size::human(data_size),
         options.cipher,
-    ))?;
-    Ok(ExitCode::SUCCESS)
+    ))
 }
 
 impl FormatArgs {
@@ -231,25 +253,35 @@ impl FormatArgs {
 /// Opens the volume as a user would: the header from disk, the passphrase, the digest. Returns
 /// the size of the clear disk.
 fn check(path: &Path, passphrase: &[u8], key: &SecretBuf, name: &str) -> Result<u64, CliError> {
+    let image = Image::open(path, true)?;
+    forget_cached(image.file());
+    opens(image.file(), image.size(), passphrase, key, name)
+}
+
+/// The same of any device that can be read.
+fn opens(
+    mut device: impl Read + Seek,
+    size: u64,
+    passphrase: &[u8],
+    key: &SecretBuf,
+    name: &str,
+) -> Result<u64, CliError> {
     let failed = |why: String| {
         CliError::device(format!(
             "{name}: the new volume does not open again ({why}); nothing was kept, is the disk failing?"
         ))
     };
     let luks = |error: cryptline_luks::Error| failed(error.to_string());
-    let image = Image::open(path, true)?;
-    forget_cached(image.file());
-    let mut file = image.file();
-    let header: Header = cryptline_luks::read(&mut file, image.size()).map_err(luks)?;
+    let header: Header = cryptline_luks::read(&mut device, size).map_err(luks)?;
     let opened = header
-        .unlock(&mut file, passphrase, &UnlockOptions::default())
+        .unlock(&mut device, passphrase, &UnlockOptions::default())
         .map_err(luks)?;
     if *opened.key != **key {
         return Err(failed("it gives another key".into()));
     }
     header.verify_volume_key(&opened.key).map_err(luks)?;
     let segment = header.segment(SegmentPolicy::default()).map_err(luks)?;
-    segment.data_size(image.size()).map_err(luks)
+    segment.data_size(size).map_err(luks)
 }
 
 /// Lets the next reads come from the disk and not from memory, where the system does so.

@@ -1,6 +1,6 @@
-//! `pmem:PATH` and `btt:PATH`: media that answer at once, and reading a header from them.
+//! `pmem:PATH` and `btt:PATH`: media that answer at once, and reading and writing headers on them.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use cryptline_engine::base::{PersistentMemory, PmemDevice};
@@ -83,29 +83,40 @@ impl Mapped {
     ///
     /// # Errors
     /// Exit code 3 when memory runs out.
-    pub fn reader(&self) -> Result<MappedReader, CliError> {
+    pub fn reader(&self) -> Result<MappedBytes, CliError> {
         let memory = |error: io::Error| CliError::memory(format!("no memory to read: {error}"));
-        Ok(MappedReader {
+        Ok(MappedBytes {
             blocking: Blocking::new(&self.gate, BackendChoice::Syscalls)?,
             buffer: Buffer::alloc(READ_AHEAD).map_err(memory)?,
             held: 0..0,
+            block: u64::from(self.gate.geometry().logical_block),
             size: self.gate.geometry().size,
             position: 0,
+            is_written: false,
         })
     }
 }
 
-/// Reads a device at any byte.
-pub struct MappedReader {
+/// Reads and writes a device at any byte.
+pub struct MappedBytes {
     blocking: Blocking,
     buffer: Buffer,
     /// The bytes of the device that are in the buffer.
     held: std::ops::Range<u64>,
+    block: u64,
     size: u64,
     position: u64,
+    is_written: bool,
 }
 
-impl Read for MappedReader {
+impl MappedBytes {
+    /// Whether anything has been written through it.
+    pub fn is_written(&self) -> bool {
+        self.is_written
+    }
+}
+
+impl Read for MappedBytes {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         if self.position >= self.size || target.is_empty() {
             return Ok(0);
@@ -129,7 +140,7 @@ impl Read for MappedReader {
     }
 }
 
-impl Seek for MappedReader {
+impl Seek for MappedBytes {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(at) => Some(at),
@@ -138,5 +149,33 @@ impl Seek for MappedReader {
         };
         self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(self.position)
+    }
+}
+
+impl Write for MappedBytes {
+    /// Writes as much as fits into the buffer with the rest of the first and the last block, which is read
+    /// before. For headers: nobody else writes meanwhile.
+    fn write(&mut self, source: &[u8]) -> io::Result<usize> {
+        let block = self.block;
+        let start = self.position - self.position % block;
+        let before = usize::try_from(self.position - start).map_err(io::Error::other)?;
+        let left = usize::try_from(self.size.saturating_sub(self.position)).unwrap_or(usize::MAX);
+        let len = source.len().min(left).min(READ_AHEAD - before);
+        let end = (self.position + len as u64).next_multiple_of(block);
+        let area = usize::try_from(end - start).map_err(io::Error::other)?;
+        (self.held, self.is_written) = (0..0, true);
+        let area = &mut self.buffer[..area];
+        self.blocking
+            .read_at(start, area)
+            .map_err(io::Error::other)?;
+        area[before..before + len].copy_from_slice(&source[..len]);
+        let written = self.blocking.write_at(start, area, false);
+        written.map_err(io::Error::other)?;
+        self.position += len as u64;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.blocking.flush().map_err(io::Error::other)
     }
 }

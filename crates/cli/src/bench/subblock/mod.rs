@@ -47,9 +47,9 @@ Examples:
   cryptline bench subblock --json subblock.json --html subblock.html
   cryptline bench subblock --write 20us --jobs 2 --depth 32  a faster medium, a lighter load
 
-Overwrites random parts of 4096-byte cipher sectors, on RAM and on RAM whose writes take --write: with one
-lock for the device, as ext4 had it up to Linux 6.4, and with locks for what conflicts only. The JSON is
-described in docs/bench-json.md.")]
+Overwrites random parts of 4096-byte cipher sectors, on RAM and on RAM whose writes take
+--write: with one lock for the device, as ext4 had it up to Linux 6.4, and with locks for what
+conflicts only. The JSON is described in docs/bench-json.md.")]
 pub struct SubBlockArgs {
     /// Size of the volume
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
