@@ -105,19 +105,22 @@ pub struct GatedQueue {
 
 impl GatedQueue {
     /// Checks a request and passes it down.
-    pub fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
-        if let Err(fault) = self.check(&request) {
-            return Submitted::Done(request.complete(Err(fault)));
+    pub fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
+        match self.answer_at_once(&mut request) {
+            Some(result) => Submitted::Done(request.complete(result)),
+            None => self.pass(ring, request),
         }
-        match self.queue.submit(ring, request) {
-            Submitted::Done(completion) => {
-                Submitted::Done(self.latch.pass(completion, &self.geometry))
-            }
-            Submitted::Pending => {
-                self.in_flight += 1;
-                Submitted::Pending
-            }
+    }
+
+    /// Checks a request and carries it out where it lies, if the medium answers at once or nothing
+    /// may be done. `None` where it must be submitted, and then nothing was done.
+    #[inline]
+    pub fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
+        if let Err(fault) = self.check(request) {
+            return Some(Err(fault));
         }
+        let result = self.queue.answer_at_once(request)?;
+        Some(self.latch.judge(request, result, &self.geometry))
     }
 
     /// Moves what has finished since the last call to the end of `done`.
@@ -127,8 +130,8 @@ impl GatedQueue {
         let finished = done.len() - before;
         assert!(finished <= self.in_flight, "a request came back twice (I5)");
         self.in_flight -= finished;
-        for completion in &mut done[before..] {
-            self.latch.judge(completion, &self.geometry);
+        for Completion { request, result } in &mut done[before..] {
+            *result = self.latch.judge(request, *result, &self.geometry);
         }
     }
 
@@ -155,7 +158,33 @@ impl GatedQueue {
         self.queue.crypto_time_ns()
     }
 
+    /// For a medium that takes time. Apart, so that one that does not has none of its preparations.
+    #[inline(never)]
+    fn pass(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+        let mut submitted = self.queue.submit(ring, request);
+        match &mut submitted {
+            // In its place: taken out and put back it would be copied twice.
+            Submitted::Done(Completion { request, result }) => {
+                *result = self.latch.judge(request, *result, &self.geometry);
+            }
+            Submitted::Pending => self.in_flight += 1,
+        }
+        submitted
+    }
+
+    #[inline]
     fn check(&self, request: &Request) -> Result<(), Fault> {
+        // The two that nearly all requests are come first and apart from the others.
+        let len = match &request.operation {
+            Operation::Read(buffer) => buffer.len(),
+            Operation::Write { data, .. } if !self.geometry.read_only => data.len(),
+            _ => return self.check_other(request),
+        };
+        self.check_range(request.offset, len as u64)
+    }
+
+    #[inline(never)]
+    fn check_other(&self, request: &Request) -> Result<(), Fault> {
         let geometry = &self.geometry;
         match &request.operation {
             Operation::Flush if self.latch.is_set() => return Err(Fault::Latched),
@@ -170,17 +199,22 @@ impl GatedQueue {
             }
             _ => {}
         }
-        let len = request.len();
-        let end = request.offset.checked_add(len).ok_or(Fault::OutOfRange)?;
+        self.check_range(request.offset, request.len())
+    }
+
+    #[inline]
+    fn check_range(&self, offset: u64, len: u64) -> Result<(), Fault> {
+        let geometry = &self.geometry;
+        let end = offset.checked_add(len).ok_or(Fault::OutOfRange)?;
         if end > geometry.size {
             return Err(Fault::OutOfRange);
         }
-        let unaligned = (request.offset | len) & u64::from(geometry.logical_block - 1) != 0;
+        let unaligned = (offset | len) & u64::from(geometry.logical_block - 1) != 0;
         if unaligned || len == 0 {
             return Err(Fault::Misaligned);
         }
         match &geometry.zones {
-            Some(zones) if zones.crosses(request.offset, len) => Err(Fault::CrossesZone),
+            Some(zones) if zones.crosses(offset, len) => Err(Fault::CrossesZone),
             _ => Ok(()),
         }
     }
@@ -224,27 +258,40 @@ impl Latch {
         self.0.load(Ordering::Acquire)
     }
 
-    fn pass(&self, mut completion: Completion, geometry: &Geometry) -> Completion {
-        self.judge(&mut completion, geometry);
-        completion
-    }
-
     /// Sets the latch on a lost write; fails a flush that was under way when it happened.
     ///
     /// `NoSpace` and refusals do not latch: nothing that anybody was told is written was lost, and
     /// the cause can be removed while the device is open.
-    fn judge(&self, completion: &mut Completion, geometry: &Geometry) {
-        let is_flush = matches!(completion.request.operation, Operation::Flush);
-        if !is_flush && !completion.request.is_write() {
-            return;
+    fn judge(
+        &self,
+        request: &Request,
+        result: Result<(), Fault>,
+        geometry: &Geometry,
+    ) -> Result<(), Fault> {
+        let is_flush = matches!(request.operation, Operation::Flush);
+        match result {
+            Ok(()) if !is_flush => result,
+            _ => self.judge_flush_or_failure(request, result, geometry.zones.is_some()),
         }
-        match completion.result {
+    }
+
+    #[cold]
+    fn judge_flush_or_failure(
+        &self,
+        request: &Request,
+        result: Result<(), Fault>,
+        has_zones: bool,
+    ) -> Result<(), Fault> {
+        let is_flush = matches!(request.operation, Operation::Flush);
+        match result {
+            Ok(()) if self.is_set() => return Err(Fault::Latched),
+            Ok(()) => {}
+            Err(_) if !is_flush && !request.is_write() => {}
             Err(Fault::NoSpace) if !is_flush => {}
             Err(fault) if !is_flush && fault.is_refusal() => {}
-            Err(_) if !is_flush && geometry.zones.is_some() => {}
+            Err(_) if !is_flush && has_zones => {}
             Err(_) => self.0.store(true, Ordering::Release),
-            Ok(()) if is_flush && self.is_set() => completion.result = Err(Fault::Latched),
-            Ok(()) => {}
         }
+        result
     }
 }

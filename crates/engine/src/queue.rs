@@ -14,12 +14,18 @@
 
 use cryptline_sys::Ring;
 
-use crate::{Completion, Request};
+use crate::{Completion, Fault, Request};
 
 /// One thread's way into a device.
 pub trait Queue {
     /// Takes a request. The gate above has checked range, alignment and capability.
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted;
+
+    /// Carries out a request where it lies, if the medium answers at once; `None` where it must be
+    /// submitted, and then nothing was done. The gate asks before it submits.
+    fn answer_at_once(&mut self, _request: &mut Request) -> Option<Result<(), Fault>> {
+        None
+    }
 
     /// Moves what has finished since the last call to the end of `done`, in any order.
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>);
@@ -30,6 +36,34 @@ pub trait Queue {
 
     /// Nanoseconds this queue and those below it have spent in ciphers while measuring.
     fn crypto_time_ns(&self) -> u64;
+}
+
+/// A queue into a medium that answers at once.
+///
+/// A request stays where its submitter made it: moving it down and back takes longer than copying
+/// a page, since the processor cannot forward what a copy has just stored in other pieces.
+pub trait Immediate {
+    /// Carries out a request that the gate has checked.
+    fn answer(&mut self, request: &mut Request) -> Result<(), Fault>;
+}
+
+impl<Q: Immediate> Queue for Q {
+    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
+        let result = self.answer(&mut request);
+        Submitted::Done(request.complete(result))
+    }
+
+    fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
+        Some(self.answer(request))
+    }
+
+    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
+
+    fn measure(&mut self, _on: bool) {}
+
+    fn crypto_time_ns(&self) -> u64 {
+        0
+    }
 }
 
 /// What became of a submitted request.

@@ -21,7 +21,12 @@ use rustix::io::Errno;
 use crate::zone::ZoneAction;
 
 /// What to do. Data operations own their buffer, whose length is the length of the transfer.
+///
+/// The tag is a whole word: a request is moved in words then, and what was stored in words can be
+/// loaded at once. (A tag of one byte makes the compiler move the rest in pieces that straddle
+/// them; the processor then waits until all earlier stores have left, those of a copy among them.)
 #[derive(Debug)]
+#[repr(u64)]
 pub enum Operation {
     /// Fill the buffer from the device.
     Read(Buffer),
@@ -62,13 +67,16 @@ pub enum Operation {
 }
 
 /// One piece of work, owned by whoever must complete it.
+///
+/// In this order, so that the buffer lies as it is moved: in aligned pairs of words.
 #[derive(Debug)]
 #[must_use = "a request must be submitted or completed"]
+#[repr(C)]
 pub struct Request {
-    /// What to do.
-    pub operation: Operation,
     /// Where on the device, in bytes.
     pub offset: u64,
+    /// What to do.
+    pub operation: Operation,
     /// The submitter's mark, unchanged in the completion.
     pub token: u64,
 }
@@ -155,12 +163,16 @@ impl Request {
 /// A request at its end.
 #[derive(Debug)]
 #[must_use = "somebody waits for this completion"]
+#[repr(C)]
 pub struct Completion {
     /// The request as it was submitted, with its buffer.
     pub request: Request,
     /// How it ended.
     pub result: Result<(), Fault>,
 }
+
+// A completion is moved several times on its way: it should fit into a cache line.
+const _: () = assert!(size_of::<Completion>() <= 64);
 
 /// Why a request failed. Small and `Copy`: making one costs nothing on the hot path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

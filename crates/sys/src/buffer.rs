@@ -48,6 +48,8 @@ impl Arena {
             .checked_next_multiple_of(crate::page_size())
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let slot_count = slot_count.max(1);
+        // What a buffer knows of its place it has in 32 bits.
+        u32::try_from(slot_size.max(slot_count)).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let len = slot_size
             .checked_mul(slot_count)
             .ok_or(io::ErrorKind::OutOfMemory)?;
@@ -88,13 +90,14 @@ impl Arena {
                 match bits.compare_exchange_weak(seen, taken, Ordering::Acquire, Ordering::Relaxed)
                 {
                     Ok(_) => {
+                        let whole = u32::try_from(self.slot_size).expect("checked by `new`");
+                        let first = u32::try_from(word * 64).expect("checked by `new`");
                         return Some(Buffer {
                             arena: Arc::clone(self),
-                            slot: word * 64 + usize::try_from(bit).unwrap_or(0),
+                            slot: first + bit,
                             start: 0,
-                            capacity: self.slot_size,
-                            len: self.slot_size,
-                            whole: true,
+                            capacity: whole,
+                            len: whole,
                         });
                     }
                     Err(now) => seen = now,
@@ -140,16 +143,17 @@ impl Drop for Arena {
 /// Owned I/O memory: a whole slot, page-aligned, or a piece of one.
 pub struct Buffer {
     arena: Arc<Arena>,
-    slot: usize,
+    slot: u32,
     /// First byte in the slot, and how many belong to this buffer. No two buffers of one slot
-    /// overlap.
-    start: usize,
-    capacity: usize,
+    /// overlap. One that has all of them is the slot's only piece, and its count is not kept.
+    start: u32,
+    capacity: u32,
     /// At most `capacity`.
-    len: usize,
-    /// This is the slot's only piece, and its count is not kept.
-    whole: bool,
+    len: u32,
 }
+
+// A request is moved several times on its way: it should fit into a cache line.
+const _: () = assert!(size_of::<Buffer>() == 24);
 
 impl Buffer {
     /// A buffer of its own, outside any pool. Allocates: for control paths and library callers
@@ -165,7 +169,7 @@ impl Buffer {
     /// Bytes the buffer can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.capacity as usize
     }
 
     /// Sets the length in bytes.
@@ -173,6 +177,7 @@ impl Buffer {
     /// # Panics
     /// Where `len` is more than the capacity: a caller's bug.
     pub fn set_len(&mut self, len: usize) {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
         assert!(len <= self.capacity, "buffer length over capacity");
         self.len = len;
     }
@@ -184,9 +189,10 @@ impl Buffer {
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         // No empty pieces: `join` tells from the bytes alone that no other piece is left.
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
         assert!(0 < at && at < self.len, "buffer cut outside its bytes");
-        let count = &self.arena.pieces[self.slot];
-        match self.whole {
+        let count = &self.arena.pieces[self.slot as usize];
+        match self.is_whole() {
             true => count.store(2, Ordering::Relaxed),
             // Relaxed: this piece keeps the count above zero.
             false => _ = count.fetch_add(1, Ordering::Relaxed),
@@ -197,9 +203,8 @@ impl Buffer {
             start: self.start + at,
             capacity: self.capacity - at,
             len: self.len - at,
-            whole: false,
         };
-        (self.capacity, self.len, self.whole) = (at, at, false);
+        (self.capacity, self.len) = (at, at);
         rest
     }
 
@@ -213,11 +218,11 @@ impl Buffer {
             && self.start + self.capacity == rest.start
             && self.len == self.capacity;
         assert!(adjacent, "buffers joined that were not one");
-        self.capacity += rest.capacity;
-        self.len += rest.len;
+        let (capacity, len) = (self.capacity + rest.capacity, self.len + rest.len);
+        // Before this is the whole slot, perhaps, whose count is not kept.
         drop(rest);
-        // All bytes of the slot in one piece: there is no other.
-        self.whole = self.capacity == self.arena.slot_size;
+        self.capacity = capacity;
+        self.len = len;
     }
 
     /// Whether the buffer is a slot of `arena`.
@@ -225,15 +230,16 @@ impl Buffer {
         Arc::ptr_eq(&self.arena, arena)
     }
 
+    /// All bytes of the slot in one piece: there is no other.
+    fn is_whole(&self) -> bool {
+        self.capacity as usize == self.arena.slot_size
+    }
+
     fn start(&self) -> *mut u8 {
+        let slot = self.slot as usize * self.arena.slot_size;
         // SAFETY: `slot < slot_count` (set by `Arena::take`) and `start <= slot_size` (set by
         // `split_off`), so the offset stays in the mapping.
-        unsafe {
-            self.arena
-                .start
-                .as_ptr()
-                .add(self.slot * self.arena.slot_size + self.start)
-        }
+        unsafe { self.arena.start.as_ptr().add(slot + self.start as usize) }
     }
 }
 
@@ -243,30 +249,31 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         // SAFETY: `start..start + len` of the slot is mapped, initialised (anonymous pages start as
         // zeros) and owned by this buffer alone: `take` hands out whole slots, `split_off` cuts.
-        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.start(), self.len as usize) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.start(), self.len as usize) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if !self.whole {
+        let slot = self.slot as usize;
+        if !self.is_whole() {
             // Release, and acquire by the last: what was done to any piece happens before the
             // slot is free.
-            if self.arena.pieces[self.slot].fetch_sub(1, Ordering::Release) > 1 {
+            if self.arena.pieces[slot].fetch_sub(1, Ordering::Release) > 1 {
                 return;
             }
             fence(Ordering::Acquire);
         }
-        let bit = 1 << (self.slot % 64);
+        let bit = 1 << (slot % 64);
         // Release: what was done to the slot happens before the next owner's acquire.
-        let before = self.arena.free[self.slot / 64].fetch_or(bit, Ordering::Release);
+        let before = self.arena.free[slot / 64].fetch_or(bit, Ordering::Release);
         debug_assert_eq!(before & bit, 0, "slot freed twice");
     }
 }

@@ -10,12 +10,14 @@
 //! shared   the memory of a RAM disk: read and written by many threads at once
 //! ring     one thread's I/O: io_uring, or plain system calls where io_uring is forbidden
 //! file     what std and rustix lack: open-file-description locks, O_DIRECT alignment, ioctls
+//! counters instructions and allocations of a piece of work, for measurements
 //! inherit  sockets passed by the process that started this one
 //! ```
 //!
 //! There is no policy in this crate: it does not know what a disk or a request is.
 
 mod buffer;
+mod counters;
 mod file;
 mod inherit;
 mod mapping;
@@ -24,6 +26,7 @@ mod secret;
 mod shared;
 
 pub use buffer::{Arena, Buffer};
+pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use inherit::take_listen_fds;
 pub use mapping::{Lost, Mapping};

@@ -17,9 +17,8 @@ use rustix::io::Errno;
 use super::Image;
 use super::image::{lock, open_error};
 use crate::btt::Medium;
-use crate::{
-    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
-};
+use crate::queue::Immediate;
+use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
 
 /// Bytes that are cleared at a time where no hole can be punched.
 static ZEROS: [u8; 65536] = [0; 65536];
@@ -86,6 +85,12 @@ impl PersistentMemory {
     #[must_use]
     pub fn file(&self) -> &File {
         self.mapping.file()
+    }
+
+    /// Orders this thread's stores before its later ones, as other threads see them and, where the
+    /// mapping is persistent memory, as the medium does.
+    pub fn fence(&self) {
+        self.mapping.fence();
     }
 
     /// Why a page was lost.
@@ -174,10 +179,13 @@ impl PmemDevice {
     /// The device over `memory`, which was opened with the same `read_only`.
     #[must_use]
     pub fn new(memory: PersistentMemory, read_only: bool) -> Self {
-        Self {
-            memory: Arc::new(memory),
-            read_only,
-        }
+        Self::over(Arc::new(memory), read_only)
+    }
+
+    /// The same over memory that others read and write too.
+    #[must_use]
+    pub fn over(memory: Arc<PersistentMemory>, read_only: bool) -> Self {
+        Self { memory, read_only }
     }
 }
 
@@ -220,7 +228,7 @@ impl PmemQueue {
     fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), Fault> {
         self.memory.store(offset, data)?;
         // Stores that bypass the caches are seen by other threads in order only after this.
-        self.memory.mapping.fence();
+        self.memory.fence();
         match durable {
             true => {
                 let (offset, mapping) = (position(offset), &self.memory.mapping);
@@ -236,10 +244,10 @@ impl PmemQueue {
     }
 }
 
-impl Queue for PmemQueue {
-    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
+impl Immediate for PmemQueue {
+    fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         let offset = request.offset;
-        let result = match &mut request.operation {
+        match &mut request.operation {
             Operation::Read(buffer) => self.memory.read(offset, buffer),
             Operation::Write { data, durable } => self.write(offset, data, *durable),
             Operation::Flush => self.flush(),
@@ -248,16 +256,7 @@ impl Queue for PmemQueue {
             | Operation::WriteZeroes { .. }
             | Operation::ZoneAppend { .. }
             | Operation::Zone(_) => Err(Fault::NotSupported),
-        };
-        Submitted::Done(request.complete(result))
-    }
-
-    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
+        }
     }
 }
 

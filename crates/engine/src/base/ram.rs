@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use cryptline_sys::{Ring, SharedMemory};
 
-use crate::{
-    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
-};
+use crate::queue::Immediate;
+use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
 
 /// A disk in memory. Pages that were never written, or were discarded, use none.
 pub struct RamDevice {
@@ -16,18 +15,27 @@ pub struct RamDevice {
 impl RamDevice {
     /// A disk of `size` bytes, a multiple of 512, that reads as zeros.
     pub fn new(size: u64) -> Result<Self, OpenError> {
-        if size == 0 || !size.is_multiple_of(512) {
-            return Err(OpenError::Geometry(format!(
-                "a RAM disk of {size} bytes is not a whole number of 512-byte sectors"
-            )));
-        }
+        check_size(size)?;
         let memory = usize::try_from(size)
             .ok()
             .and_then(|len| SharedMemory::new(len).ok())
             .ok_or_else(|| OpenError::Memory(format!("a RAM disk of {size} bytes")))?;
-        Ok(Self {
-            memory: Arc::new(memory),
-        })
+        Self::over(Arc::new(memory))
+    }
+
+    /// The disk that `memory` holds; others may read and write it too.
+    pub fn over(memory: Arc<SharedMemory>) -> Result<Self, OpenError> {
+        check_size(memory.len() as u64)?;
+        Ok(Self { memory })
+    }
+}
+
+fn check_size(size: u64) -> Result<(), OpenError> {
+    match size > 0 && size.is_multiple_of(512) {
+        true => Ok(()),
+        false => Err(OpenError::Geometry(format!(
+            "a RAM disk of {size} bytes is not a whole number of 512-byte sectors"
+        ))),
     }
 }
 
@@ -67,8 +75,8 @@ struct RamQueue {
     memory: Arc<SharedMemory>,
 }
 
-impl Queue for RamQueue {
-    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
+impl Immediate for RamQueue {
+    fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         let offset = position(request.offset);
         match &mut request.operation {
             Operation::Read(buffer) => self.memory.read(offset, buffer),
@@ -78,18 +86,10 @@ impl Queue for RamQueue {
             }
             Operation::Flush => {}
             Operation::ZoneAppend { .. } | Operation::Zone(_) => {
-                return Submitted::Done(request.complete(Err(Fault::NotSupported)));
+                return Err(Fault::NotSupported);
             }
         }
-        Submitted::Done(request.complete(Ok(())))
-    }
-
-    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
+        Ok(())
     }
 }
 

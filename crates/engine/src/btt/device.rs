@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cryptline_sys::Ring;
 
 use super::{Btt, Medium};
-use crate::{
-    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
-};
+use crate::queue::Immediate;
+use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
 
 /// The sectors of an open table.
 ///
@@ -22,8 +21,13 @@ pub struct BttDevice<M> {
 impl<M: Medium> BttDevice<M> {
     /// The device of `table`, which was opened with the same `read_only`.
     pub fn new(table: Btt<M>, read_only: bool) -> Self {
+        Self::over(Arc::new(table), read_only)
+    }
+
+    /// The same over a table that others read and write too.
+    pub fn over(table: Arc<Btt<M>>, read_only: bool) -> Self {
         Self {
-            table: Arc::new(table),
+            table,
             read_only,
             queues: AtomicUsize::new(0),
         }
@@ -66,9 +70,9 @@ struct BttQueue<M> {
     home: usize,
 }
 
-impl<M: Medium> Queue for BttQueue<M> {
-    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
-        let result = match &mut request.operation {
+impl<M: Medium> Immediate for BttQueue<M> {
+    fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
+        match &mut request.operation {
             Operation::Read(buffer) => self.table.read(self.home, request.offset, buffer),
             Operation::Write { data, .. } => self.table.write(self.home, request.offset, data),
             Operation::Flush => self.table.flush(),
@@ -77,15 +81,6 @@ impl<M: Medium> Queue for BttQueue<M> {
             | Operation::WriteZeroes { .. }
             | Operation::ZoneAppend { .. }
             | Operation::Zone(_) => Err(Fault::NotSupported),
-        };
-        Submitted::Done(request.complete(result))
-    }
-
-    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
-
-    fn measure(&mut self, _on: bool) {}
-
-    fn crypto_time_ns(&self) -> u64 {
-        0
+        }
     }
 }

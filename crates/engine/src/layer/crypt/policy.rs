@@ -321,6 +321,39 @@ mod tests {
     }
 
     #[test]
+    fn medium_that_answers_at_once_never_has_a_helper_below_the_crossover() {
+        use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+        let options = SectorOptions {
+            sector_size: 512,
+            iv_offset: 0,
+            iv_large_sectors: false,
+        };
+        let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
+        let key: Vec<u8> = (0..64).collect();
+        let pace = Pace::of(&SectorCipher::new(&spec, &key, options).unwrap());
+        // As willing as helpers can be: every core is idle and a hand-off costs nothing.
+        let helpers = Helpers::always(2).unwrap();
+        let mut policy = Policy::new(Dispatch::both(Mode::Auto), Some((helpers, pace)), true);
+        let crossover = policy.help.as_ref().unwrap().part;
+        let mut plan = |len, is_read| {
+            let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
+            policy.plan(
+                &match is_read {
+                    true => Request::read(0, buffer, 0),
+                    false => Request::write(0, buffer, false, 0),
+                },
+                usize::MAX,
+            )
+        };
+        for is_read in [true, false] {
+            for len in [512, UNIT, crossover - 1] {
+                assert!((0..600).all(|_| plan(len.min(crossover - 1), is_read) == Plan::Inline));
+            }
+            assert!((0..600).any(|_| plan(2 * crossover, is_read) != Plan::Inline));
+        }
+    }
+
+    #[test]
     fn large_read_of_a_slow_medium_overlaps_with_its_decryption() {
         let mut policy = Policy::new(Dispatch::default(), None, false);
         let mut plan = |len, most| {
