@@ -47,6 +47,11 @@ impl Codec {
         self.place.is_some() || self.cipher.is_null()
     }
 
+    /// Bytes of a place that is looked at for zeros; `None` where none is.
+    pub fn place(&self) -> Option<u64> {
+        self.place.map(|bytes| bytes as u64)
+    }
+
     /// Encrypts what is to be written at `offset` of the clear disk, in bytes.
     pub fn encrypt(&self, offset: u64, data: &mut [u8]) {
         self.cipher.encrypt_range_in_place(offset, data);

@@ -1,5 +1,6 @@
 //! Work for the cipher that may be done by another thread, and the desk it comes back to.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,12 +72,17 @@ pub(crate) struct Desk {
     /// More will be laid out in a moment.
     more_comes: AtomicBool,
     waker: Waker,
+    /// What the ring keeps must outlive jobs that are still with a worker when the ring is gone:
+    /// their writes reach the medium all the same.
+    _kept: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Desk {
-    /// A desk for at most `jobs` jobs at a time, whose queue is woken by `waker`.
-    pub fn new(jobs: usize, waker: Waker) -> Self {
+    /// A desk for at most `jobs` jobs at a time, whose queue is woken by `waker`; for whose ring
+    /// `kept` is kept.
+    pub fn new(jobs: usize, waker: Waker, kept: Vec<Arc<dyn Any + Send + Sync>>) -> Self {
         Self {
+            _kept: kept,
             todo: ArrayQueue::new(jobs),
             done: ArrayQueue::new(jobs),
             more_comes: AtomicBool::new(false),

@@ -96,7 +96,7 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
     let cipher = SectorCipher::new(&spec, &[], options).unwrap();
     let codec = Arc::new(Codec::new(cipher, Zeroes::Decrypt));
     let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
-    let desk = Arc::new(Desk::new(16, ring.waker().unwrap()));
+    let desk = Arc::new(Desk::new(16, ring.waker().unwrap(), Vec::new()));
     let (seen, heard) = channel();
     let (let_through, first) = channel();
     let notes = Notes {

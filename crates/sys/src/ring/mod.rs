@@ -387,6 +387,13 @@ impl Ring {
         self.kept.push(value);
     }
 
+    /// What has been kept so far: for who hands a part of this ring's work to another thread, where it
+    /// may end after the ring.
+    #[must_use]
+    pub fn kept(&self) -> &[Arc<dyn Any + Send + Sync>] {
+        &self.kept
+    }
+
     /// Makes room for more operations in flight: for a layer that makes several of one. To be
     /// called before the queues that use them are opened.
     pub fn reserve(&mut self, more: u32) {

@@ -108,6 +108,18 @@ impl Driver {
         Some(completion)
     }
 
+    /// Takes in what has ended, without waiting for more.
+    pub fn turn(&mut self) -> Vec<Completion> {
+        self.ring.poll().expect("a ring can be entered");
+        self.queue.poll(&mut self.ring, &mut self.done);
+        let ended: Vec<_> = self.done.drain(..).collect();
+        for completion in &ended {
+            let known = self.tokens.remove(&completion.request.token);
+            assert!(known, "a token that is not in flight came back");
+        }
+        ended
+    }
+
     /// Waits for everything in flight.
     pub fn drain(&mut self) -> Vec<Completion> {
         std::iter::from_fn(|| self.next_completion()).collect()

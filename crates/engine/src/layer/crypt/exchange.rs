@@ -85,7 +85,11 @@ impl Exchange {
             answers_at_once,
             may_split: parts.lower.geometry().zones.is_none(),
             pieces: parts.lower.open_queue(parts.ring)?,
-            desk: Arc::new(Desk::new(SPLITS_MAX * PARTS_MAX, waker)),
+            desk: Arc::new(Desk::new(
+                SPLITS_MAX * PARTS_MAX,
+                waker,
+                parts.ring.kept().to_vec(),
+            )),
             splits: Slab::new(SPLITS_MAX),
             serial: 0,
             lent: 0,

@@ -170,6 +170,9 @@ impl Device for CryptDevice {
         let mut extent = self.lower.extent(self.start + offset, len)?;
         // Elsewhere a hole below reads as the decryption of zeros, which is noise.
         extent.zero &= self.codec.zeroes_are_zeroes();
+        if let Some(place) = self.codec.place() {
+            extent = in_places(extent, len, place);
+        }
         Ok(extent)
     }
 
@@ -260,6 +263,23 @@ impl CryptDevice {
         };
         let started = Workers::start(self.dispatch, &self.lower, self.start, backend)?;
         Ok(Arc::clone(workers.insert(Arc::new(started))))
+    }
+}
+
+/// A run that ends where a place does: one that is zero in a part of it only is not zero in the clear.
+fn in_places(extent: Extent, len: u64, place: u64) -> Extent {
+    let whole = extent.len - extent.len % place;
+    match extent.zero {
+        _ if whole == extent.len || extent.len == len => extent,
+        true if whole > 0 => Extent {
+            len: whole,
+            ..extent
+        },
+        _ => Extent {
+            len: (whole + place).min(len),
+            hole: false,
+            zero: false,
+        },
     }
 }
 

@@ -147,11 +147,21 @@ impl Device for SubBlockDevice {
         let end = (offset + len).next_multiple_of(sector);
         let end = end.min(self.geometry.size);
         let extent = self.lower.extent(start, end - start)?;
-        // A run of less than a sector can only be one that is wrongly cut: count the sector in.
-        let run_end = (start + extent.len).max(offset + 1);
+        let run_end = match extent.len {
+            len if len == end - start => end,
+            len => start + len - len % sector,
+        };
+        if run_end > start {
+            return Ok(Extent {
+                len: (run_end - offset).min(len),
+                ..extent
+            });
+        }
+        // The run ends inside the sector, so all of the sector is there.
         Ok(Extent {
-            len: (run_end - offset).min(len),
-            ..extent
+            len: (start + sector - offset).min(len),
+            hole: false,
+            zero: false,
         })
     }
 }

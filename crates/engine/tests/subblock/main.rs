@@ -1,0 +1,153 @@
+//! Blocks smaller than a cipher sector: what excludes what, what comes back, what reaches the medium.
+//!
+//! | module | what is asked |
+//! |---|---|
+//! | `exclusion` | who waits for whom, and what is put into one rewrite |
+//! | `faults` | a part that fails fails its request, once, and leaves no claim behind |
+//! | `ranges` | discards and zeroes of parts of sectors |
+//! | `durable` | a durable write is one durable point |
+//! | `stamps` | many threads, and every block always somebody's |
+//! | `crash` | the power fails between any two writes, and within one |
+//! | `dropped` | queues that end in the middle of a rewrite |
+//! | `holes` | places that were never written |
+//!
+//! Most of it runs over a disk that does its work when the test says so (`stage.rs`).
+
+mod crash;
+mod dropped;
+mod durable;
+mod exclusion;
+mod faults;
+mod holes;
+mod ranges;
+mod stage;
+mod stamps;
+
+use cryptline_engine::layer::{
+    CryptDevice, CryptOptions, Policy, SubBlockDevice, SubBlockOptions, Zeroes,
+};
+use cryptline_engine::{Completion, Gate, Operation, Request};
+use cryptline_testkit::model::ModelDisk;
+use cryptline_testkit::suite::devices::{self, INLINE, Layout};
+use cryptline_testkit::suite::{Driver, Setup, fill};
+
+/// Bytes in a cipher sector of all volumes here.
+const SECTOR: u64 = 4096;
+/// Bytes in a block.
+const BLOCK: u64 = 512;
+
+/// Null in large sectors: what is written is what lies on the medium.
+const NULL_4096: Layout = Layout {
+    cipher: "cipher_null-ecb",
+    key_bytes: 0,
+    sector_size: 4096,
+    start: 5 * 4096,
+    iv_offset: 0,
+};
+
+/// A volume over `lower` in blocks of 512 bytes.
+fn in_small_blocks(lower: Gate, layout: &Layout, policy: Policy, zeroes: Zeroes) -> Gate {
+    let options = CryptOptions {
+        start: layout.start,
+        allow_discards: true,
+        logical_block: Some(512),
+        zeroes,
+        dispatch: INLINE,
+        ..CryptOptions::default()
+    };
+    let clear = CryptDevice::new(lower, devices::cipher(layout), options).expect("it fits");
+    let clear = Gate::new(clear);
+    if policy == Policy::Shared && clear.geometry().logical_block == 512 {
+        return clear;
+    }
+    let options = SubBlockOptions {
+        logical_block: 512,
+        sector: layout.sector_size,
+        policy,
+    };
+    Gate::new(SubBlockDevice::new(clear, options).expect("smaller blocks"))
+}
+
+/// Queues by io_uring and by system calls: what wakes them is not the same.
+const SETUPS: [Setup; 2] = [Setup::ALL[0], Setup::ALL[2]];
+
+/// A write of the pattern of `seed`, entered in the model too.
+fn write(
+    driver: &Driver,
+    model: &mut ModelDisk,
+    (offset, len): (u64, u64),
+    seed: u64,
+    token: u64,
+) -> Request {
+    let request = driver.write_request(offset, len, seed, token);
+    if let Operation::Write { data, .. } = &request.operation {
+        model.write(offset, data);
+    }
+    request
+}
+
+/// The same write, durable.
+fn durably(request: Request) -> Request {
+    let Operation::Write { data, .. } = request.operation else {
+        unreachable!("only writes are durable")
+    };
+    Request::write(request.offset, data, true, request.token)
+}
+
+fn discard(offset: u64, len: u64, token: u64) -> Request {
+    Request {
+        operation: Operation::Discard { len },
+        offset,
+        token,
+    }
+}
+
+fn zero(offset: u64, len: u64, token: u64) -> Request {
+    let may_unmap = true;
+    Request {
+        operation: Operation::WriteZeroes { len, may_unmap },
+        offset,
+        token,
+    }
+}
+
+/// The bytes of `seed`'s pattern.
+fn pattern(offset: u64, len: u64, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(len).expect("a length in memory")];
+    fill(&mut bytes, offset, seed);
+    bytes
+}
+
+/// The bytes of a finished transfer.
+fn data_of(completion: &Completion) -> &[u8] {
+    match &completion.request.operation {
+        Operation::Read(data) | Operation::Write { data, .. } => data,
+        other => panic!("{other:?} carries no data"),
+    }
+}
+
+/// Turns until nothing more happens by itself; what ended meanwhile.
+fn settle_all(drivers: &mut [&mut Driver]) -> Vec<Completion> {
+    let mut ended = Vec::new();
+    let mut idle = 0;
+    while idle < 20 {
+        let before = ended.len();
+        for driver in drivers.iter_mut() {
+            ended.extend(driver.turn());
+        }
+        idle = if ended.len() > before { 0 } else { idle + 1 };
+    }
+    ended
+}
+
+/// The same, where none of them may fail: their tokens in order.
+fn settle(drivers: &mut [&mut Driver]) -> Vec<u64> {
+    let ended = settle_all(drivers);
+    let tokens = ended.iter().map(|completion| {
+        completion.result.expect("no fault was planned");
+        completion.request.token
+    });
+    let mut tokens: Vec<u64> = tokens.collect();
+    tokens.sort_unstable();
+    tokens
+}
