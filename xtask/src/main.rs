@@ -4,12 +4,19 @@
 //! cargo xtask test     peers, tidy, fmt, clippy, build, deny, fuzz, every test   (.ci/run calls this)
 //! cargo xtask tidy     only the style rules no other tool checks
 //! cargo xtask peers    only the Debian packages the tests need
+//! cargo xtask counts   only the instruction counts of AES-XTS
+//! cargo xtask recount  write crates/cipher/instructions.txt again
+//! cargo xtask miri     only what Miri can run
+//! cargo xtask arm      only the tests on an emulated ARM processor
 //! cargo xtask golden   ask the kernel for crates/cipher/tests/data/kernel-golden.txt again
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod arm;
+mod counts;
 mod golden;
+mod miri;
 mod peers;
 mod step;
 mod suite;
@@ -38,6 +45,22 @@ const VERBS: &[Verb] = &[
         "peers",
         "install the Debian packages the tests need",
         peers::run,
+    ),
+    (
+        "counts",
+        "compare instruction counts of AES-XTS with the committed ones",
+        counts::run,
+    ),
+    (
+        "recount",
+        "write the instruction counts of AES-XTS again",
+        counts::update,
+    ),
+    ("miri", "run what Miri can run", miri::run),
+    (
+        "arm",
+        "compile for 64-bit ARM and run the ciphers' tests emulated",
+        arm::run,
     ),
     (
         "golden",

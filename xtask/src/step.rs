@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use cryptline_testkit::peer;
+
 /// Why a task stopped, in one line.
 #[derive(Debug)]
 pub struct Failed(pub String);
@@ -43,6 +45,28 @@ pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+/// What a program prints, if it ends well.
+pub fn output(command: &mut Command) -> Result<String, Failed> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    command.current_dir(crate::root()).stdin(Stdio::null());
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.map_err(|error| Failed(format!("cannot start `{program}`: {error}")))?;
+    if !output.status.success() {
+        let status = output.status;
+        return Err(Failed(format!("`{program}` ended with {status}")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The end of a step that cannot run on this machine: a failure in CI, a line elsewhere.
+pub fn cannot_run(step: &str, why: &str) -> Result<(), Failed> {
+    if peer::in_ci() {
+        return Err(Failed(format!("{why}; with CI=true that is a failure")));
+    }
+    println!("SKIP {step}: {why}");
+    Ok(())
 }
 
 /// Runs a command whose program is named in a failure.

@@ -38,6 +38,9 @@ pub fn run() -> Result<(), Failed> {
     step("documentation tests", || {
         cargo(&["test", "--workspace", "--doc", "--locked"])
     })?;
+    step("instruction counts", crate::counts::run)?;
+    step("Miri", crate::miri::run)?;
+    step("ARM", crate::arm::run)?;
     step("fuzz", fuzz)?;
     // No line of ours after the runner's summary.
     println!("== tests");

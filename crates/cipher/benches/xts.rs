@@ -215,7 +215,7 @@ impl Shape {
             Backend::Avx512 => Some([0.90, 0.90, 0.95]),
             Backend::Avx2 => Some([0.75, 0.80, 0.80]),
             Backend::AesNi => Some([0.80, 0.85, 0.85]),
-            Backend::Portable => None,
+            Backend::Armv8 | Backend::Portable => None,
         };
         let column = match (self.len, self.sector) {
             (4096, 512) => 0,

@@ -44,7 +44,7 @@ fn on(backend: Backend, case: &Case) -> SectorCipher {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(crate::cases(300))]
 
     #[test]
     fn every_back_end_gives_what_one_block_at_a_time_gives(
@@ -110,6 +110,7 @@ fn every_back_end_of_this_cpu_says_its_own_name() {
             Backend::Avx512 => assert_eq!(name, "aes-xts (vaes, avx512)"),
             Backend::Avx2 => assert_eq!(name, "aes-xts (vaes, avx2)"),
             Backend::AesNi => assert_eq!(name, "aes-xts (aesni)"),
+            Backend::Armv8 => assert_eq!(name, "aes-xts (armv8)"),
             Backend::Portable => assert!(name.starts_with("rustcrypto-aes"), "{name}"),
         }
     }

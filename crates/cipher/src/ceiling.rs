@@ -10,7 +10,10 @@
 //! A virtual machine's clock and neighbours change from one moment to the next, so a speed alone
 //! says little; its share of the ceiling around it does. For benchmarks only.
 
-#![cfg_attr(target_arch = "x86_64", allow(unsafe_code))]
+#![cfg_attr(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    allow(unsafe_code)
+)]
 
 use std::time::Instant;
 
@@ -23,10 +26,12 @@ pub struct Width(Registers);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Registers {
     /// `vaesenc` on 512 bits.
+    #[cfg(target_arch = "x86_64")]
     Zmm,
     /// `vaesenc` on 256 bits.
+    #[cfg(target_arch = "x86_64")]
     Ymm,
-    /// `aesenc`.
+    /// `aesenc`, or ARM's `aese` and `aesmc`.
     Xmm,
 }
 
@@ -59,7 +64,7 @@ impl Width {
     pub fn of(backend: Backend) -> Option<Width> {
         let widest = Registers::widest()?;
         Some(Width(match backend {
-            Backend::AesNi => Registers::Xmm,
+            Backend::AesNi | Backend::Armv8 => Registers::Xmm,
             _ => widest,
         }))
     }
@@ -118,7 +123,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 impl Registers {
     fn blocks(self) -> u32 {
         match self {
+            #[cfg(target_arch = "x86_64")]
             Registers::Zmm => 4,
+            #[cfg(target_arch = "x86_64")]
             Registers::Ymm => 2,
             Registers::Xmm => 1,
         }
@@ -160,7 +167,25 @@ impl Registers {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+impl Registers {
+    /// The only maker of a value, besides [`Width::of`].
+    fn widest() -> Option<Registers> {
+        std::arch::is_aarch64_feature_detected!("aes").then_some(Registers::Xmm)
+    }
+
+    fn run(self) {
+        // SAFETY: there is a value, so `widest` found `aes`, all that the function asks for.
+        unsafe { twelve(PASSES) }
+    }
+
+    fn run_chain(self) {
+        // SAFETY: as above.
+        unsafe { chain(CHAIN) }
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 impl Registers {
     fn widest() -> Option<Registers> {
         None
@@ -254,6 +279,38 @@ rounds!(
 // One register after itself.
 #[cfg(target_arch = "x86_64")]
 rounds!(chain, "aes", "aesenc xmm0, xmm0", "");
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! rounds {
+    ($name:ident, $($register:literal)*) => {
+        #[target_feature(enable = "aes")]
+        fn $name(passes: u32) {
+            // SAFETY: changes only the counter and vector registers, all declared; no memory, no
+            // stack. The counter is not 0, so the loop ends.
+            unsafe {
+                std::arch::asm!(
+                    "2:",
+                    $(
+                        concat!("aese v", $register, ".16b, v31.16b"),
+                        concat!("aesmc v", $register, ".16b, v", $register, ".16b"),
+                    )*
+                    "subs {passes:w}, {passes:w}, #1", "b.ne 2b",
+                    passes = inout(reg) passes => _,
+                    out("v0") _, out("v1") _, out("v2") _, out("v3") _,
+                    out("v4") _, out("v5") _, out("v6") _, out("v7") _,
+                    out("v16") _, out("v17") _, out("v18") _, out("v19") _,
+                    options(nomem, nostack)
+                );
+            }
+        }
+    };
+}
+
+// `PER_PASS` registers.
+#[cfg(target_arch = "aarch64")]
+rounds!(twelve, "0" "1" "2" "3" "4" "5" "6" "7" "16" "17" "18" "19");
+#[cfg(target_arch = "aarch64")]
+rounds!(chain, "0");
 
 #[cfg(test)]
 mod tests {

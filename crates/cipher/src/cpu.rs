@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   CRYPTLINE_CPU set ──► that one, or an error
-//!   not set ──► avx512, if it does not slow the CPU down ──► avx2 ──► aesni ──► portable
+//!   not set, x86 ──► avx512, if it does not slow the CPU down ──► avx2 ──► aesni ──► portable
+//!            ARM ──► armv8 ──► portable
 //! ```
 
 use std::ffi::OsStr;
@@ -23,6 +24,8 @@ pub enum Backend {
     Avx2,
     /// AES-NI on 128-bit registers: `aes` and `ssse3`.
     AesNi,
+    /// ARMv8's AES on 128-bit registers: `aes`.
+    Armv8,
     /// RustCrypto's `aes`, which is constant-time software where the CPU has no AES.
     Portable,
 }
@@ -49,10 +52,11 @@ pub enum BackendError {
 
 impl Backend {
     /// Every back end, on this machine or not, the widest first.
-    pub const ALL: [Backend; 4] = [
+    pub const ALL: [Backend; 5] = [
         Backend::Avx512,
         Backend::Avx2,
         Backend::AesNi,
+        Backend::Armv8,
         Backend::Portable,
     ];
 
@@ -63,6 +67,7 @@ impl Backend {
             Backend::Avx512 => "avx512",
             Backend::Avx2 => "avx2",
             Backend::AesNi => "aesni",
+            Backend::Armv8 => "armv8",
             Backend::Portable => "portable",
         }
     }
@@ -113,6 +118,7 @@ impl Backend {
             Backend::Avx512 => detection::Avx512::detect().is_some(),
             Backend::Avx2 => detection::Avx2::detect().is_some(),
             Backend::AesNi => detection::AesNi::detect().is_some(),
+            Backend::Armv8 => detection::Armv8::detect().is_some(),
             Backend::Portable => true,
         }
     }
@@ -185,9 +191,15 @@ pub(crate) mod detection {
         }
     }
 
+    pub(crate) use super::elsewhere::Armv8;
+
     /// Whether this is an Intel CPU that lowers its clock for 512-bit registers by more than they
     /// bring: the ones for which Linux's AES-XTS prefers 256 bits (`arch/x86/crypto`).
     pub(crate) fn wide_registers_slow_the_clock() -> bool {
+        // It does not run the instruction below, and has no clock.
+        if cfg!(miri) {
+            return false;
+        }
         let vendor = cpuid(0);
         // "GenuineIntel" in three registers.
         let intel = (vendor.ebx, vendor.edx, vendor.ecx) == (0x756e_6547, 0x4965_6e69, 0x6c65_746e);
@@ -211,34 +223,58 @@ pub(crate) mod detection {
     }
 }
 
-/// Nothing to detect: the x86 back ends do not exist here.
-#[cfg(not(target_arch = "x86_64"))]
+/// The same for 64-bit ARM.
+#[cfg(target_arch = "aarch64")]
 pub(crate) mod detection {
-    pub(crate) enum Avx512 {}
-    pub(crate) enum Avx2 {}
-    pub(crate) enum AesNi {}
+    pub(crate) use super::elsewhere::{AesNi, Avx2, Avx512};
 
-    impl Avx512 {
-        pub(crate) fn detect() -> Option<Avx512> {
-            None
+    /// `aes`.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Armv8(());
+
+    impl Armv8 {
+        /// On little-endian systems only: the order of the halves of a register.
+        pub(crate) fn detect() -> Option<Armv8> {
+            let here =
+                cfg!(target_endian = "little") && std::arch::is_aarch64_feature_detected!("aes");
+            here.then_some(Armv8(()))
         }
-    }
 
-    impl Avx2 {
-        pub(crate) fn detect() -> Option<Avx2> {
-            None
-        }
-    }
-
-    impl AesNi {
-        pub(crate) fn detect() -> Option<AesNi> {
-            None
+        pub(crate) fn aes(self) -> Armv8 {
+            self
         }
     }
 
     pub(crate) fn wide_registers_slow_the_clock() -> bool {
         false
     }
+}
+
+/// Nothing to detect: there is the portable back end only.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(crate) mod detection {
+    pub(crate) use super::elsewhere::{AesNi, Armv8, Avx2, Avx512};
+
+    pub(crate) fn wide_registers_slow_the_clock() -> bool {
+        false
+    }
+}
+
+/// Features that no CPU of this architecture has. On each some of these are not asked for.
+#[allow(dead_code)]
+mod elsewhere {
+    macro_rules! nowhere {
+        ($($feature:ident)*) => {$(
+            pub(crate) enum $feature {}
+
+            impl $feature {
+                pub(crate) fn detect() -> Option<$feature> {
+                    None
+                }
+            }
+        )*};
+    }
+    nowhere!(Avx512 Avx2 AesNi Armv8);
 }
 
 /// The backend that the `aes` crate (0.9.4) selects at run time, by the same rules.

@@ -25,7 +25,7 @@ fn the_variable_chooses_among_those_that_are_here() {
 fn another_word_is_refused_with_all_that_are_possible() {
     for (word, shown) in [("", ""), ("AVX2", "AVX2"), ("sse\n2", "sse\\n2")] {
         let message = format!(
-            "CRYPTLINE_CPU={shown} is no back end: unset it, or set one of avx512, avx2, aesni, portable"
+            "CRYPTLINE_CPU={shown} is no back end: unset it, or set one of avx512, avx2, aesni, armv8, portable"
         );
         assert_eq!(select(word), Err(message));
     }

@@ -37,7 +37,7 @@ impl IvLayout {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 impl IvLayout {
     /// For each byte of the IV the byte of `LE64(S)` that it is, or 0x80 for a zero: what the
     /// byte shuffles of vector instructions take.
@@ -69,7 +69,7 @@ pub(crate) struct IvSequence {
 
 impl IvSequence {
     /// Stands where none is needed.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) const NONE: IvSequence = IvSequence {
         layout: IvLayout::Null,
         next: 0,
@@ -78,7 +78,7 @@ impl IvSequence {
     };
 
     /// What the `n`th cipher sector from here has in place of `next`.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     #[inline(always)]
     pub(crate) fn nth(&self, n: u64) -> u64 {
         self.next.wrapping_add(self.step.wrapping_mul(n))

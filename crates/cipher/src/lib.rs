@@ -27,3 +27,10 @@ mod xts;
 pub use cpu::{Backend, BackendError, CPU_VARIABLE};
 pub use sector::{CipherError, SectorCipher, SectorOptions};
 pub use spec::{CipherSpec, IvMode, SpecError};
+
+/// So many random cases, or a hundredth of them under Miri, which interprets each instruction.
+#[cfg(test)]
+fn cases(cases: u32) -> proptest::test_runner::Config {
+    let fewer = if cfg!(miri) { 100 } else { 1 };
+    proptest::test_runner::Config::with_cases(cases.div_ceil(fewer))
+}

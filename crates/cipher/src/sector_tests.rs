@@ -13,6 +13,9 @@ mod vectors;
 #[path = "backend_tests.rs"]
 mod backends;
 
+#[path = "small_tests.rs"]
+mod small;
+
 const PLAIN: SectorOptions = SectorOptions {
     sector_size: 512,
     iv_offset: 0,
@@ -147,7 +150,7 @@ fn expected(case: &Case, encrypt: bool) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::cases(400))]
 
     #[test]
     fn every_request_is_what_one_block_at_a_time_gives(case in cases()) {

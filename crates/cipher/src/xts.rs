@@ -4,8 +4,12 @@
 //!                        ┌─ x86::Avx512   VAES, 512-bit registers
 //!   kernel(backend, key) ├─ x86::Avx2     VAES, 256-bit registers
 //!      = dyn XtsKernel   ├─ x86::AesNi    AES-NI, 128-bit registers
+//!                        ├─ arm::Armv8    ARMv8's AES, 128-bit registers
 //!                        └─ BatchedXts    RustCrypto's AES, on every machine
 //! ```
+//!
+//! The kernels of x86 and ARM are one structure with inner loops of their own: `driver` has
+//! requests, sectors and tails, `keys` the key schedules in the form in which they are read.
 //!
 //! A library call per sector pays the latency of encrypting one IV each time, which halves the
 //! rate for 512-byte sectors. So the unit of work here is the request.
@@ -16,9 +20,20 @@ use cipher::inout::InOutBuf;
 use crate::cpu::Backend;
 use crate::iv::IvSequence;
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod driver;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod keys;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+
+#[cfg(target_arch = "aarch64")]
+use arm as native;
+#[cfg(target_arch = "x86_64")]
+use x86 as native;
 
 use portable::BatchedXts;
 
@@ -56,6 +71,10 @@ pub(crate) fn kernel(backend: Backend, key: &[u8]) -> Option<Box<dyn XtsKernel>>
         Backend::AesNi => Some(Box::new(x86::AesNiXts::new(key)?)),
         #[cfg(not(target_arch = "x86_64"))]
         Backend::Avx512 | Backend::Avx2 | Backend::AesNi => None,
+        #[cfg(target_arch = "aarch64")]
+        Backend::Armv8 => Some(Box::new(arm::Armv8Xts::new(key)?)),
+        #[cfg(not(target_arch = "aarch64"))]
+        Backend::Armv8 => None,
         Backend::Portable => Some(match key.len() {
             32 => Box::new(BatchedXts::<Aes128>::new(key)),
             48 => Box::new(BatchedXts::<Aes192>::new(key)),

@@ -37,6 +37,8 @@ pub struct PeerInfo {
 enum Probe {
     /// A program of this name on `PATH` or in the system folders.
     Program,
+    /// There is this file.
+    File(&'static str),
     /// Debian's own Python can import this module. Another Python may come first on `PATH`, and it
     /// would not see Debian's modules.
     PythonModule(&'static str),
@@ -52,6 +54,8 @@ const fn program(name: &'static str, package: &'static str) -> PeerInfo {
 
 /// Every peer of every test.
 pub const PEERS: &[PeerInfo] = &[
+    // Links for 64-bit ARM.
+    program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     program("busybox", "busybox-static"),
     // Builds the fuzz targets.
     program("c++", "g++"),
@@ -65,11 +69,20 @@ pub const PEERS: &[PeerInfo] = &[
     program("nbdkit", "nbdkit"),
     program("openssl", "openssl"),
     program("pmempool", "pmdk-tools"),
+    // Runs programs for 64-bit ARM.
+    program("qemu-aarch64", "qemu-user"),
     program("qemu-img", "qemu-utils"),
     program("qemu-io", "qemu-utils"),
     program("qemu-nbd", "qemu-utils"),
     program("qemu-storage-daemon", "qemu-system-common"),
     program("qemu-system-x86_64", "qemu-system-x86"),
+    PeerInfo {
+        name: "libc6-dev-arm64-cross",
+        package: "libc6-dev-arm64-cross",
+        probe: Probe::File("/usr/aarch64-linux-gnu/lib/libc.so"),
+    },
+    // Counts instructions.
+    program("valgrind", "valgrind"),
     PeerInfo {
         name: "python3-libnbd",
         package: "python3-libnbd",
@@ -168,6 +181,10 @@ pub fn in_ci() -> bool {
 fn find(info: &PeerInfo) -> Option<Peer> {
     match info.probe {
         Probe::Program => find_program(info.name).map(|path| Peer { path }),
+        Probe::File(path) => {
+            let path = PathBuf::from(path);
+            path.exists().then_some(Peer { path })
+        }
         Probe::PythonModule(module) => find_python(module),
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn backend_name() -> &'static str {
 pub(super) struct Nh {
     left: Zeroizing<[u32; KEY_FACTORS]>,
     right: Zeroizing<[u32; KEY_FACTORS]>,
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     wide: bool,
 }
 

@@ -90,7 +90,7 @@ where
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(crate::cases(100))]
 
     #[test]
     fn the_backends_batch_size_does_not_change_the_bytes(

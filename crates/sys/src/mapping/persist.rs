@@ -6,6 +6,7 @@
 
 /// The instruction that writes a cache line back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub enum Flush {
     /// Writes back, keeps the line.
     Clwb,

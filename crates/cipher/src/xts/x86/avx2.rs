@@ -21,12 +21,12 @@ use cipher::consts::U256;
 use cipher::inout::{InOut, InOutBuf};
 use cipher::typenum::Unsigned;
 
-use super::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
-};
-use super::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::cpu::detection::Avx2;
 use crate::iv::IvSequence;
+use crate::xts::driver::{
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
+};
+use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 type Unit = U256;
@@ -45,7 +45,7 @@ const LANES: u64 = 2;
 
 xts_kernel! {
     /// The kernel of CPUs with VAES, used on 256 bits.
-    Avx2Xts, Avx2, "avx2,vaes,vpclmulqdq", "aes-xts (vaes, avx2)"
+    Avx2Xts, Avx2, "avx2,vaes,vpclmulqdq", "aes-xts (vaes, avx2)", [9, 11, 13]
 }
 
 #[inline]
@@ -188,6 +188,9 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
     #[inline]
     #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
     fn order(&mut self, made: [__m256i; 2]) -> [__m256i; 2] {
+        if cfg!(miri) {
+            return made;
+        }
         let [
             mut s0,
             mut s1,

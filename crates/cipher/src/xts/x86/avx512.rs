@@ -23,12 +23,12 @@ use cipher::consts::U512;
 use cipher::inout::{InOut, InOutBuf};
 use cipher::typenum::Unsigned;
 
-use super::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
-};
-use super::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::cpu::detection::Avx512;
 use crate::iv::IvSequence;
+use crate::xts::driver::{
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
+};
+use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 type Unit = U512;
@@ -47,7 +47,7 @@ const XOR3: i32 = 0x96;
 
 xts_kernel! {
     /// The kernel of CPUs with VAES and AVX-512.
-    Avx512Xts, Avx512, "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", "aes-xts (vaes, avx512)"
+    Avx512Xts, Avx512, "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", "aes-xts (vaes, avx512)", [9, 11, 13]
 }
 
 #[inline]
@@ -213,6 +213,9 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
     fn order(&mut self, made: [__m512i; 2], and: [__m512i; 2]) -> ([__m512i; 2], [__m512i; 2]) {
+        if cfg!(miri) {
+            return (made, and);
+        }
         let [
             mut s0,
             mut s1,

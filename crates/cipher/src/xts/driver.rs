@@ -1,5 +1,7 @@
-//! What the kernels have in common: requests into sectors, sectors into units, and the ends that
-//! fill no unit.
+//! What the kernels on AES instructions have in common: requests into sectors, sectors into units,
+//! and the ends that fill no unit.
+
+#![allow(unsafe_code)]
 
 use std::arch::asm;
 
@@ -36,13 +38,15 @@ pub(super) enum Tweaked<'a> {
 pub(super) fn word_by_word(data: InOutBuf<'_, '_, u8>) -> (*const u8, *mut u8, usize) {
     let mut len = data.len();
     let (mut source, mut destination) = data.into_raw();
-    // SAFETY: no instruction at all.
-    unsafe {
-        asm!(
-            "/* {} {} {} */",
-            inout(reg) source, inout(reg) destination, inout(reg) len,
-            options(pure, nomem, nostack, preserves_flags)
-        );
+    if !cfg!(miri) {
+        // SAFETY: no instruction at all.
+        unsafe {
+            asm!(
+                "/* {} {} {} */",
+                inout(reg) source, inout(reg) destination, inout(reg) len,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
     }
     (source, destination, len)
 }
@@ -53,15 +57,18 @@ pub(super) fn field_by_field(ivs: &IvSequence) -> IvSequence {
     let IvSequence {
         mut next, mut step, ..
     } = *ivs;
-    // SAFETY: no instruction at all.
-    unsafe {
-        asm!("/* {} {} */", inout(reg) next, inout(reg) step, options(pure, nomem, nostack, preserves_flags));
+    if !cfg!(miri) {
+        // SAFETY: no instruction at all.
+        unsafe {
+            asm!("/* {} {} */", inout(reg) next, inout(reg) step, options(pure, nomem, nostack, preserves_flags));
+        }
     }
     IvSequence { next, step, ..*ivs }
 }
 
 /// Makes a kernel out of a module's width. `$features` are what every function of it is compiled
-/// for and what `$cpu` proves. Uses of the module:
+/// for and what `$cpu` proves, `$middle128` and so on the `MIDDLE` below for each size of the key: how
+/// many round keys the module wants in a loop. Uses of the module:
 ///
 /// ```text
 ///   Vector, Unit (the length of 8 registers as a type)
@@ -72,7 +79,8 @@ pub(super) fn field_by_field(ivs: &IvSequence) -> IvSequence {
 ///   first_ivs, whitened_ivs, iv_round, end_ivs, store_ivs         IVs
 /// ```
 macro_rules! xts_kernel {
-    ($(#[$doc:meta])* $kernel:ident, $cpu:ty, $features:literal, $name:literal) => {
+    ($(#[$doc:meta])* $kernel:ident, $cpu:ty, $features:literal, $name:literal,
+     [$middle128:literal, $middle192:literal, $middle256:literal]) => {
         $(#[$doc])*
         pub(in crate::xts) struct $kernel {
             keys: Box<Keys>,
@@ -99,11 +107,11 @@ macro_rules! xts_kernel {
                     // SAFETY: `self._cpu` proves that the CPU has every feature that the function
                     // is compiled for; the pointers are those of `data`, which is so many units
                     // long, and is not used after.
-                    10 => unsafe { crypt_units::<true, 9>(&self.keys, tweaks, source, destination, units) },
+                    10 => unsafe { crypt_units::<true, $middle128>(&self.keys, tweaks, source, destination, units) },
                     // SAFETY: as above.
-                    12 => unsafe { crypt_units::<true, 11>(&self.keys, tweaks, source, destination, units) },
+                    12 => unsafe { crypt_units::<true, $middle192>(&self.keys, tweaks, source, destination, units) },
                     // SAFETY: as above.
-                    _ => unsafe { crypt_units::<true, 13>(&self.keys, tweaks, source, destination, units) },
+                    _ => unsafe { crypt_units::<true, $middle256>(&self.keys, tweaks, source, destination, units) },
                 }
             }
 
@@ -116,33 +124,33 @@ macro_rules! xts_kernel {
                     // SAFETY: `self._cpu` proves that the CPU has every feature that the function
                     // is compiled for; the pointers are those of `data`, which is so many units
                     // long, and is not used after.
-                    10 => unsafe { crypt_units::<false, 9>(&self.keys, tweaks, source, destination, units) },
+                    10 => unsafe { crypt_units::<false, $middle128>(&self.keys, tweaks, source, destination, units) },
                     // SAFETY: as above.
-                    12 => unsafe { crypt_units::<false, 11>(&self.keys, tweaks, source, destination, units) },
+                    12 => unsafe { crypt_units::<false, $middle192>(&self.keys, tweaks, source, destination, units) },
                     // SAFETY: as above.
-                    _ => unsafe { crypt_units::<false, 13>(&self.keys, tweaks, source, destination, units) },
+                    _ => unsafe { crypt_units::<false, $middle256>(&self.keys, tweaks, source, destination, units) },
                 }
             }
 
             fn encrypt_slice(&self, ivs: IvSequence, before: usize, data: InOutBuf<'_, '_, u8>) {
                 match self.keys.encrypt.rounds {
                     // SAFETY: as in `encrypt`.
-                    10 => unsafe { crypt_slice::<true, 9>(&self.keys, ivs, before, data) },
+                    10 => unsafe { crypt_slice::<true, $middle128>(&self.keys, ivs, before, data) },
                     // SAFETY: as in `encrypt`.
-                    12 => unsafe { crypt_slice::<true, 11>(&self.keys, ivs, before, data) },
+                    12 => unsafe { crypt_slice::<true, $middle192>(&self.keys, ivs, before, data) },
                     // SAFETY: as in `encrypt`.
-                    _ => unsafe { crypt_slice::<true, 13>(&self.keys, ivs, before, data) },
+                    _ => unsafe { crypt_slice::<true, $middle256>(&self.keys, ivs, before, data) },
                 }
             }
 
             fn decrypt_slice(&self, ivs: IvSequence, before: usize, data: InOutBuf<'_, '_, u8>) {
                 match self.keys.encrypt.rounds {
                     // SAFETY: as in `encrypt`.
-                    10 => unsafe { crypt_slice::<false, 9>(&self.keys, ivs, before, data) },
+                    10 => unsafe { crypt_slice::<false, $middle128>(&self.keys, ivs, before, data) },
                     // SAFETY: as in `encrypt`.
-                    12 => unsafe { crypt_slice::<false, 11>(&self.keys, ivs, before, data) },
+                    12 => unsafe { crypt_slice::<false, $middle192>(&self.keys, ivs, before, data) },
                     // SAFETY: as in `encrypt`.
-                    _ => unsafe { crypt_slice::<false, 13>(&self.keys, ivs, before, data) },
+                    _ => unsafe { crypt_slice::<false, $middle256>(&self.keys, ivs, before, data) },
                 }
             }
 
@@ -151,8 +159,7 @@ macro_rules! xts_kernel {
             }
         }
 
-        /// While a unit is in its rounds, the masks of the next are made. `MIDDLE` is the number
-        /// of round keys between the first and the last one.
+        /// While a unit is in its rounds, the masks of the next are made.
         ///
         /// # Safety
         /// `source` and `destination` are the parts of a buffer of `len` units that the caller

@@ -1,4 +1,4 @@
-//! AES key schedules (FIPS 197, 5.2 and 5.3.5) for the x86-64 kernels.
+//! AES key schedules (FIPS 197, 5.2 and 5.3.5) for the kernels on AES instructions.
 //!
 //! ```text
 //!   key ──► k_0 k_1 .. k_last                    encryption
@@ -6,19 +6,17 @@
 //!   first = k_0 ^ k_last for data, k_0 for IVs; middle = k_1 ..; last = k_last
 //! ```
 
+#![allow(unsafe_code)]
+
 use std::arch::asm;
-use std::arch::x86_64::{
-    __m128i, _mm_aesimc_si128, _mm_aeskeygenassist_si128, _mm_cvtsi128_si32, _mm_loadu_si128,
-    _mm_set1_epi32, _mm_storeu_si128,
-};
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::cpu::detection::AesNi;
+use super::native::{AesCpu, ROUND_KEY_BYTES, inverse_mix_columns, sub_word};
 
 /// The bytes of a round key in every 128 bits of the widest vector: a narrower load takes what it
 /// needs, and a load alone, unlike one that spreads 16 bytes, leaves the vector units alone.
-pub(super) type RoundKey = [u8; 64];
+pub(super) type RoundKey = [u8; ROUND_KEY_BYTES];
 
 /// Round keys of AES-256, the most there are.
 const ROUND_KEYS_MAX: usize = 15;
@@ -48,7 +46,7 @@ pub(super) struct Schedule {
 impl Keys {
     /// Expands `key`: the data key, then the tweak key, of 16, 24 or 32 bytes each. Boxed before
     /// anything secret is in it, so that no copy stays behind where it was made.
-    pub(super) fn new(cpu: AesNi, key: &[u8]) -> Box<Keys> {
+    pub(super) fn new(cpu: AesCpu, key: &[u8]) -> Box<Keys> {
         let mut keys = Box::new(Keys {
             encrypt: Schedule::EMPTY,
             decrypt: Schedule::EMPTY,
@@ -66,9 +64,9 @@ impl Keys {
 
 impl Schedule {
     const EMPTY: Schedule = Schedule {
-        first: [0; 64],
-        last: [0; 64],
-        middle: [[0; 64]; ROUND_KEYS_MAX - 2],
+        first: [0; ROUND_KEY_BYTES],
+        last: [0; ROUND_KEY_BYTES],
+        middle: [[0; ROUND_KEY_BYTES]; ROUND_KEYS_MAX - 2],
         rounds: 0,
     };
 
@@ -84,8 +82,15 @@ impl Schedule {
         self.middle.first_chunk().expect("asserted above")
     }
 
+    /// The last of [`Schedule::middle`].
+    #[cfg(target_arch = "aarch64")]
+    #[inline(always)]
+    pub(super) fn last_middle_key(&self) -> &RoundKey {
+        &self.middle[self.rounds - 2]
+    }
+
     /// KeyExpansion (FIPS 197, algorithm 2).
-    fn expand(&mut self, cpu: AesNi, key: &[u8]) {
+    fn expand(&mut self, cpu: AesCpu, key: &[u8]) {
         let key_words = key.len() / WORD;
         self.rounds = key_words + 6;
         let mut words = [[0; WORD]; 4 * ROUND_KEYS_MAX];
@@ -123,13 +128,13 @@ impl Schedule {
     }
 
     /// The equivalent inverse cipher of `encrypt`.
-    fn invert(&mut self, cpu: AesNi, encrypt: &Schedule) {
+    fn invert(&mut self, cpu: AesCpu, encrypt: &Schedule) {
         self.rounds = encrypt.rounds;
         self.first = encrypt.last;
         self.last = encrypt.first;
         let keys = encrypt.middle().iter().rev();
         for (key, of_encrypt) in self.middle.iter_mut().zip(keys) {
-            let of_encrypt = of_encrypt.first_chunk().expect("16 of 64");
+            let of_encrypt = of_encrypt.first_chunk().expect("16 at least");
             spread(&inverse_mix_columns(cpu, of_encrypt), key);
         }
     }
@@ -148,6 +153,9 @@ impl Schedule {
 #[allow(clippy::pointers_in_nomem_asm_block)]
 #[inline(always)]
 pub(super) fn opaque(schedule: &Schedule) -> &Schedule {
+    if cfg!(miri) {
+        return schedule;
+    }
     let mut pointer: *const Schedule = schedule;
     // SAFETY: no instruction at all, so the pointer is the one that was made from `schedule`, with
     // its lifetime.
@@ -157,40 +165,11 @@ pub(super) fn opaque(schedule: &Schedule) -> &Schedule {
     }
 }
 
-/// The S-box on each byte, by the processor's own.
-fn sub_word(_: AesNi, word: [u8; WORD]) -> [u8; WORD] {
-    #[target_feature(enable = "aes")]
-    fn by_instruction(word: i32) -> i32 {
-        // Its first word is SubWord of the operand's second one.
-        _mm_cvtsi128_si32(_mm_aeskeygenassist_si128::<0>(_mm_set1_epi32(word)))
-    }
-    // SAFETY: an `AesNi` exists only where the CPU has `aes`, the only feature that the function
-    // is compiled for.
-    unsafe { by_instruction(i32::from_le_bytes(word)) }.to_le_bytes()
-}
-
-/// The block four times.
+/// The block as often as there is room for it.
 fn spread(block: &[u8; 16], wide: &mut RoundKey) {
     for part in wide.as_chunks_mut().0 {
         *part = *block;
     }
-}
-
-fn inverse_mix_columns(_: AesNi, key: &[u8; 16]) -> [u8; 16] {
-    #[target_feature(enable = "aes")]
-    fn by_instruction(key: &[u8; 16]) -> [u8; 16] {
-        let mut inverse = [0; 16];
-        // SAFETY: `key` is 16 bytes to read and `inverse` 16 bytes to write, both live and apart;
-        // these moves need no alignment.
-        unsafe {
-            let mixed = _mm_aesimc_si128(_mm_loadu_si128(key.as_ptr().cast::<__m128i>()));
-            _mm_storeu_si128(inverse.as_mut_ptr().cast::<__m128i>(), mixed);
-        }
-        inverse
-    }
-    // SAFETY: an `AesNi` exists only where the CPU has `aes`, the only feature that the function
-    // is compiled for.
-    unsafe { by_instruction(key) }
 }
 
 #[cfg(test)]

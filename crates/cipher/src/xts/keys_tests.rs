@@ -9,6 +9,9 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
+/// Of each block in a round key.
+const COPIES: usize = ROUND_KEY_BYTES / 16;
+
 /// Key, round keys 1 and 2, and the last one: FIPS 197, appendices A.1 to A.3.
 const EXAMPLES: [[&str; 4]; 3] = [
     [
@@ -33,34 +36,34 @@ const EXAMPLES: [[&str; 4]; 3] = [
 
 #[test]
 fn schedules_are_those_of_fips_197() {
-    let Some(cpu) = AesNi::detect() else {
+    let Some(cpu) = AesCpu::detect() else {
         eprintln!("SKIP schedules_are_those_of_fips_197: no AES instructions");
         return;
     };
     for [key, first, second, last] in EXAMPLES.map(|example| example.map(bytes)) {
         let mut schedule = Schedule::EMPTY;
         schedule.expand(cpu, &key);
-        assert_eq!(schedule.first[..], key[..16].repeat(4));
+        assert_eq!(schedule.first[..], key[..16].repeat(COPIES));
         let middle = schedule.middle();
         assert_eq!(middle.len(), key.len() / 4 + 5);
-        assert_eq!(middle[0][..], first.repeat(4));
-        assert_eq!(middle[1][..], second.repeat(4));
-        assert_eq!(schedule.last[..], last.repeat(4));
+        assert_eq!(middle[0][..], first.repeat(COPIES));
+        assert_eq!(middle[1][..], second.repeat(COPIES));
+        assert_eq!(schedule.last[..], last.repeat(COPIES));
     }
 }
 
 #[test]
 fn the_last_key_is_in_the_first_one_for_data_but_not_for_ivs() {
-    let Some(cpu) = AesNi::detect() else {
+    let Some(cpu) = AesCpu::detect() else {
         eprintln!("SKIP the_last_key_is_in_the_first_one: no AES instructions");
         return;
     };
     let half = bytes(EXAMPLES[0][0]);
     let keys = Keys::new(cpu, &[&half[..], &half].concat());
-    let folded: Vec<u8> = std::iter::zip(half.repeat(4), keys.tweak.last)
+    let folded: Vec<u8> = std::iter::zip(half.repeat(COPIES), keys.tweak.last)
         .map(|(first, last)| first ^ last)
         .collect();
-    let half = half.repeat(4);
+    let half = half.repeat(COPIES);
     assert_eq!(keys.tweak.first[..], half);
     assert_eq!(keys.encrypt.first[..], folded);
     assert_eq!(keys.decrypt.first[..], folded);
@@ -69,16 +72,16 @@ fn the_last_key_is_in_the_first_one_for_data_but_not_for_ivs() {
 
 #[test]
 fn wiping_leaves_no_byte_of_a_key() {
-    let Some(cpu) = AesNi::detect() else {
+    let Some(cpu) = AesCpu::detect() else {
         eprintln!("SKIP wiping_leaves_no_byte_of_a_key: no AES instructions");
         return;
     };
     let mut keys = Keys::new(cpu, &[0xa5; 64]);
     keys.zeroize();
     for schedule in [&keys.encrypt, &keys.decrypt, &keys.tweak] {
-        assert_eq!(schedule.first, [0; 64]);
-        assert_eq!(schedule.last, [0; 64]);
-        assert_eq!(schedule.middle, [[0; 64]; ROUND_KEYS_MAX - 2]);
+        assert_eq!(schedule.first, [0; ROUND_KEY_BYTES]);
+        assert_eq!(schedule.last, [0; ROUND_KEY_BYTES]);
+        assert_eq!(schedule.middle, [[0; ROUND_KEY_BYTES]; ROUND_KEYS_MAX - 2]);
     }
     assert!(keys.encrypt.rounds == 0 && std::mem::needs_drop::<Keys>());
 }

@@ -1,0 +1,66 @@
+//! 64-bit ARM: the whole program is compiled for it, and the ciphers' tests run on a processor
+//! that QEMU makes of this one, program by program.
+//!
+//! The time they take there says nothing about a real processor.
+
+use std::process::Command;
+
+use crate::step::{Failed, cannot_run, output, run as run_command, succeeds};
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+const EMULATOR: &str = "qemu-aarch64";
+/// Where Debian has the C library for `TARGET`.
+const LIBRARIES: &str = "/usr/aarch64-linux-gnu";
+/// Names, or parts of them, of tests in the cipher crate itself.
+const UNIT_TESTS: &[&str] = &["sector::", "xts::", "cpu::", "ceiling::"];
+
+/// Compiles and tests, on any machine but one that is ARM itself: there all tests are tests on ARM.
+pub fn run() -> Result<(), Failed> {
+    if cfg!(target_arch = "aarch64") {
+        println!("this machine is ARM");
+        return Ok(());
+    }
+    if !succeeds(EMULATOR, &["--version"]) || !succeeds(LINKER, &["--version"]) {
+        let why = format!("{EMULATOR} or {LINKER} is missing: cargo xtask peers");
+        return cannot_run("ARM", &why);
+    }
+    let added = installed()? || succeeds("rustup", &["target", "add", TARGET]);
+    if !added {
+        let why = format!("Rust cannot compile for it: rustup target add {TARGET}");
+        return cannot_run("ARM", &why);
+    }
+    cargo(&["check", "--package=cryptline"], &[])?;
+    cargo(&["test", "--package=cryptline-cipher", "--lib"], UNIT_TESTS)?;
+    let vectors = [
+        "--test=xts_edges",
+        "--test=page_end",
+        "--test=kernel_golden",
+    ];
+    cargo(
+        &[&["test", "--package=cryptline-cipher"], &vectors[..]].concat(),
+        &[],
+    )
+}
+
+/// Whether the compiler has the standard library for the target.
+fn installed() -> Result<bool, Failed> {
+    let mut rustc = Command::new("rustc");
+    let folder = output(rustc.args(["--print=target-libdir", "--target", TARGET]))?;
+    Ok(std::path::Path::new(folder.trim()).is_dir())
+}
+
+fn cargo(arguments: &[&str], tests: &[&str]) -> Result<(), Failed> {
+    let variable = |name: &str| format!("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_{name}");
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(arguments)
+        .args(["--locked", "--quiet", "--target", TARGET]);
+    if !tests.is_empty() {
+        cargo.arg("--").args(tests);
+    }
+    cargo
+        .env(variable("LINKER"), LINKER)
+        .env(variable("RUNNER"), format!("{EMULATOR} -L {LIBRARIES}"));
+    run_command(&mut cargo)
+}

@@ -1,0 +1,59 @@
+//! Miri: the XTS kernels and the I/O buffers, interpreted, with every pointer watched.
+//!
+//! ```text
+//!   cipher   AES-NI and VAES with 256-bit vectors, on requests small enough
+//!   sys      buffers: slots taken, cut in pieces, joined, freed on other threads
+//! ```
+//!
+//! Miri knows no 512-bit shifts, so AVX-512's kernel is not among them; nor assembly, so the empty
+//! pieces of it that keep instructions in order are left out. Everything else of the project is
+//! safe code, or system calls, which Miri does not have.
+
+use std::process::Command;
+
+use crate::step::{Failed, cannot_run, command, run as run_command, succeeds};
+
+/// The features a program under Miri asks for are those it is compiled for. The software AES of
+/// the library is what the kernels are compared with, and Miri lacks an instruction of its other.
+const FLAGS: &str =
+    "-Ctarget-feature=+aes,+ssse3,+avx2,+vaes,+vpclmulqdq --cfg aes_backend=\"soft\"";
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Tests that Miri runs in seconds, by parts of their names.
+const CIPHER: &[&str] = &[
+    "sector::tests::small::",
+    "xts::keys::",
+    "the_last_tweaks_of_a_4096_byte_sector",
+    "cpu::",
+];
+const SYS: &[&str] = &["pieces_are_disjoint", "slot_is_free", "slots_"];
+
+/// Runs the chosen tests on a nightly toolchain, which is installed if need be.
+pub fn run() -> Result<(), Failed> {
+    let install = [
+        "toolchain",
+        "install",
+        "nightly",
+        "--profile=minimal",
+        "--component=miri,rust-src",
+    ];
+    let here = || succeeds("rustup", &["run", "nightly", "cargo", "miri", "--version"]);
+    let is_here = here() || (command("rustup", &install).is_ok() && here());
+    if !is_here {
+        let install = install.join(" ");
+        let why = format!("there is no nightly toolchain with Miri: rustup {install}");
+        return cannot_run("Miri", &why);
+    }
+    tests("cryptline-cipher", CIPHER)?;
+    tests("cryptline-sys", SYS)
+}
+
+fn tests(package: &str, names: &[&str]) -> Result<(), Failed> {
+    let mut miri = Command::new("rustup");
+    miri.args(["run", "nightly", "cargo", "miri", "test", "--locked"])
+        .args(["--package", package, "--lib", "--target", TARGET, "--"])
+        .args(names)
+        .env("RUSTFLAGS", FLAGS)
+        // Tests read a variable and the time.
+        .env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    run_command(&mut miri)
+}
