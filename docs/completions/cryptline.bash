@@ -52,6 +52,9 @@ _cryptline() {
             cryptline__subcmd__bench,inline)
                 cmd="cryptline__subcmd__bench__subcmd__inline"
                 ;;
+            cryptline__subcmd__bench,media)
+                cmd="cryptline__subcmd__bench__subcmd__media"
+                ;;
             cryptline__subcmd__bench,peers)
                 cmd="cryptline__subcmd__bench__subcmd__peers"
                 ;;
@@ -91,7 +94,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench)
-            opts="-h --help inline sweep subblock peers"
+            opts="-h --help inline sweep subblock peers media"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -132,6 +135,40 @@ _cryptline() {
                     return 0
                     ;;
                 --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --json)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__bench__subcmd__media)
+            opts="-h --size --on --runs --warm --json --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --runs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

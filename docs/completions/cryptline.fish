@@ -217,11 +217,12 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -f -a "subblock" -d 'Write parts of cipher sectors, side by side and one after the other'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers" -f -a "peers" -d 'The same load on cryptline and on other servers of encrypted disks, over NBD'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "subblock" -d 'Write parts of cipher sectors, side by side and one after the other'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "peers" -d 'The same load on cryptline and on other servers of encrypted disks, over NBD'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "media" -d 'What a request costs on RAM, persistent memory and BTT, beside a bare copy'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l size -d 'Size of the volume' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l cipher -d 'The cipher beside the null cipher' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l helpers -d 'Threads that help large requests, for `auto` [default: one less than there are processors]' -r
@@ -288,6 +289,13 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l keep -d 'Keep the images, and say where they are'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l no-pin -d 'Let servers and generators run on any processor, not each on one of its own'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l size -d 'Size of each medium; take more than the caches hold' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l on -d 'Folder for the files that are mapped [default: /dev/shm, or else that of temporary files]' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l runs -d 'How often each way is measured' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l warm -d 'Time what has been touched a moment before: the copy is fast, and what is around it shows'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Measure this cipher; may be repeated [default: all there are]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Length of the key in bits [default: the shortest and the longest]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Measure argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all there are]' -r

@@ -43,6 +43,14 @@ const SUBBLOCK_FIGURES: [&str; 3] = [
     "shared_over_exclusive_cbc",
     "aligned_cost_of_locking",
 ];
+const MEDIA: [&str; 4] = ["bench", "media", "--size=1M", "--runs=3"];
+const MEDIA_FIGURES: [&str; 5] = [
+    "onstack_over_memcpy",
+    "onstack_over_page_path",
+    "heap_over_onstack",
+    "allocations_per_io",
+    "btt_write_over_plain",
+];
 const INLINE_FIGURES: [&str; 4] = [
     "inline_over_plain_null",
     "queue_over_plain_null",
@@ -117,12 +125,13 @@ fn is_number(value: &Value) {
 
 #[test]
 fn the_json_has_the_members_that_its_page_has() {
-    for (bench, figures, option) in [
-        (&INLINE[..], &INLINE_FIGURES[..], "--helpers=1"),
-        (&SWEEP[..], &SWEEP_FIGURES[..], "--helpers=1"),
-        (&SUBBLOCK[..], &SUBBLOCK_FIGURES[..], "--depth=16"),
+    for (bench, figures, options) in [
+        (&INLINE[..], &INLINE_FIGURES[..], &["--helpers=1"][..]),
+        (&SWEEP[..], &SWEEP_FIGURES[..], &["--helpers=1"]),
+        (&SUBBLOCK[..], &SUBBLOCK_FIGURES[..], &["--depth=16"]),
+        (&MEDIA[..], &MEDIA_FIGURES[..], &[]),
     ] {
-        let json = json_of(bench, &[option]);
+        let json = json_of(bench, options);
         let mut found = BTreeSet::new();
         members(&json, "", &mut found);
         assert_eq!(found, documented());
@@ -132,7 +141,11 @@ fn the_json_has_the_members_that_its_page_has() {
             .collect();
         assert_eq!(names, figures);
         for name in figures {
-            assert_eq!(figure(&json, name)["unit"], "ratio");
+            let unit = match *name == "allocations_per_io" {
+                true => "allocations",
+                false => "ratio",
+            };
+            assert_eq!(figure(&json, name)["unit"], unit);
         }
         for row in array(&json, "rows") {
             is_number(&row["bytes_per_second"]);
@@ -333,6 +346,80 @@ fn the_table_has_every_way_and_every_figure() {
 }
 
 #[test]
+fn media_has_every_way_that_a_medium_has_and_a_table_no_bare_copy() {
+    let json = json_of(&MEDIA, &[]);
+    let found: BTreeSet<(&str, &str)> = array(&json, "rows")
+        .iter()
+        .map(|row| {
+            let name = row["name"].as_str().expect("a name");
+            (name, row["direction"].as_str().expect("a direction"))
+        })
+        .collect();
+    let mut wanted = BTreeSet::new();
+    for direction in ["read", "write"] {
+        for name in ["ram, memcpy", "pmem, memcpy"] {
+            wanted.insert((name, direction));
+        }
+        for name in [
+            "ram, page path",
+            "ram, on-stack request",
+            "ram, heap request",
+            "pmem, page path",
+            "pmem, on-stack request",
+            "pmem, heap request",
+            "BTT over ram, page path",
+            "BTT over ram, on-stack request",
+            "BTT over ram, heap request",
+            "BTT over pmem, page path",
+            "BTT over pmem, on-stack request",
+            "BTT over pmem, heap request",
+        ] {
+            wanted.insert((name, direction));
+        }
+    }
+    assert_eq!(found, wanted);
+    for row in array(&json, "rows") {
+        assert_eq!(array(row, "samples").len(), 3);
+    }
+    // Blocks that caches hold: the goals are for others.
+    for name in ["onstack_over_memcpy", "onstack_over_page_path"] {
+        is_number(&figure(&json, name)["value"]);
+        assert_eq!(figure(&json, name)["met"], Value::Null);
+    }
+    is_number(&figure(&json, "btt_write_over_plain")["value"]);
+}
+
+#[test]
+fn only_requests_from_the_heap_allocate_where_that_can_be_counted() {
+    let json = json_of(&MEDIA, &[]);
+    let allocations = figure(&json, "allocations_per_io");
+    for row in array(&json, "rows") {
+        let name = row["name"].as_str().expect("a name");
+        match (&row["allocations"], name.ends_with("heap request")) {
+            // The system does not let programs count.
+            (Value::Null, _) => assert_eq!(allocations["value"], Value::Null),
+            (count, true) => assert_eq!(*count, 1.0, "{row}"),
+            (count, false) => assert_eq!(*count, 0.0, "{row}"),
+        }
+    }
+    if allocations["value"] != Value::Null {
+        assert_eq!(allocations["met"], true, "{allocations}");
+    }
+}
+
+#[test]
+fn media_leaves_no_file_behind() {
+    let folder = Folder::new();
+    let on = format!("--on={}", folder.root().display());
+    let before = fs::read_dir(folder.root()).expect("a folder").count();
+    let json = json_of(&MEDIA, &[&on, "--warm"]);
+    let medium = json["medium"].as_str().expect("text");
+    assert!(medium.contains(&on["--on=".len()..]), "{medium}");
+    let after = fs::read_dir(folder.root()).expect("a folder").count();
+    assert_eq!(before, after);
+}
+
+#[test]
 fn with_json_on_standard_output_the_table_is_on_standard_error() {
     let run = cryptline(INLINE.iter().chain(&["--json=-"])).success();
     assert!(serde_json::from_str::<Value>(&run.stdout_text()).is_ok());
@@ -360,6 +447,11 @@ fn what_makes_no_sense_is_one_line_and_nothing_is_measured() {
         ("sweep", "--medium=delay:never", "--medium delay:never"),
         ("sweep", "--medium=/etc/passwd", "it exists"),
         ("sweep", "--html=/no/such/folder/x.html", "--html"),
+        ("media", "--size=0", "--size 0"),
+        ("media", "--size=1000001", "--size 1000001"),
+        ("media", "--size=1000T", "of memory"),
+        ("media", "--on=/etc/passwd", "--on /etc/passwd"),
+        ("media", "--json=/no/such/folder/x.json", "--json"),
     ] {
         refused(cryptline(["bench", bench, option]), 1, text);
     }
@@ -389,6 +481,7 @@ fn a_browser_opens_the_page_and_draws_its_plots() {
     for (bench, plots, text) in [
         (&INLINE[..], 2, "inline_over_model"),
         (&SWEEP[..], 9, "auto_over_best_min"),
+        (&MEDIA[..], 2, "onstack_over_memcpy"),
     ] {
         let page = folder.path("report.html");
         let option = format!("--html={}", page.display());

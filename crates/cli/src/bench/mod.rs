@@ -4,7 +4,8 @@
 //! inline  the script of the 2020 dm-devel thread ─┐              ┌─ table on standard output
 //! sweep   every size, depth and dispatch mode    ─┤              │
 //! subblock  writes of parts of cipher sectors    ─┼─► Report ─►──┼─ --json  (docs/bench-json.md)
-//! peers   other people's servers, over NBD       ─┘              └─ --html  plots, on one page
+//! peers   other people's servers, over NBD       ─┤              └─ --html  plots, on one page
+//! media   what a request costs beside a copy     ─┘
 //! ```
 //!
 //! A report exists only when everything was measured: a bench that fails ends with one line, and
@@ -14,6 +15,7 @@ pub mod html;
 pub mod inline;
 pub mod load;
 pub mod machine;
+pub mod media;
 pub mod nbd;
 pub mod output;
 pub mod peers;

@@ -24,7 +24,7 @@ const BUSY_MAX: f64 = 0.03;
 /// Everything one bench found out; `docs/bench-json.md` says what each member means.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Which bench: `inline`, `sweep` or `peers`.
+    /// Which bench: `inline`, `sweep`, `peers` or `media`.
     pub bench: &'static str,
     /// A heading for people.
     pub title: String,
@@ -129,6 +129,10 @@ pub struct Row {
     pub latency: Option<Latency>,
     /// SHA-256 of the whole contents as read this way.
     pub sha256: Option<String>,
+    /// Instructions outside the kernel for each request, where they were counted.
+    pub instructions: Option<f64>,
+    /// Calls of the allocator for each request, where they were counted.
+    pub allocations: Option<f64>,
 }
 
 /// How long requests took: each the median over the runs, in microseconds.
@@ -317,6 +321,13 @@ impl Figure {
             note: Some(why.into()),
             ..Self::reported(name, f64::NAN)
         }
+    }
+
+    /// It is no ratio but a number of these.
+    #[must_use]
+    pub fn in_units(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
+        self
     }
 
     /// Less is better.

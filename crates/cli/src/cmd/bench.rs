@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::CliError;
-use crate::bench::{inline, peers, subblock, sweep};
+use crate::bench::{inline, media, peers, subblock, sweep};
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -16,6 +16,7 @@ Examples:
   cryptline bench sweep --html sweep.html         which mode is best for which requests
   cryptline bench subblock --html subblock.html   what one lock for all small writes costs
   cryptline bench peers --html peers.html         beside qemu and nbdkit
+  cryptline bench media --html media.html         what a request costs where media answer at once
 
 Each bench prints a table, and writes --json and a page with plots, --html. All that it compares is
 measured in turns, several times; a machine that others use at the same time is noticed and told.
@@ -37,6 +38,8 @@ pub enum BenchCommand {
     Subblock(Box<subblock::SubBlockArgs>),
     /// The same load on cryptline and on other servers of encrypted disks, over NBD
     Peers(Box<peers::PeersArgs>),
+    /// What a request costs on RAM, persistent memory and BTT, beside a bare copy
+    Media(Box<media::MediaArgs>),
 }
 
 /// Measures, and prints when all is done.
@@ -49,6 +52,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
         BenchCommand::Sweep(args) => sweep::run(args)?,
         BenchCommand::Subblock(args) => subblock::run(args)?,
         BenchCommand::Peers(args) => peers::run(args)?,
+        BenchCommand::Media(args) => media::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

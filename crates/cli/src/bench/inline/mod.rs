@@ -245,7 +245,7 @@ fn one_run(
 
 /// The order of `turns` turns in a run: forwards and backwards from each, so that each has now this and now
 /// that neighbour before it.
-fn order(run: u32, turns: usize) -> Vec<usize> {
+pub(super) fn order(run: u32, turns: usize) -> Vec<usize> {
     let first = usize::try_from(run / 2).unwrap_or(0) % turns;
     let mut order: Vec<usize> = (0..turns).map(|turn| (first + turn) % turns).collect();
     if run % 2 == 1 {

@@ -1,0 +1,345 @@
+//! `bench media`: what a request costs on media that answer at once, as the 2017 thread asked when
+//! it removed `rw_page`: does a page need a path of its own, beside an on-stack request?
+//!
+//! ```text
+//! media      ram, pmem (a mapped file), and a block translation table over each
+//! ways       memcpy │ a page path │ an on-stack request │ a request from the heap
+//! contents   what each way writes every way must read                          ── first
+//! runs       every way of every medium has its turn, in an order that changes  ── timed
+//! counts     instructions and allocations of each, where the system lets us    ── last
+//! ```
+//!
+//! The blocks of a medium lie in four parts, each larger than a second-level cache. In a run each way
+//! walks another part, and in four runs each walks all: no way finds in the caches what another has
+//! just touched, as no user of a disk does that is larger than the caches. With `--warm` a turn walks
+//! its part twice and only the second walk is timed.
+
+mod contents;
+mod places;
+mod summary;
+mod ways;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use cryptline_engine::Buffer;
+use cryptline_sys::Counter;
+
+use super::machine::{Moment, Others, Watch};
+use super::report::Direction;
+use super::{Output, Progress, Report};
+use crate::benchmark::measure::median;
+use crate::{CliError, size};
+use places::Place;
+use ways::Way;
+
+/// Bytes in a request: a page.
+const BLOCK: u32 = 4096;
+/// Requests in a turn at most: 16 MiB of blocks, more than a second-level cache holds.
+const TURN: usize = 4096;
+/// Parts that the blocks of a medium lie in.
+const PARTS: usize = 4;
+/// Requests between two looks at the clock. A turn's time is the median of such pieces, most of which
+/// are not disturbed by other programs.
+const PIECE: usize = 64;
+/// Requests whose instructions and allocations are counted.
+const COUNTED: usize = 512;
+/// Least size: a piece for each part.
+const SIZE_MIN: u64 = 1 << 20;
+const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline bench media                                 in half a minute
+  cryptline bench media --warm --size 16M               blocks that the outer cache holds
+  cryptline bench media --on /mnt/pmem                  a folder on persistent memory (DAX)
+  cryptline bench media --json media.json --html media.html
+
+Reads and writes 4 KiB blocks at random, one at a time: by a bare copy, by a direct call for each page
+(as the kernel's rw_page was), as an on-stack request over the ordinary path, and the same from the
+heap. On RAM, on a mapped file, and on a block translation table over each. Takes four times --size
+of memory, and a little more. The JSON is described in docs/bench-json.md.")]
+pub struct MediaArgs {
+    /// Size of each medium; take more than the caches hold
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
+    pub size: u64,
+
+    /// Folder for the files that are mapped [default: /dev/shm, or else that of temporary files]
+    #[arg(long, value_name = "FOLDER")]
+    pub on: Option<PathBuf>,
+
+    /// How often each way is measured
+    #[arg(long, value_name = "N", default_value_t = 201, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+
+    /// Time what has been touched a moment before: the copy is fast, and what is around it shows
+    #[arg(long)]
+    pub warm: bool,
+
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// One way over one medium, in one direction.
+struct Subject {
+    /// In the list of media.
+    place: usize,
+    way: Way,
+    direction: Direction,
+    /// Which part of the blocks it walks in the first run.
+    part: usize,
+    /// Seconds for each request.
+    samples: Vec<f64>,
+    counts: Counts,
+}
+
+/// For each request; `None` where it could not be counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    instructions: Option<f64>,
+    allocations: Option<f64>,
+}
+
+/// Measures, and prints when all is done.
+///
+/// # Errors
+/// Exit code 1 for what makes no sense, 4 for a file that cannot be mapped and for bytes that one way
+/// wrote and another did not read.
+pub fn run(args: &MediaArgs) -> Result<(), CliError> {
+    if args.size < SIZE_MIN || !args.size.is_multiple_of(u64::from(BLOCK)) {
+        return Err(CliError::parameters(format!(
+            "--size {}: give a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M",
+            args.size
+        )));
+    }
+    args.output.check()?;
+    let folder = places::folder(args.on.as_deref())?;
+    let mut places = places::make(args.size, &folder)?;
+    let mut report = Report::new("media", "Media that answer at once, and the ways to them");
+    report.others = Others::look();
+    let checks = u64::try_from(places.len()).unwrap_or(0);
+    let progress = Progress::new(checks + u64::from(args.runs));
+    let mut buffer = new_buffer()?;
+    for place in &mut places {
+        progress.now(format!("checking {}", place.name));
+        buffer = contents::check(place, args.size, buffer)?;
+        progress.step();
+    }
+    let mut subjects = subjects(&places);
+    let mut watch = Watch::default();
+    let mut blocks = Blocks::new(args.size);
+    for run in 0..args.runs {
+        progress.now(format!("run {} of {}", run + 1, args.runs));
+        let before = Moment::now();
+        blocks.next_run();
+        for turn in super::inline::order(run, subjects.len()) {
+            let subject = &mut subjects[turn];
+            let offsets = blocks.part(subject.part);
+            if args.warm {
+                buffer = subject.walk(&mut places, offsets, buffer)?;
+            }
+            buffer = subject.turn(&mut places, offsets, buffer)?;
+        }
+        watch.add(before, Moment::now());
+        progress.step();
+    }
+    drop(progress);
+    report.others.during = watch.share();
+    let offsets = blocks.part(0);
+    let counted = &offsets[..COUNTED.min(offsets.len())];
+    for subject in &mut subjects {
+        buffer = subject.count(&mut places, counted, buffer)?;
+    }
+    summary::fill(&mut report, args, &folder, &places, &subjects);
+    args.output.publish(report)
+}
+
+/// Reads and writes of every way that a place has, in the order of the tables.
+fn subjects(places: &[Place]) -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    for direction in DIRECTIONS {
+        for (place, at) in places.iter().enumerate() {
+            for (part, way) in at.ways().into_iter().enumerate() {
+                subjects.push(Subject {
+                    place,
+                    way,
+                    direction,
+                    part,
+                    samples: Vec::new(),
+                    counts: Counts::default(),
+                });
+            }
+        }
+    }
+    subjects
+}
+
+impl Subject {
+    /// Walks the blocks with a look at the clock after each piece.
+    fn turn(
+        &mut self,
+        places: &mut [Place],
+        offsets: &[u64],
+        mut buffer: Buffer,
+    ) -> Result<Buffer, CliError> {
+        let mut times = [0.0; TURN / PIECE];
+        let pieces = offsets.chunks_exact(PIECE);
+        let count = pieces.len().min(times.len());
+        let mut start = Instant::now();
+        for (piece, time) in pieces.zip(&mut times) {
+            buffer = self.walk(places, piece, buffer)?;
+            let now = Instant::now();
+            *time = (now - start).as_secs_f64();
+            start = now;
+        }
+        let requests = f64::from(u32::try_from(PIECE).unwrap_or(u32::MAX));
+        self.samples.push(median(&times[..count]) / requests);
+        Ok(buffer)
+    }
+
+    /// Walks the blocks while the kernel counts.
+    fn count(
+        &mut self,
+        places: &mut [Place],
+        offsets: &[u64],
+        mut buffer: Buffer,
+    ) -> Result<Buffer, CliError> {
+        let requests = f64::from(u32::try_from(offsets.len()).unwrap_or(u32::MAX).max(1));
+        let mut counted = [None; 2];
+        let counters = [Counter::instructions(), Counter::allocations()];
+        for (counter, counted) in counters.iter().zip(&mut counted) {
+            let Ok(counter) = counter else { continue };
+            let before = counter.read();
+            buffer = self.walk(places, offsets, buffer)?;
+            if let (Ok(before), Ok(after)) = (before, counter.read()) {
+                let count = u32::try_from(after - before).unwrap_or(u32::MAX);
+                *counted = Some(f64::from(count) / requests);
+            }
+        }
+        let [instructions, allocations] = counted;
+        self.counts = Counts {
+            // A machine may offer a counter that stands still.
+            instructions: instructions.filter(|count| *count > 0.0),
+            allocations,
+        };
+        Ok(buffer)
+    }
+
+    fn walk(
+        &self,
+        places: &mut [Place],
+        offsets: &[u64],
+        buffer: Buffer,
+    ) -> Result<Buffer, CliError> {
+        places[self.place].walk(self.way, self.direction, offsets, buffer)
+    }
+}
+
+/// A buffer for one block, which all ways use.
+fn new_buffer() -> Result<Buffer, CliError> {
+    let len = usize::try_from(BLOCK).unwrap_or(0);
+    let mut buffer = Buffer::alloc(len)
+        .map_err(|error| CliError::memory(format!("no memory to measure with: {error}")))?;
+    buffer.fill(0x5a);
+    Ok(buffer)
+}
+
+/// Offsets of all blocks, in an order that changes after all parts have been walked by all ways.
+struct Blocks {
+    offsets: Vec<u64>,
+    run: usize,
+    state: u64,
+}
+
+impl Blocks {
+    fn new(size: u64) -> Self {
+        let blocks = size / u64::from(BLOCK);
+        let mut blocks = Self {
+            offsets: (0..blocks).map(|block| block * u64::from(BLOCK)).collect(),
+            run: 0,
+            state: 0x9e37_79b9_7f4a_7c15,
+        };
+        blocks.shuffle();
+        blocks
+    }
+
+    /// Other parts for all.
+    fn next_run(&mut self) {
+        self.run += 1;
+        if self.run.is_multiple_of(PARTS) {
+            self.shuffle();
+        }
+    }
+
+    /// What a subject walks in this run: whole pieces.
+    fn part(&self, first: usize) -> &[u64] {
+        let each = self.offsets.len() / PARTS;
+        let len = turn_len(self.offsets.len());
+        let start = (first + self.run) % PARTS * each;
+        &self.offsets[start..start + len]
+    }
+
+    /// Fisher and Yates' shuffle.
+    fn shuffle(&mut self) {
+        for left in (1..=self.offsets.len()).rev() {
+            let below = u64::try_from(left).unwrap_or(1);
+            let chosen = usize::try_from(self.random() % below).unwrap_or(0);
+            self.offsets.swap(left - 1, chosen);
+        }
+    }
+
+    /// xorshift64: Marsaglia, "Xorshift RNGs", 2003.
+    fn random(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
+    }
+}
+
+/// Requests in a turn on a medium of so many blocks.
+fn turn_len(blocks: usize) -> usize {
+    let len = TURN.min(blocks / PARTS);
+    len - len % PIECE
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ways_of_a_run_share_no_block_and_in_four_runs_each_walks_all() {
+        for size in [1 << 20, 64 << 20, 1 << 30] {
+            let mut blocks = Blocks::new(size);
+            blocks.next_run();
+            let mut walked = vec![BTreeSet::new(); PARTS];
+            for _ in 0..PARTS - 1 {
+                let mut of_run = BTreeSet::new();
+                for (first, walked) in walked.iter_mut().enumerate() {
+                    let part = blocks.part(first);
+                    assert!(!part.is_empty() && part.len().is_multiple_of(PIECE));
+                    assert!(part.len() <= TURN && !part.is_sorted());
+                    assert!(
+                        part.iter()
+                            .all(|offset| offset % 4096 == 0 && *offset < size)
+                    );
+                    of_run.extend(part.iter().copied());
+                    walked.extend(part.iter().copied());
+                }
+                assert_eq!(of_run.len(), PARTS * blocks.part(0).len());
+                blocks.next_run();
+            }
+            assert!(
+                walked
+                    .iter()
+                    .all(|all| all.len() == 3 * blocks.part(0).len())
+            );
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The four ways of a page to a medium and back.
+//!
+//! ```text
+//! Memcpy    the medium's own copy, and nothing else
+//! Page      a call for each page, through a table of functions: range, right to write, copy
+//! OnStack   a request as a value, through gate and queue: the ordinary path of everything else
+//! Heap      the same, but each request has a heap allocation of its own, as a bio had
+//! ```
+//!
+//! The page path is what the kernel had as `rw_page` until 6.3; it exists here only, to be measured.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use cryptline_engine::base::PersistentMemory;
+use cryptline_engine::btt::{Btt, Medium};
+use cryptline_engine::{
+    BackendChoice, Buffer, Completion, Fault, Gate, GatedQueue, Operation, Request, Ring, Submitted,
+};
+use cryptline_sys::SharedMemory;
+
+use super::BLOCK;
+use crate::CliError;
+use crate::bench::report::Direction;
+
+/// Entries of a ring that nothing is ever put into.
+const RING_ENTRIES: u32 = 8;
+
+/// How a page comes to a medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a bare copy.
+    Memcpy,
+    /// By a call for the page.
+    Page,
+    /// By a request that is a value.
+    OnStack,
+    /// By a request on the heap.
+    Heap,
+}
+
+impl Way {
+    /// All, in the order of the tables.
+    pub const ALL: [Self; 4] = [Self::Memcpy, Self::Page, Self::OnStack, Self::Heap];
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memcpy => "memcpy",
+            Self::Page => "page path",
+            Self::OnStack => "on-stack request",
+            Self::Heap => "heap request",
+        }
+    }
+}
+
+/// Copies blocks out of a medium or into it.
+pub fn copy(
+    memory: &impl Medium,
+    direction: Direction,
+    offsets: &[u64],
+    block: &mut [u8],
+) -> Result<(), Fault> {
+    for &offset in offsets {
+        match direction {
+            Direction::Read => memory.read(offset, block)?,
+            Direction::Write => memory.store(offset, block)?,
+        }
+        black_box(&mut *block);
+    }
+    Ok(())
+}
+
+/// What a page path calls: `rw_page` of the kernel's block device operations.
+pub trait RwPage {
+    /// Reads or writes one page.
+    fn rw_page(&self, page: u64, direction: Direction, block: &mut [u8]) -> Result<(), Fault>;
+}
+
+/// Moves pages by a page path.
+pub fn pages(
+    device: &dyn RwPage,
+    direction: Direction,
+    offsets: &[u64],
+    block: &mut [u8],
+) -> Result<(), Fault> {
+    for &offset in offsets {
+        device.rw_page(offset / u64::from(BLOCK), direction, block)?;
+        black_box(&mut *block);
+    }
+    Ok(())
+}
+
+/// A medium with a page path.
+pub struct Paged<T> {
+    /// The medium.
+    pub medium: Arc<T>,
+    /// Pages it has.
+    pub pages: u64,
+    /// It takes no writes.
+    pub read_only: bool,
+}
+
+impl<T> Paged<T> {
+    fn offset(&self, page: u64, direction: Direction) -> Result<u64, Fault> {
+        if page >= self.pages {
+            return Err(Fault::OutOfRange);
+        }
+        match self.read_only && direction == Direction::Write {
+            true => Err(Fault::ReadOnly),
+            false => Ok(page * u64::from(BLOCK)),
+        }
+    }
+}
+
+impl RwPage for Paged<SharedMemory> {
+    fn rw_page(&self, page: u64, direction: Direction, block: &mut [u8]) -> Result<(), Fault> {
+        let offset = self.offset(page, direction)?;
+        match direction {
+            Direction::Read => Medium::read(&*self.medium, offset, block),
+            Direction::Write => Medium::store(&*self.medium, offset, block),
+        }
+    }
+}
+
+impl RwPage for Paged<PersistentMemory> {
+    fn rw_page(&self, page: u64, direction: Direction, block: &mut [u8]) -> Result<(), Fault> {
+        let offset = self.offset(page, direction)?;
+        match direction {
+            Direction::Read => self.medium.read(offset, block),
+            Direction::Write => {
+                self.medium.store(offset, block)?;
+                self.medium.fence();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<M: Medium> RwPage for Paged<Btt<M>> {
+    fn rw_page(&self, page: u64, direction: Direction, block: &mut [u8]) -> Result<(), Fault> {
+        let offset = self.offset(page, direction)?;
+        match direction {
+            Direction::Read => self.medium.read(0, offset, block),
+            Direction::Write => self.medium.write(0, offset, block),
+        }
+    }
+}
+
+/// A queue through the gate of a medium.
+pub struct Requests {
+    ring: Ring,
+    queue: GatedQueue,
+}
+
+impl Requests {
+    /// A queue into the device behind `gate`.
+    pub fn new(gate: &Gate) -> Result<Self, CliError> {
+        let mut ring = Ring::new(BackendChoice::Auto, RING_ENTRIES)
+            .map_err(|error| CliError::device(format!("cannot set up I/O: {error}")))?;
+        let queue = gate.open_queue(&mut ring)?;
+        Ok(Self { ring, queue })
+    }
+
+    /// Moves blocks by requests on the stack.
+    pub fn on_stack(
+        &mut self,
+        direction: Direction,
+        offsets: &[u64],
+        mut buffer: Buffer,
+    ) -> Result<Buffer, Fault> {
+        for &offset in offsets {
+            let request = request(direction, offset, buffer);
+            buffer = buffer_of(self.queue.submit(&mut self.ring, request))?;
+            black_box(&mut *buffer);
+        }
+        Ok(buffer)
+    }
+
+    /// Moves blocks by requests that each live on the heap until they have ended.
+    pub fn heap(
+        &mut self,
+        direction: Direction,
+        offsets: &[u64],
+        mut buffer: Buffer,
+    ) -> Result<Buffer, Fault> {
+        for &offset in offsets {
+            let mut boxed = Box::new(Some(request(direction, offset, buffer)));
+            // The compiler must not see that the box is not needed.
+            let request = black_box(&mut *boxed).take().ok_or(Fault::NotSupported)?;
+            buffer = buffer_of(self.queue.submit(&mut self.ring, request))?;
+            black_box(&mut *buffer);
+            drop(boxed);
+        }
+        Ok(buffer)
+    }
+}
+
+fn request(direction: Direction, offset: u64, buffer: Buffer) -> Request {
+    match direction {
+        Direction::Read => Request::read(offset, buffer, 0),
+        Direction::Write => Request::write(offset, buffer, false, 0),
+    }
+}
+
+/// The buffer of a request that has ended.
+fn buffer_of(submitted: Submitted) -> Result<Buffer, Fault> {
+    match submitted {
+        Submitted::Done(Completion {
+            request:
+                Request {
+                    operation: Operation::Read(buffer) | Operation::Write { data: buffer, .. },
+                    ..
+                },
+            result: Ok(()),
+        }) => Ok(buffer),
+        Submitted::Done(completion) => Err(completion.result.err().unwrap_or(Fault::NotSupported)),
+        // All media here answer at once; one that does not is not what is measured.
+        Submitted::Pending => Err(Fault::NotSupported),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_path_checks_what_a_gate_checks() {
+        let memory = Arc::new(SharedMemory::new(8192).expect("memory"));
+        let mut paged = Paged {
+            medium: memory,
+            pages: 2,
+            read_only: false,
+        };
+        let mut block = vec![7; 4096];
+        assert_eq!(paged.rw_page(1, Direction::Write, &mut block), Ok(()));
+        let outside = paged.rw_page(2, Direction::Read, &mut block);
+        assert_eq!(outside, Err(Fault::OutOfRange));
+        paged.read_only = true;
+        let refused = paged.rw_page(0, Direction::Write, &mut block);
+        assert_eq!(refused, Err(Fault::ReadOnly));
+        block.fill(0);
+        assert_eq!(paged.rw_page(1, Direction::Read, &mut block), Ok(()));
+        assert!(block.iter().all(|&byte| byte == 7));
+    }
+}
