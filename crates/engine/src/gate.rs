@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cryptline_sys::Ring;
 
 use crate::Submitted;
+use crate::queue::AtOnce;
 use crate::zone::Zone;
 use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
 
@@ -58,8 +59,10 @@ impl Gate {
 
     /// A queue for the calling thread, whose I/O goes over `ring`.
     pub fn open_queue(&self, ring: &mut Ring) -> Result<GatedQueue, OpenError> {
+        let queue = self.device.open_queue(ring)?;
         Ok(GatedQueue {
-            queue: self.device.open_queue(ring)?,
+            at_once: queue.at_once(),
+            queue,
             geometry: self.geometry,
             latch: Arc::clone(&self.latch),
             in_flight: 0,
@@ -100,6 +103,7 @@ pub struct GatedQueue {
     queue: Box<dyn Queue>,
     geometry: Geometry,
     latch: Arc<Latch>,
+    at_once: AtOnce,
     in_flight: usize,
 }
 
@@ -119,8 +123,16 @@ impl GatedQueue {
         if let Err(fault) = self.check(request) {
             return Some(Err(fault));
         }
+        if self.at_once == AtOnce::None {
+            return None;
+        }
         let result = self.queue.answer_at_once(request)?;
         Some(self.latch.judge(request, result, &self.geometry))
+    }
+
+    /// See [`Queue::at_once`].
+    pub(crate) fn at_once(&self) -> AtOnce {
+        self.at_once
     }
 
     /// Moves what has finished since the last call to the end of `done`.

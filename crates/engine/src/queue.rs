@@ -21,6 +21,11 @@ pub trait Queue {
     /// Takes a request. The gate above has checked range, alignment and capability.
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted;
 
+    /// Which requests [`answer_at_once`](Self::answer_at_once) carries out. Never changes.
+    fn at_once(&self) -> AtOnce {
+        AtOnce::None
+    }
+
     /// Carries out a request where it lies, if the medium answers at once; `None` where it must be
     /// submitted, and then nothing was done. The gate asks before it submits.
     fn answer_at_once(&mut self, _request: &mut Request) -> Option<Result<(), Fault>> {
@@ -38,6 +43,17 @@ pub trait Queue {
     fn crypto_time_ns(&self) -> u64;
 }
 
+/// Which requests end before `submit` would return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtOnce {
+    /// None, as far as anybody knows.
+    None,
+    /// Those that nothing is in the way of.
+    Some,
+    /// All.
+    All,
+}
+
 /// A queue into a medium that answers at once.
 ///
 /// A request stays where its submitter made it: moving it down and back takes longer than copying
@@ -51,6 +67,10 @@ impl<Q: Immediate> Queue for Q {
     fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
         let result = self.answer(&mut request);
         Submitted::Done(request.complete(result))
+    }
+
+    fn at_once(&self) -> AtOnce {
+        AtOnce::All
     }
 
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {

@@ -13,7 +13,8 @@ use cryptline_sys::Ring;
 use super::exchange::Exchange;
 use crate::codec::Codec;
 use crate::gate::GatedQueue;
-use crate::{Completion, Operation, Queue, Request, Submitted};
+use crate::queue::AtOnce;
+use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
 
 /// A read of more bytes than this is decrypted after the smaller ones.
 const LARGE: usize = 64 * 1024;
@@ -24,6 +25,8 @@ pub(super) struct CryptQueue {
     lower: GatedQueue,
     exchange: Option<Box<Exchange>>,
     inline: Inline,
+    /// Requests end before `submit` would return.
+    is_at_once: bool,
     /// What the layer below has just finished.
     reaped: Vec<Completion>,
     /// Large reads, to be decrypted in turns.
@@ -55,6 +58,7 @@ impl CryptQueue {
         depth: usize,
     ) -> Self {
         Self {
+            is_at_once: exchange.is_none() && lower.at_once() == AtOnce::All,
             lower,
             exchange,
             inline: Inline {
@@ -70,6 +74,24 @@ impl CryptQueue {
 }
 
 impl Queue for CryptQueue {
+    fn at_once(&self) -> AtOnce {
+        match self.is_at_once {
+            true => AtOnce::All,
+            false => AtOnce::None,
+        }
+    }
+
+    fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
+        if !self.is_at_once {
+            return None;
+        }
+        self.inline.descend(request);
+        let result = self.lower.answer_at_once(request);
+        let result = result.expect("the layer below answers all requests at once");
+        self.inline.ascend(request, result);
+        Some(result)
+    }
+
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
         let request = match &mut self.exchange {
             None => request,
@@ -78,11 +100,13 @@ impl Queue for CryptQueue {
                 Err(request) => request,
             },
         };
-        let request = self.inline.descend(request);
-        match self.lower.submit(ring, request) {
-            Submitted::Done(completion) => Submitted::Done(self.inline.ascend(completion)),
-            Submitted::Pending => Submitted::Pending,
+        let mut request = request;
+        self.inline.descend(&mut request);
+        let mut submitted = self.lower.submit(ring, request);
+        if let Submitted::Done(Completion { request, result }) = &mut submitted {
+            self.inline.ascend(request, *result);
         }
+        submitted
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
@@ -118,13 +142,20 @@ impl Queue for CryptQueue {
 impl CryptQueue {
     /// Ends everything that was reaped but large reads, which join the ripe ones.
     fn decrypt_small(&mut self, done: &mut Vec<Completion>) {
-        for completion in self.reaped.drain(..) {
+        for mut completion in self.reaped.drain(..) {
             match is_large(&completion) {
-                false => done.push(self.inline.ascend(completion)),
-                true => self.ripe.push_back(Ripe {
-                    completion: self.inline.shift_back(completion),
-                    clear: 0,
-                }),
+                false => {
+                    self.inline
+                        .ascend(&mut completion.request, completion.result);
+                    done.push(completion);
+                }
+                true => {
+                    self.inline.shift_back(&mut completion.request);
+                    self.ripe.push_back(Ripe {
+                        completion,
+                        clear: 0,
+                    });
+                }
             }
         }
     }
@@ -156,7 +187,7 @@ impl CryptQueue {
 
 impl Inline {
     /// Encrypts and shifts on the way down.
-    fn descend(&mut self, mut request: Request) -> Request {
+    fn descend(&mut self, request: &mut Request) {
         if let Operation::Write { data, .. } = &mut request.operation {
             let started = self.clock();
             self.codec.encrypt(request.offset, data);
@@ -164,23 +195,18 @@ impl Inline {
         }
         // The gate has checked the sum for all but a flush, which has no range and any offset.
         request.offset = request.offset.wrapping_add(self.start);
-        request
     }
 
     /// Undoes on the way up what `descend` did on the way down.
-    fn ascend(&mut self, completion: Completion) -> Completion {
-        let mut completion = self.shift_back(completion);
-        let request = &mut completion.request;
-        if let (Operation::Read(buffer), Ok(())) = (&mut request.operation, completion.result) {
+    fn ascend(&mut self, request: &mut Request, result: Result<(), Fault>) {
+        self.shift_back(request);
+        if let (Operation::Read(buffer), Ok(())) = (&mut request.operation, result) {
             self.decrypt(request.offset, buffer);
         }
-        completion
     }
 
-    fn shift_back(&self, mut completion: Completion) -> Completion {
-        let offset = &mut completion.request.offset;
-        *offset = offset.wrapping_sub(self.start);
-        completion
+    fn shift_back(&self, request: &mut Request) {
+        request.offset = request.offset.wrapping_sub(self.start);
     }
 
     fn decrypt(&mut self, offset: u64, data: &mut [u8]) {

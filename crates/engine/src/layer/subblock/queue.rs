@@ -21,6 +21,7 @@ use super::cut::{Cut, Part};
 use super::errand::{Cover, Errand, Job, Piece, Place, Work};
 use super::lane::{Claim, Lane, Shared};
 use crate::gate::{Gate, GatedQueue};
+use crate::queue::AtOnce;
 use crate::slab::Slab;
 use crate::{Completion, Fault, OpenError, Operation, Queue, Request, Submitted};
 
@@ -86,11 +87,28 @@ impl SubBlockQueue {
 }
 
 impl Queue for SubBlockQueue {
+    fn at_once(&self) -> AtOnce {
+        match self.straight.at_once() {
+            AtOnce::All => AtOnce::Some,
+            other => other,
+        }
+    }
+
+    fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
+        if self.straight.at_once() != AtOnce::All || !self.goes_straight(request) {
+            return None;
+        }
+        let result = self.straight.answer_at_once(request);
+        self.came_straight(request);
+        self.tell_of_released();
+        result
+    }
+
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
         if self.goes_straight(&request) {
             let submitted = self.straight.submit(ring, request);
             if let Submitted::Done(completion) = &submitted {
-                self.came_straight(completion);
+                self.came_straight(&completion.request);
                 self.tell_of_released();
             }
             return submitted;
@@ -116,7 +134,7 @@ impl Queue for SubBlockQueue {
         let before = done.len();
         self.straight.poll(ring, done);
         for completion in &done[before..] {
-            self.came_straight(completion);
+            self.came_straight(&completion.request);
         }
         let mut reaped = std::mem::take(&mut self.reaped);
         self.lower.poll(ring, &mut reaped);
@@ -158,8 +176,8 @@ impl SubBlockQueue {
         true
     }
 
-    fn came_straight(&mut self, completion: &Completion) {
-        if matches!(completion.request.operation, Operation::Flush) {
+    fn came_straight(&mut self, request: &Request) {
+        if matches!(request.operation, Operation::Flush) {
             return;
         }
         self.quiet -= 1;
