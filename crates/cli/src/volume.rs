@@ -18,6 +18,7 @@ mod plain;
 mod ram;
 mod stack;
 mod table;
+mod zoned;
 
 use cryptline_engine::Gate;
 
@@ -25,6 +26,8 @@ pub use crate::passphrase::{KeyArgs, KeySource};
 pub use blocks::BlockOptions;
 pub use dispatch::{DispatchOptions, Who};
 pub use line::table_line;
+use stack::Base;
+
 pub use options::{TargetArgs, TargetOptions, VolumeType};
 
 use crate::CliError;
@@ -64,7 +67,7 @@ pub struct Summary {
     pub read_only: bool,
     /// Whether the page cache is bypassed; `None` for RAM and what is mapped.
     pub direct: Option<bool>,
-    /// What `pmem:` and `btt:` found; `None` elsewhere.
+    /// What `pmem:`, `btt:` and `zoned:` found; `None` elsewhere.
     pub mapped: Option<String>,
     /// Discards are passed down.
     pub discards: bool,
@@ -74,8 +77,8 @@ pub struct Summary {
     pub dispatch: String,
 }
 
-/// Opens `target`: a LUKS or plain volume on a file or block device, `pmem:PATH` or `btt:PATH`; or
-/// `ram:SIZE`. With
+/// Opens `target`: a LUKS or plain volume on a file or block device, `pmem:PATH`, `btt:PATH` or
+/// `zoned:PATH,...`; or `ram:SIZE` or `zoned:ram:SIZE,...`. With
 /// `--table` the target is in the table and `target` is empty.
 ///
 /// # Errors
@@ -92,11 +95,14 @@ pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<V
     }
     if target.is_empty() {
         return Err(CliError::parameters(
-            "no target; give a LUKS file or device, pmem:PATH, btt:PATH, ram:SIZE, or --table",
+            "no target; give a LUKS file or device, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
         ));
     }
     if let Some(size) = target.strip_prefix("ram:") {
-        return ram::open(target, ram_size(size)?, options, keys);
+        return ram::open(target, Base::Ram(ram_size(size)?), options, keys);
+    }
+    if zoned::is_ram(target) && options.kind.is_none() {
+        return ram::open(target, Base::open(target, options)?, options, keys);
     }
     options.refuse_plain_options_unless_plain()?;
     match options.kind {
@@ -111,7 +117,7 @@ pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<V
 /// Exit code 3 when memory runs out.
 pub fn open_default_ram() -> Result<Volume, CliError> {
     let (options, keys) = (TargetOptions::default(), KeySource::default());
-    ram::open("ram:1G", 1 << 30, &options, &keys)
+    ram::open("ram:1G", Base::Ram(1 << 30), &options, &keys)
 }
 
 /// The SIZE of `ram:SIZE`.

@@ -15,7 +15,8 @@
 //! FileDevice / RamDevice ─────────────────────── FileQueue ── Ring ┘
 //! ```
 //!
-//! Read in this order: [`request`], [`device`], [`queue`], [`gate`], then `base/` and `layer/`.
+//! Read in this order: [`request`], [`device`], [`queue`], [`gate`], then `base/` and `layer/`; for
+//! zoned devices [`zone`] and [`layer::zoned`].
 //!
 //! No thread hand-off, no lock and no allocation happens between `submit` and the completion:
 //! tests/steady_state.rs proves it.

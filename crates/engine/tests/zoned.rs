@@ -2,6 +2,8 @@
 
 #[path = "zoned/common.rs"]
 mod common;
+#[path = "zoned/conformance.rs"]
+mod conformance;
 #[path = "zoned/failures.rs"]
 mod failures;
 #[path = "zoned/files.rs"]

@@ -11,6 +11,7 @@
 //! ring     one thread's I/O: io_uring, or plain system calls where io_uring is forbidden
 //! file     what std and rustix lack: open-file-description locks, O_DIRECT alignment, ioctls
 //! counters instructions and allocations of a piece of work, for measurements
+//! zone     zoned block devices: reports and commands
 //! inherit  sockets passed by the process that started this one
 //! ```
 //!
@@ -24,6 +25,7 @@ mod mapping;
 mod ring;
 mod secret;
 mod shared;
+mod zone;
 
 pub use buffer::{Arena, Buffer};
 pub use counters::Counter;
@@ -35,6 +37,7 @@ pub use ring::{
 };
 pub use secret::SecretBuf;
 pub use shared::SharedMemory;
+pub use zone::{RawZone, ZoneCommand, report_zones, zone_command, zone_size};
 
 /// The size of a memory page in bytes.
 #[must_use]

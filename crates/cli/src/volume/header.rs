@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 use super::mapped::Mapped;
 use super::{KeySource, VolumeType};
 use crate::CliError;
+use cryptline_engine::base::DirectMode;
 
 /// How often a passphrase is asked for on the terminal.
 const PROMPTS_MAX: u32 = 3;
@@ -39,13 +40,15 @@ enum Bytes {
 }
 
 impl HeaderFile {
-    /// Opens a path, `pmem:PATH` or `btt:PATH`. The last two are locked: a table can not be
+    /// Opens a path, `pmem:PATH`, `btt:PATH` or `zoned:PATH`. All but the first are locked: a table can not be
     /// looked through while somebody changes it.
     ///
     /// # Errors
     /// As [`open`](Self::open), and exit code 5 for what is in use.
     pub fn open_target(target: &Path) -> Result<Self, CliError> {
-        let mapped = target.to_str().map(|text| Mapped::open(text, true));
+        let mapped = target
+            .to_str()
+            .map(|text| Mapped::open(text, true, DirectMode::Auto));
         match mapped.transpose()?.flatten() {
             None => Self::open(target),
             Some(mapped) => Ok(Self {

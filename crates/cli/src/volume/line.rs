@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use super::dispatch::{PerfFlags, Stored};
 use super::header::{HeaderFile, check_type, unlock};
 use super::plain::{Layout, read_key};
-use super::{KeySource, TargetOptions, VolumeType, luks, table};
+use super::{KeySource, TargetOptions, VolumeType, luks, table, zoned};
 use crate::CliError;
 
 /// The line of `target`, or of `--table` in the kernel's form. Unlocks only to `show_keys`.
@@ -33,7 +33,7 @@ pub fn table_line(
         decision.flags.put_into(&mut target.options);
         return Ok(target.to_kernel_line(show_keys, &escape(&target.device)));
     }
-    if target.starts_with("ram:") {
+    if target.starts_with("ram:") || zoned::is_ram(target) {
         return Err(CliError::parameters(
             "a RAM volume has a new random key each time, so it has no table; give a file or device",
         ));

@@ -1,9 +1,10 @@
-//! `pmem:PATH` and `btt:PATH`: media that answer at once, and reading and writing headers on them.
+//! `pmem:PATH`, `btt:PATH` and `zoned:PATH`: media that are no plain image, and reading and writing headers
+//! on them.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use cryptline_engine::base::{PersistentMemory, PmemDevice};
+use cryptline_engine::base::{DirectMode, PersistentMemory, PmemDevice};
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::btt::{Btt, BttDevice};
 use cryptline_engine::{BackendChoice, Gate};
@@ -14,7 +15,7 @@ use crate::CliError;
 /// Bytes of a header that are read at a time.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// A mapped file or DAX device, perhaps with a block translation table on it.
+/// A mapped file or DAX device, perhaps with a block translation table on it, or emulated zones.
 pub struct Mapped {
     /// The way in.
     pub gate: Gate,
@@ -25,11 +26,19 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Opens `target`, if it begins with `pmem:` or `btt:`.
+    /// Opens `target`, if it begins with `pmem:`, `btt:` or `zoned:`. Only the last can be `direct`.
     ///
     /// # Errors
-    /// Exit code 4 for what can not be mapped or holds no sound table, 5 for what is in use.
-    pub fn open(target: &str, read_only: bool) -> Result<Option<Self>, CliError> {
+    /// Exit code 4 for what can not be mapped, holds no sound table or has no such zones, 5 for
+    /// what is in use.
+    pub fn open(
+        target: &str,
+        read_only: bool,
+        direct: DirectMode,
+    ) -> Result<Option<Self>, CliError> {
+        if let Some(text) = target.strip_prefix("zoned:") {
+            return super::zoned::open(text, read_only, direct).map(Some);
+        }
         if let Some(path) = target.strip_prefix("pmem:") {
             let memory = PersistentMemory::open(Path::new(path), read_only)?;
             let how = memory.how().to_owned();
@@ -58,7 +67,11 @@ impl Mapped {
     /// # Errors
     /// Exit code 4.
     pub fn check_sectors(&self, bytes: u32) -> Result<(), CliError> {
-        let sector = self.gate.geometry().logical_block;
+        let geometry = self.gate.geometry();
+        if geometry.zones.is_some() {
+            return Ok(());
+        }
+        let sector = geometry.logical_block;
         match bytes < sector {
             true => Err(CliError::device(format!(
                 "the volume is read and written in units of {bytes} bytes, the BTT below it has sectors of {sector}; make a table with --sector-size 512, or a volume with larger sectors"

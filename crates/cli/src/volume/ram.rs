@@ -2,6 +2,7 @@
 //!
 //! Cipher sectors have 4096 bytes unless told otherwise: that is a page, so discards free memory
 //! exactly where they strike, and one IV serves 4 KiB instead of 512 bytes, which is faster.
+//! `zoned:ram:SIZE,…` is the same with zones.
 
 use cryptline_cipher::SectorOptions;
 use cryptline_sys::SecretBuf;
@@ -15,10 +16,10 @@ const CIPHER: &str = "aes-xts-plain64";
 const KEY_BYTES: usize = 64;
 const SECTOR_SIZE: u32 = 4096;
 
-/// Opens a volume of `size` bytes that reads as noise until it is written.
+/// Opens a volume on `base`, which is new, that reads as noise until it is written.
 pub fn open(
     target: &str,
-    size: u64,
+    base: Base,
     options: &TargetOptions,
     keys: &KeySource,
 ) -> Result<Volume, CliError> {
@@ -55,7 +56,7 @@ pub fn open(
         discards: true,
         dispatch: options.dispatch.decide(Stored::Nothing)?.dispatch,
     };
-    plan.build(Base::Ram(size), plan.sector_cipher()?, options, Vec::new())
+    plan.build(base, plan.sector_cipher()?, options, Vec::new())
 }
 
 /// Memory that can not be written would hold nothing for ever.

@@ -6,8 +6,8 @@ use std::path::Path;
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, SpecError};
 use cryptline_engine::Gate;
 use cryptline_engine::base::{Image, RamDevice};
-use cryptline_engine::dispatch::{Dispatch, Helpers, may_raise_priority};
-use cryptline_engine::layer::{CryptDevice, CryptOptions, DelayDevice, FaultDevice, FaultPlan};
+use cryptline_engine::dispatch::{Dispatch, Helpers, Mode, may_raise_priority};
+use cryptline_engine::layer::{CryptOptions, DelayDevice, FaultDevice, FaultPlan, zoned};
 
 use super::dispatch::describe;
 use super::header::ReadSeek;
@@ -22,20 +22,23 @@ pub enum Base {
     Image(Image),
     /// RAM of this many bytes.
     Ram(u64),
-    /// A mapped file or DAX device.
+    /// A mapped file or DAX device, or emulated zones.
     Mapped(Mapped),
 }
 
 impl Base {
-    /// Opens and locks a path, `pmem:PATH` or `btt:PATH`.
+    /// Opens and locks a path, `pmem:PATH`, `btt:PATH` or `zoned:PATH`.
     pub fn open(target: &str, options: &TargetOptions) -> Result<Self, CliError> {
-        match Mapped::open(target, options.read_only)? {
+        let is_zoned = |mapped: &Mapped| mapped.gate.geometry().zones.is_some();
+        match Mapped::open(target, options.read_only, options.direct.into())? {
             Some(_) if options.blocks.shared => Err(CliError::parameters(format!(
-                "{target} is mapped into memory and can not be used by others at the same time; leave out --shared"
+                "{target} can not be used by others at the same time; leave out --shared"
             ))),
-            Some(_) if options.direct == Direct::On => Err(CliError::parameters(format!(
-                "{target} is mapped into memory, so there is nothing for --direct on; leave it out"
-            ))),
+            Some(mapped) if options.direct == Direct::On && !is_zoned(&mapped) => {
+                Err(CliError::parameters(format!(
+                    "{target} is mapped into memory, so there is nothing for --direct on; leave it out"
+                )))
+            }
             Some(mapped) => Ok(Self::Mapped(mapped)),
             None => Self::image(Path::new(target), options),
         }
@@ -133,6 +136,16 @@ impl Plan<'_> {
             false => options.dispatch.helpers(&self.dispatch)?,
         };
         let helper_count = helpers.as_ref().map_or(0, Helpers::count);
+        let mut dispatch = self.dispatch;
+        if lower.geometry().zones.is_some() && dispatch.write == Mode::Queue {
+            // As dm-crypt has it; the engine would do so anyway, and this is what is shown.
+            dispatch.write = Mode::Inline;
+            warnings.push(
+                "a zoned device takes writes in order, so they are encrypted by who submits them; \
+                 dispatch=queue is for reads"
+                    .to_owned(),
+            );
+        }
         if self.dispatch.high_priority && !may_raise_priority() {
             warnings.push(NO_PRIORITY.to_owned());
         }
@@ -140,12 +153,12 @@ impl Plan<'_> {
             start: self.start,
             size: self.size,
             allow_discards: self.discards,
-            dispatch: self.dispatch,
+            dispatch,
             helpers,
             logical_block: Some(block),
             zeroes: options.blocks.zeroes(),
         };
-        let clear = Gate::new(CryptDevice::new(lower, cipher, crypt)?);
+        let clear = zoned::encrypted(lower, cipher, crypt)?;
         let blocks = options.blocks.lay_over(clear, sector)?;
         if blocks.rewrites && !bottom.is_atomic {
             warnings.push(format!(
@@ -169,7 +182,7 @@ impl Plan<'_> {
             mapped: bottom.mapped,
             discards: geometry.discard,
             delay: options.delay.as_ref().map(ToString::to_string),
-            dispatch: describe(&self.dispatch, helper_count),
+            dispatch: describe(&dispatch, helper_count),
         };
         Ok(Volume {
             gate: blocks.gate,

@@ -13,7 +13,9 @@ use cryptline_sys::{Allocate, Buffer, Done, FileId, Io, Ring, Source};
 use rustix::fs::{FsWord, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use super::host_zones;
 use crate::slab::Slab;
+use crate::zone::{Zone, ZoneModel};
 use crate::{
     Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
 };
@@ -34,6 +36,7 @@ struct Shared {
     alignment: Option<u32>,
     /// The file system is memory, so every transfer is a copy.
     in_memory: bool,
+    zones: Option<ZoneModel>,
 }
 
 impl FileDevice {
@@ -54,6 +57,7 @@ impl FileDevice {
                 truncated: AtomicBool::new(false),
                 alignment,
                 in_memory,
+                zones: geometry.zones,
             }),
         }
     }
@@ -117,6 +121,10 @@ impl Device for FileDevice {
             zero: false,
         })
     }
+
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        host_zones::report(&*self.file, offset, zones)
+    }
 }
 
 /// A request and how far it got.
@@ -146,6 +154,12 @@ impl Queue for FileQueue {
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
         if self.shared.truncated.load(Ordering::Relaxed) {
             return Submitted::Done(request.complete(Err(Fault::Truncated)));
+        }
+        if let (Operation::Zone(action), Some(model)) = (&request.operation, &self.shared.zones) {
+            // There is no such thing in io_uring: this thread waits for it.
+            let result =
+                host_zones::act(&*self.fd, model, self.shared.size, request.offset, *action);
+            return Submitted::Done(request.complete(result));
         }
         let Request {
             operation,
@@ -215,6 +229,9 @@ impl FileQueue {
         let len = buffer.as_ref().map_or(0, |buffer| buffer.len());
         let verdict = match (finished.result, &entry.kind) {
             (Err(Errno::INTR | Errno::AGAIN), _) => None,
+            (Err(errno), _) if self.shared.zones.is_some() => {
+                Some(Err(host_zones::fault_of(errno)))
+            }
             (Err(errno), _) => Some(Err(Fault::from(errno))),
             (Ok(_), Kind::Other(Operation::Flush)) => Some(self.shared.check_size(&self.fd)),
             (Ok(_), Kind::Other(_)) => Some(Ok(())),

@@ -17,7 +17,7 @@ use cryptline_sys::Buffer;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::FileDevice;
+use super::{FileDevice, host_zones};
 use crate::{Geometry, OpenError};
 
 /// Whether to bypass the page cache.
@@ -151,6 +151,16 @@ impl Image {
             )));
         }
         let block = alignment.unwrap_or(512).max(512);
+        let zones = match self.is_block_device {
+            true => host_zones::model_of(&self.file, self.block.max(block)),
+            false => None,
+        };
+        if zones.is_some() && alignment.is_none() {
+            return Err(OpenError::Geometry(format!(
+                "{} has zones, and the page cache would write to them in any order; leave out --direct=off",
+                self.path.display()
+            )));
+        }
         let geometry = Geometry {
             size: self.size - self.size % u64::from(block),
             logical_block: block,
@@ -158,9 +168,10 @@ impl Image {
             read_only: self.read_only,
             rotational: self.is_rotational(),
             discard: !self.read_only,
-            write_zeroes: !self.read_only,
+            // On a zoned device that would have to be at the write pointer.
+            write_zeroes: !self.read_only && zones.is_none(),
             answers_at_once: false,
-            zones: None,
+            zones,
         };
         let file = OwnedFd::from(self.file);
         Ok(FileDevice::new(

@@ -1,6 +1,7 @@
 //! Devices at the bottom: where the bytes really are.
 
 mod file;
+mod host_zones;
 mod image;
 mod pmem;
 mod ram;

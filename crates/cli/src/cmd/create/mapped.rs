@@ -7,6 +7,7 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::process::ExitCode;
 
+use cryptline_engine::base::DirectMode;
 use cryptline_luks::format::{FormatOptions, format};
 
 use super::{CreateArgs, opens, say_made, spinner};
@@ -32,7 +33,7 @@ pub fn run(
     args: &CreateArgs,
     mut options: FormatOptions,
 ) -> Result<ExitCode, CliError> {
-    let Some(mapped) = Mapped::open(target, false)? else {
+    let Some(mapped) = Mapped::open(target, false, DirectMode::Auto)? else {
         return Err(CliError::parameters(format!(
             "{target} is no mapped device"
         )));

@@ -72,16 +72,15 @@ impl Device for Admission {
 
     fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
         let first = self.first + self.lanes.place_of(offset).0;
-        // One at a time, so that what is thawed is what was reported of it.
-        let mut count = 0;
-        for (place, index) in zones.iter_mut().zip(first..self.zones().end) {
-            let epoch = self.lanes.epoch(index);
-            let at = (index - self.first) as u64 * self.lanes.model.zone_size;
-            if self.lower.report_zones(at, std::slice::from_mut(place))? == 0 {
-                break;
+        let count = self.lower.report_zones(offset, zones)?;
+        for (zone, index) in zones.iter_mut().take(count).zip(first..) {
+            // Asked for again, so that what a zone goes on from is what it is at now.
+            let Some(epoch) = self.lanes.frozen_epoch(index) else {
+                continue;
+            };
+            if self.lower.report_zones(zone.start, std::slice::from_mut(zone))? == 1 {
+                self.lanes.reported(index, zone, epoch);
             }
-            self.lanes.reported(index, place, epoch);
-            count += 1;
         }
         Ok(count)
     }
@@ -166,8 +165,6 @@ impl Queue for AdmissionQueue {
             Tried::Below => Submitted::Pending,
             Tried::NotYet(parked) => {
                 self.parked.push_back(parked);
-                // It may be the first in its row.
-                self.unpark(ring);
                 Submitted::Pending
             }
         };

@@ -150,15 +150,16 @@ impl Lanes {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn epoch(&self, index: usize) -> u64 {
-        self.lock(index).epoch
+    /// The epoch of a zone that waits for a report; `None` for any other.
+    pub fn frozen_epoch(&self, index: usize) -> Option<u64> {
+        let lane = self.lock(index);
+        lane.is_frozen_at_rest().then_some(lane.epoch)
     }
 
     /// A zone was reported when its epoch was `epoch`: a frozen one at rest goes on from there.
     pub fn reported(&self, index: usize, zone: &Zone, epoch: u64) {
         let mut lane = self.lock(index);
-        let is_at_rest = lane.under_way == 0 && !lane.is_sending && lane.actions == 0;
-        if lane.broken.is_some() && is_at_rest && lane.epoch == epoch {
+        if lane.is_frozen_at_rest() && lane.epoch == epoch {
             let waiting = lane.waiting;
             *lane = Lane::new(zone);
             lane.waiting = waiting;
@@ -198,6 +199,11 @@ impl Lane {
             epoch: 0,
             waiting: 0,
         }
+    }
+
+    fn is_frozen_at_rest(&self) -> bool {
+        let is_at_rest = self.under_way == 0 && !self.is_sending && self.actions == 0;
+        self.broken.is_some() && is_at_rest
     }
 
     /// Admits a write of `len` bytes at `at`, or an append.

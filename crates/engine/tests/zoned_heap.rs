@@ -1,0 +1,123 @@
+//! Zones in the steady state: between `submit` and the completion there is no heap allocation,
+//! whoever waits for whom. One test, so that nobody else in the process allocates.
+
+#[path = "zoned/common.rs"]
+#[allow(dead_code, reason = "shared with the other tests of zones")]
+mod common;
+
+use cryptline_engine::dispatch::Mode;
+use cryptline_engine::{
+    Arena, BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring,
+    Submitted, ZoneAction,
+};
+use cryptline_testkit::alloc::{self, CountingAllocator};
+
+use common::*;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const DEPTH: usize = 16;
+const BLOCK: u64 = 8192;
+/// Zones that are written in turns.
+const LANES: u32 = 3;
+
+/// Writes round after round: each zone to its end by writes and appends, a flush, and a reset.
+struct Load {
+    ring: Ring,
+    queue: GatedQueue,
+    buffers: Vec<Buffer>,
+    done: Vec<Completion>,
+    in_flight: usize,
+}
+
+impl Load {
+    fn new(gate: &Gate, backend: BackendChoice) -> Self {
+        let mut ring = Ring::new(backend, 64).unwrap();
+        let arena = Arena::new(usize::try_from(BLOCK).unwrap(), 2 * DEPTH).unwrap();
+        Self {
+            queue: gate.open_queue(&mut ring).unwrap(),
+            ring,
+            buffers: (0..2 * DEPTH).map(|_| arena.take().unwrap()).collect(),
+            done: Vec::with_capacity(64),
+            in_flight: 0,
+        }
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.in_flight += 1;
+        if let Submitted::Done(completion) = self.queue.submit(&mut self.ring, request) {
+            self.take_back(completion);
+        }
+        while self.in_flight > DEPTH {
+            self.wait();
+        }
+    }
+
+    fn wait(&mut self) {
+        self.ring.wait().unwrap();
+        self.queue.poll(&mut self.ring, &mut self.done);
+        while let Some(completion) = self.done.pop() {
+            self.take_back(completion);
+        }
+    }
+
+    fn take_back(&mut self, completion: Completion) {
+        completion.result.unwrap();
+        self.in_flight -= 1;
+        if let Operation::Read(buffer)
+        | Operation::Write { data: buffer, .. }
+        | Operation::ZoneAppend { data: buffer, .. } = completion.request.operation
+        {
+            self.buffers.push(buffer);
+        }
+    }
+
+    fn round(&mut self) {
+        for at in (0..CAPACITY).step_by(8192) {
+            for zone in 2..2 + LANES {
+                let buffer = self.buffers.pop().unwrap();
+                let durable = at == 4 * BLOCK;
+                self.submit(match at / BLOCK % 2 {
+                    0 => Request::write(start(zone) + at, buffer, durable, at),
+                    _ => Request::zone_append(start(zone), buffer, durable, at),
+                });
+            }
+            let buffer = self.buffers.pop().unwrap();
+            self.submit(Request::read(start(2), buffer, at));
+        }
+        self.submit(Request::flush(1));
+        (2..2 + LANES).for_each(|zone| {
+            self.submit(Request::zone(start(zone), ZoneAction::Reset, 2));
+        });
+        self.submit(Request::zone(0, ZoneAction::ResetAll, 3));
+        while self.in_flight > 0 {
+            self.wait();
+        }
+    }
+}
+
+#[test]
+fn zones_are_written_finished_and_reset_without_the_heap() {
+    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
+        for (name, lower) in [
+            ("ram", ram(layout())),
+            ("slow zones", slow(layout())),
+            ("zones over a slow disk", over_slow(layout())),
+            ("file", file()),
+        ] {
+            let fresh = encrypted(lower, Mode::Inline);
+            let mut load = Load::new(&fresh.gate, backend);
+            // The first rounds find the paths that are taken once.
+            load.round();
+            load.round();
+            let before = alloc::calls();
+            load.round();
+            let used = alloc::calls() - before;
+            assert_eq!(used, 0, "{name} over {backend:?}");
+        }
+    }
+    let before = alloc::calls();
+    drop(std::hint::black_box(Box::new(7)));
+    assert_eq!(alloc::calls() - before, 2, "the counter counts");
+}
