@@ -107,25 +107,25 @@ fn zones_that_can_not_be_are_refused_in_one_line_and_nothing_is_written() {
     let state = format!("{}.zones", image.display());
     assert!(!std::path::Path::new(&state).exists());
     assert!(fs::read(&image).unwrap() == before);
-    refused_with(
-        ",zone-size=4M,conventional=4,granularity=512",
-        4,
-        "sector size of 512",
+    let small = format!(
+        "zoned:{},zone-size=4M,conventional=4,granularity=512",
+        image.display()
     );
+    refused(folder.serve(small.as_ref()), 4, "sector size of 512");
 }
 
 #[test]
 fn damaged_state_is_refused_and_can_be_read_only() {
     let folder = Folder::new();
     let target = target(&folder);
-    folder.check(target.as_ref()).success();
+    let key = format!("--key-file={}", folder.key().display());
+    drop(open(&[&target, &key]));
     let state = folder.path("luks2.img.zones");
     let mut bytes = fs::read(&state).unwrap();
     let half = bytes.len() / 2;
     (bytes[4096 + 40], bytes[half + 4096 + 40]) = (0xff, 0xff);
     fs::write(&state, &bytes).unwrap();
     refused(folder.serve(target.as_ref()), 4, "damaged in both copies");
-    let key = format!("--key-file={}", folder.key().display());
     let volume = open(&[&target, &key, "--read-only"]);
     assert!(
         volume

@@ -80,6 +80,29 @@ pub struct Loaded {
     images: Vec<Block>,
 }
 
+impl Loaded {
+    /// The state of a new device, all zones empty.
+    #[must_use]
+    pub fn new(layout: ZoneLayout) -> Self {
+        let images: Vec<Block> = (0..state::blocks(&layout))
+            .map(|number| state::new_block(&layout, number))
+            .collect();
+        let of_block = |(number, block): (u32, &Block)| {
+            let first = number * RECORDS;
+            let zones = first..layout.count.min(first + RECORDS);
+            let block = *block;
+            zones.map(move |index| state::record(&block, index))
+        };
+        Self {
+            layout,
+            saved: (0..).zip(&images).flat_map(of_block).collect(),
+            lost: Vec::new(),
+            to_repair: 0,
+            images,
+        }
+    }
+}
+
 /// Why a state can not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {

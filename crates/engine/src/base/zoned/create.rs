@@ -114,7 +114,7 @@ impl ZonedFile {
         }
         let state_path = state_path(path);
         let (loaded, file) = match open_state(&state_path, read_only)? {
-            Some(file) => (load(&file, &state_path)?, file),
+            Some(file) => (load(&file, &state_path)?, Some(file)),
             None => make_state(&image, options, &state_path, read_only)?,
         };
         let layout = loaded.layout;
@@ -133,9 +133,9 @@ impl ZonedFile {
             )));
         }
         let warnings = findings(&loaded, &state_path, read_only)?;
-        let journal = match read_only {
-            true => None,
-            false => {
+        let journal = match file.filter(|_| !read_only) {
+            None => None,
+            Some(file) => {
                 let opened = Journal::open(Box::new(file), &loaded);
                 Some(opened.map_err(|error| unusable(&state_path, &error))?)
             }
@@ -185,23 +185,21 @@ fn unusable(path: &Path, error: &StateError) -> OpenError {
     OpenError::Geometry(format!("zone state {}: {error}", path.display()))
 }
 
-/// Makes a state with all zones empty, where that can be true.
+/// Makes a state with all zones empty, where that can be true. A file for it is made where the
+/// device is to be written.
 fn make_state(
     image: &Image,
     options: &ZoneOptions,
     state_path: &Path,
     read_only: bool,
-) -> Result<(Loaded, File), OpenError> {
+) -> Result<(Loaded, Option<File>), OpenError> {
     let path = image.path().display();
-    if read_only {
-        return Err(OpenError::Geometry(format!(
-            "{path} has no zone state ({} is missing); restore it, or open without --read-only to make a new one",
+    let layout = options.layout(image.size()).map_err(|error| {
+        OpenError::Geometry(format!(
+            "{path} has no zone state ({} is missing): {error}",
             state_path.display()
-        )));
-    }
-    let layout = options
-        .layout(image.size())
-        .map_err(|error| OpenError::Geometry(format!("{path}: {error}")))?;
+        ))
+    })?;
     let sequential = layout.start_of(layout.conventional);
     if has_data(image.file(), sequential) {
         return Err(OpenError::Geometry(format!(
@@ -209,9 +207,12 @@ fn make_state(
             state_path.display()
         )));
     }
+    if read_only {
+        return Ok((Loaded::new(layout), None));
+    }
     let file = create(state_path, &layout)
         .map_err(|error| OpenError::system("make", state_path, error))?;
-    Ok((load(&file, state_path)?, file))
+    Ok((load(&file, state_path)?, Some(file)))
 }
 
 /// Whether anything is allocated from `offset` on. Where the file system can not tell, it says that

@@ -78,7 +78,11 @@ impl Device for Admission {
             let Some(epoch) = self.lanes.frozen_epoch(index) else {
                 continue;
             };
-            if self.lower.report_zones(zone.start, std::slice::from_mut(zone))? == 1 {
+            if self
+                .lower
+                .report_zones(zone.start, std::slice::from_mut(zone))?
+                == 1
+            {
                 self.lanes.reported(index, zone, epoch);
             }
         }
