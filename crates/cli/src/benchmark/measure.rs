@@ -7,6 +7,7 @@
 //! ```
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Fewest samples of one measurement.
 const SAMPLES_MIN: u32 = 9;
+/// The same where a single unit of work is longer than [`SAMPLE_MAX`]: Twofish would take minutes.
+const SAMPLES_OF_SLOW_MIN: u32 = 3;
 /// Calibration takes about as long as this many samples.
 const CALIBRATION: u32 = 3;
 /// Shorter samples would measure the clock.
@@ -52,14 +55,17 @@ where
 {
     let length = time / (SAMPLES_MIN + CALIBRATION);
     let length = length.clamp(SAMPLE_MIN, SAMPLE_MAX);
-    let count = time.as_nanos() / length.as_nanos();
-    let count = u32::try_from(count).unwrap_or(u32::MAX);
-    let count = count.saturating_sub(CALIBRATION).max(SAMPLES_MIN);
     let barrier = Barrier::new(threads);
+    // Nanoseconds of the slowest thread's samples: all threads take the same number of samples.
+    let slowest = AtomicU64::new(0);
     let one_thread = || {
         let mut work = make();
-        let units = calibrate(&mut work, length);
-        let samples = (0..count).map(|_| {
+        let (units, length) = calibrate(&mut work, length);
+        let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        slowest.fetch_max(nanos, Ordering::Relaxed);
+        barrier.wait();
+        let length = Duration::from_nanos(slowest.load(Ordering::Relaxed).max(1));
+        let samples = (0..sample_count(time, length)).map(|_| {
             barrier.wait();
             sample(&mut work, units)
         });
@@ -90,8 +96,20 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Units of work that take about `length`; finding out warms up caches and clocks.
-fn calibrate(work: &mut impl FnMut(u32), length: Duration) -> u32 {
+/// How many samples of `length` make `time`, calibration included.
+fn sample_count(time: Duration, length: Duration) -> u32 {
+    let count = time.as_nanos() / length.as_nanos();
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    let min = match length > SAMPLE_MAX {
+        true => SAMPLES_OF_SLOW_MIN,
+        false => SAMPLES_MIN,
+    };
+    count.saturating_sub(CALIBRATION).max(min)
+}
+
+/// Units of work that take about `length`, and how long they do: longer where a single one does.
+/// Finding out warms up caches and clocks.
+fn calibrate(work: &mut impl FnMut(u32), length: Duration) -> (u32, Duration) {
     const UNITS_MAX: u32 = 1 << 28;
     let mut units: u32 = 1;
     loop {
@@ -100,7 +118,10 @@ fn calibrate(work: &mut impl FnMut(u32), length: Duration) -> u32 {
         let elapsed = start.elapsed();
         if elapsed >= length / 2 || units >= UNITS_MAX {
             let scaled = u128::from(units) * length.as_nanos() / elapsed.as_nanos().max(1);
-            return u32::try_from(scaled).unwrap_or(UNITS_MAX).max(1);
+            return match u32::try_from(scaled).unwrap_or(UNITS_MAX) {
+                0 => (1, elapsed / units),
+                scaled => (scaled, length),
+            };
         }
         units *= 2;
     }
@@ -153,8 +174,6 @@ pub fn quartile_distance(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::*;
 
     #[test]
@@ -200,5 +219,19 @@ mod tests {
         assert!(measured.per_second > 0.0 && measured.spread >= 0.0);
         // Sleeping takes no processor time.
         assert!(measured.cpu < measured.wall);
+    }
+
+    #[test]
+    fn work_longer_than_a_sample_is_sampled_less_often_in_the_same_time() {
+        let samples = |time| {
+            let slow = rate(1, Duration::from_millis(time), || {
+                |units| thread::sleep(Duration::from_millis(5) * units)
+            });
+            slow.samples
+        };
+        // Of the usual length there would be 47 and 9.
+        let many = samples(100);
+        assert!((3..=17).contains(&many), "{many}");
+        assert_eq!(samples(12), 3);
     }
 }
