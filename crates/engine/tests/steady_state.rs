@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::blocking::Blocking;
+use cryptline_engine::layer::Policy;
 use cryptline_engine::{
     Arena, BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring, Submitted,
 };
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::suite::Fresh;
-use cryptline_testkit::suite::devices::{self, AES_512, AES_4096};
+use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, CBC_4096};
 use rustix::time::{ClockId, clock_gettime};
 
 #[global_allocator]
@@ -36,7 +37,7 @@ const REQUESTS: u64 = 4000;
 
 fn main() {
     let both = [BackendChoice::Auto, BackendChoice::Syscalls];
-    let tests: [(&str, &dyn Fn()); 12] = [
+    let tests: [(&str, &dyn Fn()); 15] = [
         ("allocation_is_counted", &allocation_is_counted),
         ("second_thread_is_noticed", &second_thread_is_noticed),
         ("crypt_over_ram", &|| {
@@ -82,6 +83,21 @@ fn main() {
             let inner = devices::file_buffered().map(|file| devices::crypt(file, &AES_512));
             check(BackendChoice::Syscalls, inner, Flushes::Alone);
         }),
+        ("small_blocks_over_ram", &|| {
+            for backend in both {
+                check_small(backend, devices::ram, true);
+            }
+        }),
+        ("small_blocks_over_file_by_system_calls", &|| {
+            check_small(BackendChoice::Syscalls, devices::file_buffered, true);
+            check_small(BackendChoice::Syscalls, devices::file_direct, true);
+        }),
+        ("small_blocks_over_file_by_io_uring", &|| {
+            check_small(BackendChoice::Auto, devices::file_buffered, true);
+            // Not every direct write that begins inside a block of the file system can be made without
+            // waiting: ext4 looks whether one extent holds it all.
+            check_small(BackendChoice::Auto, devices::file_direct, false);
+        }),
         ("shared_with_other_threads", &|| {
             for backend in both {
                 check_shared(backend, devices::ram);
@@ -125,6 +141,32 @@ fn check(backend: BackendChoice, lower: Option<Fresh>, flushes: Flushes) {
     }
 }
 
+/// Blocks smaller than a cipher sector: rewrites and parts of reads of CBC, requests that are cut at
+/// sectors, and overwrites of XTS. Those of several sectors are made `alone`, or with the kernel's
+/// workers.
+fn check_small(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, alone: bool) {
+    for layout in [CBC_4096, AES_4096] {
+        let Some(lower) = lower() else { return };
+        let fresh = devices::in_blocks(lower, &layout, 512, Policy::Shared, devices::INLINE);
+        // Last what may call workers up: they stay for seconds.
+        for kind in [Kind::Read, Kind::Write] {
+            for (depth, block, shift) in [(1, 512, 0), (32, 512, 0), (8, 2 * BLOCK, 512)] {
+                let mut load = Load::with_block(&fresh.gate, backend, kind, depth, block);
+                load.shift_by(shift);
+                let used = load.measure();
+                let (cipher, backend) = (layout.cipher, load.ring.backend());
+                let name =
+                    format!("{cipher}: {kind:?} of {block} at depth {depth} over {backend:?}");
+                println!("{name}: {used:?}");
+                assert_eq!(used.heap_calls, 0, "{name} uses the heap");
+                if alone || kind == Kind::Read || shift == 0 {
+                    used.assert_alone(&name);
+                }
+            }
+        }
+    }
+}
+
 /// Requests that other threads help with, small and large: the heap is no part of that either.
 fn check_shared(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>) {
     for dispatch in [devices::AUTO, devices::QUEUE, devices::QUEUE_FLAGS] {
@@ -159,6 +201,8 @@ struct Load {
     depth: u64,
     block: u64,
     blocks: u64,
+    /// All requests lie this much further on.
+    shift: u64,
     next: u64,
     /// Kept for the same reason as the load itself.
     _prepared: Blocking,
@@ -181,17 +225,25 @@ impl Load {
     fn with_block(gate: &Gate, backend: BackendChoice, kind: Kind, depth: u64, block: u64) -> Self {
         let prepared = prepare(gate);
         let mut ring = Ring::new(backend, 64).unwrap();
-        let arena: Arc<Arena> = Arena::new(usize::try_from(block).unwrap(), 64).unwrap();
+        let bytes = usize::try_from(block).unwrap();
+        let arena: Arc<Arena> = Arena::new(bytes, 64).unwrap();
+        let buffer = || {
+            let mut buffer = arena.take().unwrap();
+            // Where it is less than a page.
+            buffer.set_len(bytes);
+            buffer
+        };
         let _ = ring.register(&arena);
         let mut load = Self {
             queue: gate.open_queue(&mut ring).unwrap(),
             ring,
             done: Vec::with_capacity(64),
-            buffers: (0..depth).map(|_| arena.take().unwrap()).collect(),
+            buffers: (0..depth).map(|_| buffer()).collect(),
             kind,
             depth,
             block,
             blocks: gate.geometry().size / block,
+            shift: 0,
             next: 0,
             _prepared: prepared,
         };
@@ -199,10 +251,16 @@ impl Load {
         load
     }
 
+    fn shift_by(&mut self, shift: u64) {
+        self.shift = shift;
+        self.blocks -= shift.div_ceil(self.block);
+        self.run(200);
+    }
+
     fn measure(&mut self) -> Used {
         let requests = match self.kind {
             Kind::Flush => 200,
-            _ => REQUESTS * BLOCK / self.block,
+            _ => (REQUESTS * BLOCK / self.block).min(REQUESTS),
         };
         let before = (alloc::calls(), process_time(), thread_time());
         self.run(requests);
@@ -243,7 +301,7 @@ impl Load {
     fn request(&mut self) -> Request {
         self.next += 1;
         // A stride that visits every block before it repeats one.
-        let offset = self.next * 7 % self.blocks * self.block;
+        let offset = self.next * 7 % self.blocks * self.block + self.shift;
         match self.kind {
             Kind::Read => Request::read(offset, self.buffers.pop().unwrap(), self.next),
             Kind::Write => Request::write(offset, self.buffers.pop().unwrap(), false, self.next),
