@@ -21,6 +21,7 @@
 //! | `refusals` | what both refuse: bad lines with the kernel's words, volumes that do not fit |
 //! | `discard` | discards by either side leave all other sectors as they were |
 //! | `btt` | block translation tables made by either side, 512 and 4096 bytes, dm-crypt over them |
+//! | `subblock` | large sectors written and read by us in blocks of 512 bytes |
 //! | `files` | an ext4 file system made by either side |
 
 #[path = "kernel_oracle/bench.rs"]
@@ -41,6 +42,8 @@ mod luks;
 mod plain;
 #[path = "kernel_oracle/refusals.rs"]
 mod refusals;
+#[path = "kernel_oracle/subblock.rs"]
+mod subblock;
 #[path = "kernel_oracle/tables.rs"]
 mod tables;
 
@@ -94,6 +97,15 @@ fn kernel_oracle_and_cryptline_agree_whoever_runs_the_cipher() {
         return;
     };
     let checks = dispatch::ask(&bench, &mut oracle);
+    judge(oracle, checks);
+}
+
+#[test]
+fn kernel_oracle_and_cryptline_agree_on_sectors_written_in_small_blocks() {
+    let (Some(mut oracle), Some(bench)) = (Oracle::new(), Bench::new()) else {
+        return;
+    };
+    let checks = subblock::ask(&bench, &mut oracle);
     judge(oracle, checks);
 }
 
