@@ -12,12 +12,13 @@
 //! * Powers and reduction are by the multiplication of bytes that every CPU with vectors has. The
 //!   long one, PMULL of 64 bits, would share the port of the AES rounds on many.
 //!
-//! A unit of AES-256 is 14 pairs of AESE and AESMC (the last one alone) for each block, and 8 or 9
-//! instructions besides: two XORs with the mask, five or six to make the next unit's, and its part
-//! of loads and stores. Where AES takes one of two ports, or two of four, the others have time for
-//! all of those, and the rounds are the limit; a CPU with AES on all of four ports is bound to
-//! about 14 of 22 of its AES rate. No figure here was measured: these kernels were proved on an
-//! emulated CPU, whose time says nothing.
+//! For each block AES-256 is 14 pairs of AESE and AESMC, the last one alone; 7 instructions besides
+//! need a vector port: two XORs with the mask and five to make the next unit's (six where a sector
+//! begins). About five more, loads, stores and counters, do not. Where AES has one of two vector
+//! ports, or two of four, the others have time for the seven, and the rounds are the limit; a CPU
+//! with AES on all of its ports is bound to 14 of 21, two thirds of its AES rate. These are counts
+//! from the assembly: nothing was measured, since the kernel was proved on an emulated CPU, whose
+//! time says nothing. `cargo bench -p cryptline-cipher` measures it, on a real one.
 
 #![allow(unsafe_code)]
 
