@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use crate::step::{Failed, cannot_run, output, run as run_command, succeeds};
+use crate::step::{Failed, cannot_run, output, run as run_command, succeeds, toolchain_lacks};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
@@ -28,7 +28,7 @@ pub fn run() -> Result<(), Failed> {
     let added = installed()? || succeeds("rustup", &["target", "add", TARGET]);
     if !added {
         let why = format!("Rust cannot compile for it: rustup target add {TARGET}");
-        return cannot_run("ARM", &why);
+        return toolchain_lacks("ARM", &why);
     }
     cargo(&["check", "--package=cryptline"], &[])?;
     cargo(&["test", "--package=cryptline-cipher", "--lib"], UNIT_TESTS)?;

@@ -11,7 +11,7 @@
 
 use std::process::Command;
 
-use crate::step::{Failed, cannot_run, command, run as run_command, succeeds};
+use crate::step::{Failed, command, run as run_command, succeeds, toolchain_lacks};
 
 /// The features a program under Miri asks for are those it is compiled for. The software AES of
 /// the library is what the kernels are compared with, and Miri lacks an instruction of its other.
@@ -36,12 +36,21 @@ pub fn run() -> Result<(), Failed> {
         "--profile=minimal",
         "--component=miri,rust-src",
     ];
+    let add = [
+        "component",
+        "add",
+        "--toolchain=nightly",
+        "miri",
+        "rust-src",
+    ];
     let here = || succeeds("rustup", &["run", "nightly", "cargo", "miri", "--version"]);
-    let is_here = here() || (command("rustup", &install).is_ok() && here());
+    // To the toolchain that is there, before another is fetched.
+    let has = |arguments: &[&str]| command("rustup", arguments).is_ok() && here();
+    let is_here = here() || has(&add) || has(&install);
     if !is_here {
         let install = install.join(" ");
         let why = format!("there is no nightly toolchain with Miri: rustup {install}");
-        return cannot_run("Miri", &why);
+        return toolchain_lacks("Miri", &why);
     }
     tests("cryptline-cipher", CIPHER)?;
     tests("cryptline-sys", SYS)

@@ -69,6 +69,14 @@ pub fn cannot_run(step: &str, why: &str) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The end of a step for which the Rust toolchain lacks a part that can not be had here. Not a failure
+/// in CI either: what is missing is no peer, and a machine without a way to it says nothing about
+/// the code.
+pub fn toolchain_lacks(step: &str, why: &str) -> Result<(), Failed> {
+    println!("SKIP {step}: {why}");
+    Ok(())
+}
+
 /// Runs a command whose program is named in a failure.
 pub fn run(command: &mut Command) -> Result<(), Failed> {
     let text = std::iter::once(command.get_program())
