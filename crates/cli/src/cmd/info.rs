@@ -23,7 +23,7 @@ Examples:
 The JSON is described in docs/info-json.md. A header that is sound but can not be served (a
 reencryption in progress, say) is shown, with the reason; a damaged one is exit code 4.")]
 pub struct InfoArgs {
-    /// LUKS file or block device, pmem:PATH or btt:PATH
+    /// LUKS file or block device, pmem:PATH, btt:PATH or zoned:PATH
     pub target: PathBuf,
 
     /// Print JSON

@@ -25,7 +25,7 @@ Exit codes: 0 unlocked, 1 wrong parameters, 2 no key with this passphrase, 3 out
 
 There is no mapping under /dev/mapper to open: the clear disk is had with `cryptline serve`.")]
 pub struct OpenArgs {
-    /// LUKS file or block device, pmem:PATH or btt:PATH
+    /// LUKS file or block device, pmem:PATH, btt:PATH or zoned:PATH
     pub target: PathBuf,
 
     /// Only check the passphrase or key; this is all that `open` does

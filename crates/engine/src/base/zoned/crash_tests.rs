@@ -46,6 +46,21 @@ struct Media {
     data: Vec<u8>,
     state: Vec<u8>,
     events: Vec<Event>,
+    /// Operations of the state file, or of the disk below, until all of them fail.
+    state_left: Option<u64>,
+    data_left: Option<u64>,
+}
+
+/// Counts an operation; whether it fails.
+fn fails(left: &mut Option<u64>) -> bool {
+    match left {
+        None => false,
+        Some(0) => true,
+        Some(count) => {
+            *count -= 1;
+            false
+        }
+    }
 }
 
 impl World {
@@ -54,6 +69,8 @@ impl World {
             data,
             state,
             events: Vec::new(),
+            state_left: None,
+            data_left: None,
         })))
     }
 
@@ -88,12 +105,18 @@ impl StateStore for World {
     }
 
     fn write(&self, offset: u64, block: &Block) -> std::io::Result<()> {
+        if fails(&mut self.0.lock().unwrap().state_left) {
+            return Err(std::io::Error::other("the state file is gone"));
+        }
         self.0.lock().unwrap().state[at(offset)..][..BLOCK].copy_from_slice(block);
         self.note(Event::State(at(offset), block.to_vec()));
         Ok(())
     }
 
     fn sync(&self) -> std::io::Result<()> {
+        if fails(&mut self.0.lock().unwrap().state_left) {
+            return Err(std::io::Error::other("the state file is gone"));
+        }
         self.note(Event::StateSync);
         Ok(())
     }
@@ -128,6 +151,11 @@ impl Queue for World {
     fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
         let start = at(request.offset);
         let mut media = self.0.lock().unwrap();
+        let is_read = matches!(request.operation, Operation::Read(_));
+        if !is_read && fails(&mut media.data_left) {
+            drop(media);
+            return Submitted::Done(request.complete(Err(Fault::Io(rustix::io::Errno::IO))));
+        }
         let event = match &mut request.operation {
             Operation::Read(buffer) => {
                 let len = buffer.len();
@@ -183,6 +211,7 @@ struct User {
     world: World,
     disk: Blocking,
     known: Vec<Known>,
+    failed: bool,
 }
 
 impl User {
@@ -191,11 +220,15 @@ impl User {
             world: world.clone(),
             disk: world.open(),
             known: vec![Known::default(); ZONES as usize],
+            failed: false,
         }
     }
 
     /// Writes `len` bytes at the pointer of a zone.
     fn write(&mut self, index: u32, len: u64, durable: bool) {
+        if self.failed {
+            return;
+        }
         let known = &mut self.known[index as usize];
         let (life, from) = known.latest;
         known.latest.1 = from + len;
@@ -203,41 +236,71 @@ impl User {
         // What may be there, before it is.
         self.tell();
         let bytes = content(index, life, from, from + len);
-        self.disk.write_at(offset, &bytes, durable).unwrap();
-        if durable {
+        let written = self.disk.write_at(offset, &bytes, durable);
+        if self.worked(written) && durable {
             self.known[index as usize].promised = (life, from + len);
         }
         self.tell();
     }
 
     fn flush(&mut self) {
-        self.disk.flush().unwrap();
-        for known in &mut self.known {
-            known.promised = known.latest;
+        if self.failed {
+            return;
+        }
+        let flushed = self.disk.flush();
+        if self.worked(flushed) {
+            for known in &mut self.known {
+                known.promised = known.latest;
+            }
         }
         self.tell();
     }
 
     fn reset(&mut self, index: u32) {
+        if self.failed {
+            return;
+        }
         self.live_again(index);
         self.tell();
         let start = u64::from(index) * ZONE;
-        self.disk.zone(start, ZoneAction::Reset).unwrap();
-        self.promise_life(index);
+        let reset = self.disk.zone(start, ZoneAction::Reset);
+        if self.worked(reset) {
+            self.promise_life(index);
+        }
         self.tell();
     }
 
     fn reset_all(&mut self) {
+        if self.failed {
+            return;
+        }
         (1..ZONES).for_each(|index| self.live_again(index));
         self.tell();
-        self.disk.zone(0, ZoneAction::ResetAll).unwrap();
-        (1..ZONES).for_each(|index| self.promise_life(index));
+        let reset = self.disk.zone(0, ZoneAction::ResetAll);
+        if self.worked(reset) {
+            (1..ZONES).for_each(|index| self.promise_life(index));
+        }
         self.tell();
     }
 
     fn finish(&mut self, index: u32) {
+        if self.failed {
+            return;
+        }
         let start = u64::from(index) * ZONE;
-        self.disk.zone(start, ZoneAction::Finish).unwrap();
+        let finished = self.disk.zone(start, ZoneAction::Finish);
+        self.worked(finished);
+    }
+
+    /// Notes how an operation ended. After the first failure nothing more is done.
+    fn worked(&mut self, result: Result<(), Fault>) -> bool {
+        let may_fail = {
+            let media = self.world.0.lock().unwrap();
+            media.state_left.is_some() || media.data_left.is_some()
+        };
+        assert!(result.is_ok() || may_fail, "{result:?}");
+        self.failed |= result.is_err();
+        result.is_ok()
     }
 
     fn live_again(&mut self, index: u32) {
@@ -256,10 +319,14 @@ impl User {
     }
 }
 
-/// A life of writes, flushes, finishes and resets.
 fn history() -> World {
     let world = World::fresh();
-    let mut user = User::new(&world);
+    live(&mut User::new(&world));
+    world
+}
+
+/// A life of writes, flushes, finishes and resets.
+fn live(user: &mut User) {
     user.write(1, K, false);
     user.write(2, 512, false);
     user.flush();
@@ -281,7 +348,6 @@ fn history() -> World {
     user.reset_all();
     user.write(4, 512, false);
     user.write(1, 512, true);
-    world
 }
 
 /// Calls `found` with each crash, and what was known when it happened.
@@ -431,6 +497,48 @@ fn missing_sync_of_data_or_state_would_be_noticed() {
         event,
         Event::StateSync
     )));
+}
+
+/// The same life on media that stop working, at each operation: what was promised before is
+/// there, and nothing that failed is told to have worked.
+#[test]
+fn failure_of_either_medium_at_any_moment_breaks_no_promise() {
+    for is_state in [true, false] {
+        let mut failed = 0;
+        for left in 0.. {
+            let world = World::fresh();
+            let mut user = User::new(&world);
+            {
+                let mut media = world.0.lock().unwrap();
+                match is_state {
+                    true => media.state_left = Some(left),
+                    false => media.data_left = Some(left),
+                }
+            }
+            live(&mut user);
+            let known = user.known.clone();
+            let is_over = !user.failed;
+            if user.failed {
+                failed += 1;
+                // Nothing can be promised any more.
+                assert!(user.disk.flush().is_err());
+                if is_state {
+                    let refused = user.disk.write_at(4 * ZONE, &[0; 512], false);
+                    assert!(refused.is_err(), "written without a state");
+                }
+            }
+            drop(user);
+            // Nothing was lost in a crash: only what failed is missing.
+            let media = world.0.lock().unwrap();
+            let after = World::new(media.data.clone(), media.state.clone());
+            drop(media);
+            judge(&after, &known).unwrap_or_else(|error| panic!("{left}: {error}"));
+            if is_over {
+                break;
+            }
+        }
+        assert!(failed > 20, "only {failed} failures");
+    }
 }
 
 #[test]
