@@ -12,7 +12,7 @@ use super::ZonedDevice;
 use crate::base::{DirectMode, Image};
 use crate::gate::Gate;
 use crate::zone::journal::{self, Journal, Loaded, StateError};
-use crate::zone::{LayoutError, ZoneLayout, ZoneTable};
+use crate::zone::{LayoutError, Saved, ZoneLayout, ZoneTable};
 use crate::{Device, OpenError};
 
 /// What a user says of the zones. Bytes, where it is not a count; `None` for what the state file
@@ -119,8 +119,13 @@ impl ZonedFile {
         };
         let layout = loaded.layout;
         if let Some((name, said, is)) = options.difference(&layout) {
+            let is_new = |saved: &Saved| saved.pointer == 0;
+            let or = match loaded.saved.iter().all(is_new) {
+                true => ", or remove the file: no zone holds anything yet",
+                false => "",
+            };
             return Err(OpenError::Geometry(format!(
-                "{} was made with {name}={is}, not {said}; leave {name} out",
+                "{} was made with {name}={is}, not {said}; leave {name} out{or}",
                 state_path.display()
             )));
         }

@@ -23,6 +23,8 @@ mod queue;
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod test_world;
 
 use std::sync::Arc;
 
