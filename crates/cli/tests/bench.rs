@@ -43,6 +43,18 @@ const SUBBLOCK_FIGURES: [&str; 3] = [
     "shared_over_exclusive_cbc",
     "aligned_cost_of_locking",
 ];
+const ZONED: [&str; 5] = [
+    "bench",
+    "zoned",
+    "--zone-size=1M",
+    "--runs=2",
+    "--seconds=0.002",
+];
+const ZONED_FIGURES: [&str; 3] = [
+    "encrypted_over_plain_zoned_4k_qd1",
+    "encrypted_over_plain_zoned_128k_qd16",
+    "inline_over_resequenced_pool",
+];
 const MEDIA: [&str; 4] = ["bench", "media", "--size=1M", "--runs=3"];
 const MEDIA_FIGURES: [&str; 5] = [
     "onstack_over_memcpy",
@@ -130,6 +142,7 @@ fn the_json_has_the_members_that_its_page_has() {
         (&SWEEP[..], &SWEEP_FIGURES[..], &["--helpers=1"]),
         (&SUBBLOCK[..], &SUBBLOCK_FIGURES[..], &["--depth=16"]),
         (&MEDIA[..], &MEDIA_FIGURES[..], &[]),
+        (&ZONED[..], &ZONED_FIGURES[..], &["--pool=3"]),
     ] {
         let json = json_of(bench, options);
         let mut found = BTreeSet::new();
@@ -420,6 +433,35 @@ fn media_leaves_no_file_behind() {
 }
 
 #[test]
+fn zoned_has_every_way_under_every_load_on_both_media() {
+    let json = json_of(&ZONED, &[]);
+    let rows = array(&json, "rows");
+    let names: BTreeSet<&str> = rows
+        .iter()
+        .map(|row| row["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(names.len(), 2 * 8 * 3);
+    for name in [
+        "plain, RAM, 4k, QD 1, 1 zone",
+        "encrypted, slow, 128k, QD 16, 8 zones",
+        "pool, RAM, 4k, QD 16, 8 zones",
+    ] {
+        assert!(names.contains(name), "{name} is not in {names:?}");
+    }
+    for row in rows {
+        assert_eq!(row["direction"], "write");
+        assert_eq!(row["pattern"], "sequential");
+        let plain = row["name"].as_str().expect("a name").starts_with("plain");
+        assert_eq!(row["cipher"].is_null(), plain, "{row}");
+    }
+    for name in ZONED_FIGURES {
+        is_number(&figure(&json, name)["value"]);
+    }
+    let goal = &figure(&json, "encrypted_over_plain_zoned_4k_qd1")["goal"];
+    assert_eq!(*goal, 0.9);
+}
+
+#[test]
 fn with_json_on_standard_output_the_table_is_on_standard_error() {
     let run = cryptline(INLINE.iter().chain(&["--json=-"])).success();
     assert!(serde_json::from_str::<Value>(&run.stdout_text()).is_ok());
@@ -447,6 +489,12 @@ fn what_makes_no_sense_is_one_line_and_nothing_is_measured() {
         ("sweep", "--medium=delay:never", "--medium delay:never"),
         ("sweep", "--medium=/etc/passwd", "it exists"),
         ("sweep", "--html=/no/such/folder/x.html", "--html"),
+        ("zoned", "--zone-size=3M", "--zone-size 3145728"),
+        ("zoned", "--zone-size=4k", "--zone-size 4096"),
+        ("zoned", "--zone-size=128T", "of memory"),
+        ("zoned", "--seconds=0", "--seconds 0"),
+        ("zoned", "--slow=never", "--slow never"),
+        ("zoned", "--cipher=rot13", "--cipher rot13"),
         ("media", "--size=0", "--size 0"),
         ("media", "--size=1000001", "--size 1000001"),
         ("media", "--size=1000T", "of memory"),
@@ -482,6 +530,7 @@ fn a_browser_opens_the_page_and_draws_its_plots() {
         (&INLINE[..], 2, "inline_over_model"),
         (&SWEEP[..], 9, "auto_over_best_min"),
         (&MEDIA[..], 2, "onstack_over_memcpy"),
+        (&ZONED[..], 2, "inline_over_resequenced_pool"),
     ] {
         let page = folder.path("report.html");
         let option = format!("--html={}", page.display());

@@ -5,7 +5,8 @@
 //! sweep   every size, depth and dispatch mode    ─┤              │
 //! subblock  writes of parts of cipher sectors    ─┼─► Report ─►──┼─ --json  (docs/bench-json.md)
 //! peers   other people's servers, over NBD       ─┤              └─ --html  plots, on one page
-//! media   what a request costs beside a copy     ─┘
+//! media   what a request costs beside a copy     ─┤
+//! zoned   sequential writes to encrypted zones   ─┘
 //! ```
 //!
 //! A report exists only when everything was measured: a bench that fails ends with one line, and
@@ -26,6 +27,7 @@ pub mod subblock;
 pub mod sweep;
 pub mod table;
 pub mod volume;
+pub mod zoned;
 
 pub use output::Output;
 pub use progress::Progress;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::CliError;
-use crate::bench::{inline, media, peers, subblock, sweep};
+use crate::bench::{inline, media, peers, subblock, sweep, zoned};
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -17,6 +17,7 @@ Examples:
   cryptline bench subblock --html subblock.html   what one lock for all small writes costs
   cryptline bench peers --html peers.html         beside qemu and nbdkit
   cryptline bench media --html media.html         what a request costs where media answer at once
+  cryptline bench zoned --html zoned.html         what encryption costs where the order must be kept
 
 Each bench prints a table, and writes --json and a page with plots, --html. All that it compares is
 measured in turns, several times; a machine that others use at the same time is noticed and told.
@@ -40,6 +41,8 @@ pub enum BenchCommand {
     Peers(Box<peers::PeersArgs>),
     /// What a request costs on RAM, persistent memory and BTT, beside a bare copy
     Media(Box<media::MediaArgs>),
+    /// Write encrypted zones in order, beside plain ones and a pool that loses the order
+    Zoned(Box<zoned::ZonedArgs>),
 }
 
 /// Measures, and prints when all is done.
@@ -53,6 +56,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
         BenchCommand::Subblock(args) => subblock::run(args)?,
         BenchCommand::Peers(args) => peers::run(args)?,
         BenchCommand::Media(args) => media::run(args)?,
+        BenchCommand::Zoned(args) => zoned::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
