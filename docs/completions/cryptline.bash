@@ -49,6 +49,9 @@ _cryptline() {
             cryptline,top)
                 cmd="cryptline__subcmd__top"
                 ;;
+            cryptline,zones)
+                cmd="cryptline__subcmd__zones"
+                ;;
             cryptline__subcmd__bench,inline)
                 cmd="cryptline__subcmd__bench__subcmd__inline"
                 ;;
@@ -63,6 +66,9 @@ _cryptline() {
                 ;;
             cryptline__subcmd__bench,sweep)
                 cmd="cryptline__subcmd__bench__subcmd__sweep"
+                ;;
+            cryptline__subcmd__bench,zoned)
+                cmd="cryptline__subcmd__bench__subcmd__zoned"
                 ;;
             cryptline__subcmd__btt,check)
                 cmd="cryptline__subcmd__btt__subcmd__check"
@@ -80,7 +86,7 @@ _cryptline() {
 
     case "${cmd}" in
         cryptline)
-            opts="-h -V --help --version serve info open create table btt top bench benchmark completions man"
+            opts="-h -V --help --version serve info open create table btt zones top bench benchmark completions man"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -94,7 +100,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench)
-            opts="-h --help inline sweep subblock peers media"
+            opts="-h --help inline sweep subblock peers media zoned"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -347,6 +353,52 @@ _cryptline() {
                     return 0
                     ;;
                 --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --json)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__bench__subcmd__zoned)
+            opts="-h --zone-size --slow --cipher --pool --runs --seconds --json --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --zone-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --slow)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --runs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -975,6 +1027,20 @@ _cryptline() {
             ;;
         cryptline__subcmd__top)
             opts="-h --once --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__zones)
+            opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -32,6 +32,7 @@ complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "open" -d 'Check
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Make a new LUKS volume in a file'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Print the device-mapper line of a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "btt" -d 'Block translation tables: sectors that are never torn'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "zones" -d 'List the zones of a zoned device'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show the live statistics of a server'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "bench" -d 'Measure the ways of a request through a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions on this machine'
@@ -214,15 +215,18 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from info" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from info" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -l json -d 'Print JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "subblock" -d 'Write parts of cipher sectors, side by side and one after the other'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "peers" -d 'The same load on cryptline and on other servers of encrypted disks, over NBD'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media" -f -a "media" -d 'What a request costs on RAM, persistent memory and BTT, beside a bare copy'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "subblock" -d 'Write parts of cipher sectors, side by side and one after the other'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "peers" -d 'The same load on cryptline and on other servers of encrypted disks, over NBD'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "media" -d 'What a request costs on RAM, persistent memory and BTT, beside a bare copy'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "zoned" -d 'Write encrypted zones in order, beside plain ones and a pool that loses the order'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l size -d 'Size of the volume' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l cipher -d 'The cipher beside the null cipher' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l helpers -d 'Threads that help large requests, for `auto` [default: one less than there are processors]' -r
@@ -296,6 +300,15 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l warm -d 'Time what has been touched a moment before: the copy is fast, and what is around it shows'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l zone-size -d 'Size of a zone, a power of two' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l slow -d 'How slow the slow medium is, as for `serve --delay`' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l cipher -d 'The cipher' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l pool -d 'Threads of the pool' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l runs -d 'How often each way is measured' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l seconds -d 'How long each of those takes at most; less where the zones are full before' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Measure this cipher; may be repeated [default: all there are]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Length of the key in bits [default: the shortest and the longest]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Measure argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all there are]' -r

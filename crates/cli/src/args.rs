@@ -54,6 +54,8 @@ pub enum Command {
     Table(Box<cmd::table::TableArgs>),
     /// Block translation tables: sectors that are never torn
     Btt(cmd::btt::BttArgs),
+    /// List the zones of a zoned device
+    Zones(cmd::zones::ZonesArgs),
     /// Show the live statistics of a server
     Top(cmd::top::TopArgs),
     /// Measure the ways of a request through a volume

@@ -11,6 +11,7 @@ pub mod open;
 pub mod serve;
 pub mod table;
 pub mod top;
+pub mod zones;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ pub fn run(command: Command) -> Result<ExitCode, CliError> {
         Command::Bench(args) => bench::run(&args),
         Command::Benchmark(args) => benchmark::run(&args),
         Command::Btt(args) => btt::run(&args),
+        Command::Zones(args) => zones::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

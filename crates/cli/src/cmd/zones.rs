@@ -1,0 +1,236 @@
+//! `zones`: what each zone of a zoned device is and holds, as `blkzone report` lists it, and as JSON.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline_engine::base::{DirectMode, Image};
+use cryptline_engine::{Gate, Zone, ZoneCondition, ZoneType};
+use serde::Serialize;
+
+use crate::CliError;
+use crate::volume::mapped::Mapped;
+
+/// Bytes in a sector.
+const SECTOR: u64 = 512;
+/// Zones asked for at a time.
+const BATCH: usize = 256;
+
+/// Which device.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline zones zoned:disk.img
+  cryptline zones --json zoned:disk.img | jq '.zones[] | select(.condition == \"full\")'
+  cryptline zones /dev/nvme0n2
+
+Nothing is changed and no key is needed: zones are those of the device below the cipher. Numbers are
+in sectors of 512 bytes. The table is that of blkzone report: there the write pointer counts from the
+start of its zone, in the JSON from the start of the device. docs/zoned.md describes both.")]
+pub struct ZonesArgs {
+    /// Host-managed block device, or zoned:PATH
+    pub target: String,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The JSON. docs/zoned.md promises its members.
+#[derive(Debug, Serialize)]
+struct Report {
+    zones: Vec<Row>,
+}
+
+/// One zone. Sectors from the start of the device.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Row {
+    start: u64,
+    length: u64,
+    capacity: u64,
+    write_pointer: u64,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    condition: &'static str,
+}
+
+/// Prints the zones.
+///
+/// # Errors
+/// Exit code 1 for what has no zones, 4 for a device that cannot be opened or does not report, 5 for
+/// one that is in use.
+pub fn run(args: &ZonesArgs) -> Result<ExitCode, CliError> {
+    let gate = open(&args.target)?;
+    let zones = report(&gate, &args.target)?;
+    let text = match args.json {
+        true => json(&zones)?,
+        false => zones.iter().map(line).collect(),
+    };
+    crate::output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The device, without a right to write.
+fn open(target: &str) -> Result<Gate, CliError> {
+    let gate = match Mapped::open(target, true, DirectMode::Auto)? {
+        Some(mapped) => {
+            crate::output::warn(&mapped.warnings);
+            mapped.gate
+        }
+        None => {
+            let image = Image::open(Path::new(target), true)?;
+            Gate::new(image.into_device(512, DirectMode::Auto)?)
+        }
+    };
+    match gate.geometry().zones {
+        Some(_) => Ok(gate),
+        None => Err(CliError::parameters(format!(
+            "{target} has no zones; give a host-managed zoned device, or zoned:PATH for emulated ones"
+        ))),
+    }
+}
+
+fn report(gate: &Gate, target: &str) -> Result<Vec<Zone>, CliError> {
+    let size = gate.geometry().size;
+    let (mut all, mut at) = (Vec::new(), 0);
+    let mut batch = vec![Zone::default(); BATCH];
+    while at < size {
+        let count = gate.report_zones(at, &mut batch).map_err(|fault| {
+            CliError::device(format!("{target} does not report its zones: {fault}"))
+        })?;
+        let Some(last) = batch[..count].last() else {
+            break;
+        };
+        let next = last.start.saturating_add(last.length);
+        if next <= at {
+            return Err(CliError::device(format!(
+                "{target} reports the zone at byte {at} again and again; is the device failing?"
+            )));
+        }
+        at = next;
+        all.extend_from_slice(&batch[..count]);
+    }
+    Ok(all)
+}
+
+/// As `blkzone report` has it.
+fn line(zone: &Zone) -> String {
+    let Zone {
+        start,
+        length,
+        capacity,
+        write_pointer,
+        kind,
+        condition,
+    } = zone;
+    // blkzone shows no write pointer where there is none.
+    let written = match kind {
+        ZoneType::Conventional => 0,
+        _ => write_pointer.saturating_sub(*start),
+    };
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = writeln!(
+        text,
+        "  start: {:#011x}, len {:#08x}, cap {:#08x}, wptr {:#08x} reset:0 non-seq:0, zcond:{:2}({}) [type: {}({})]",
+        start / SECTOR,
+        length / SECTOR,
+        capacity / SECTOR,
+        written / SECTOR,
+        condition.code(),
+        short(*condition),
+        kind.code(),
+        match kind {
+            ZoneType::Conventional => "CONVENTIONAL",
+            ZoneType::SequentialRequired => "SEQ_WRITE_REQUIRED",
+            ZoneType::SequentialPreferred => "SEQ_WRITE_PREFERRED",
+        },
+    );
+    text
+}
+
+/// blkzone's two letters.
+fn short(condition: ZoneCondition) -> &'static str {
+    match condition {
+        ZoneCondition::NotWritePointer => "nw",
+        ZoneCondition::Empty => "em",
+        ZoneCondition::ImplicitOpen => "oi",
+        ZoneCondition::ExplicitOpen => "oe",
+        ZoneCondition::Closed => "cl",
+        ZoneCondition::ReadOnly => "ro",
+        ZoneCondition::Full => "fu",
+        ZoneCondition::Offline => "of",
+    }
+}
+
+fn json(zones: &[Zone]) -> Result<String, CliError> {
+    let report = Report {
+        zones: zones.iter().map(Row::from).collect(),
+    };
+    let text = serde_json::to_string_pretty(&report)
+        .map_err(|error| CliError::memory(format!("cannot make JSON: {error}")))?;
+    Ok(text + "\n")
+}
+
+impl From<&Zone> for Row {
+    fn from(zone: &Zone) -> Self {
+        Self {
+            start: zone.start / SECTOR,
+            length: zone.length / SECTOR,
+            capacity: zone.capacity / SECTOR,
+            write_pointer: zone.write_pointer / SECTOR,
+            kind: match zone.kind {
+                ZoneType::Conventional => "conventional",
+                ZoneType::SequentialRequired => "sequential-write-required",
+                ZoneType::SequentialPreferred => "sequential-write-preferred",
+            },
+            condition: match zone.condition {
+                ZoneCondition::NotWritePointer => "not-write-pointer",
+                ZoneCondition::Empty => "empty",
+                ZoneCondition::ImplicitOpen => "implicit-open",
+                ZoneCondition::ExplicitOpen => "explicit-open",
+                ZoneCondition::Closed => "closed",
+                ZoneCondition::ReadOnly => "read-only",
+                ZoneCondition::Full => "full",
+                ZoneCondition::Offline => "offline",
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZONE: Zone = Zone {
+        start: 64 << 20,
+        length: 64 << 20,
+        capacity: 48 << 20,
+        write_pointer: (64 << 20) + 8192,
+        kind: ZoneType::SequentialRequired,
+        condition: ZoneCondition::ImplicitOpen,
+    };
+
+    #[test]
+    fn table_is_that_of_blkzone() {
+        assert_eq!(
+            line(&ZONE),
+            "  start: 0x000020000, len 0x020000, cap 0x018000, wptr 0x000010 reset:0 non-seq:0, zcond: 2(oi) [type: 2(SEQ_WRITE_REQUIRED)]\n"
+        );
+    }
+
+    #[test]
+    fn json_counts_sectors_from_the_start_of_the_device() {
+        let row = Row::from(&ZONE);
+        let expected = Row {
+            start: 131_072,
+            length: 131_072,
+            capacity: 98_304,
+            write_pointer: 131_088,
+            kind: "sequential-write-required",
+            condition: "implicit-open",
+        };
+        assert_eq!(row, expected);
+    }
+}
