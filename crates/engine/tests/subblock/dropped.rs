@@ -91,6 +91,9 @@ fn sector_of_a_dropped_rewrite_is_claimed_until_its_ring_is_gone() {
             other.submit(other.read_request(3 * SECTOR + 2 * BLOCK, BLOCK, 2));
             other.submit(write(&other, &mut model, (5 * SECTOR, BLOCK), 2, 3));
             assert_eq!(settle(&mut [&mut other]), [3]);
+            let begun = stage.begun();
+            let of_the_sector = begun.iter().find(|it| it.1 == 3 * SECTOR);
+            assert_eq!(of_the_sector, None, "the claim is lost");
             drop(ring);
             stage.release();
             assert_eq!(settle(&mut [&mut other]), [1, 2]);
@@ -116,6 +119,7 @@ fn rewrites_wait_for_the_ring_of_a_dropped_write_of_whole_sectors() {
         stage.forget();
         other.submit(write(&other, &mut model, (3 * SECTOR, BLOCK), 2, 1));
         assert_eq!(settle(&mut [&mut other]), [0; 0]);
+        assert_eq!(stage.begun(), [], "what it read could be torn");
         drop(doomed.ring);
         stage.release();
         assert_eq!(settle(&mut [&mut other]), [1]);
@@ -151,6 +155,9 @@ fn queue_dropped_while_it_waits_hinders_nobody() {
             stage.release();
             assert_eq!(settle(&mut [&mut other]), [1]);
             let mut third = Driver::new(&gate, SETUPS[0]);
+            third.submit(third.read_request(3 * SECTOR + BLOCK, BLOCK, 1));
+            third.submit(third.read_request(3 * SECTOR, SECTOR, 4));
+            assert_eq!(settle(&mut [&mut third]), [1, 4]);
             third.submit(write(
                 &other,
                 &mut model,

@@ -18,12 +18,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cryptline_engine::layer::{Policy, Zeroes};
+use cryptline_engine::dispatch::Dispatch;
+use cryptline_engine::layer::Policy;
 use cryptline_engine::{Gate, Operation, Request};
-use cryptline_testkit::suite::devices::{self, AES_4096, CBC_4096, Layout, QUICK};
+use cryptline_testkit::suite::devices::{
+    self, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE, QUEUE_FLAGS, QUICK,
+};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog, noise};
 
-use super::{BLOCK, SECTOR, data_of, in_small_blocks};
+use super::{BLOCK, SECTOR, data_of};
 
 /// Blocks that are written: four times four sectors.
 const BLOCKS: u64 = 4 * 4 * 8;
@@ -344,23 +347,29 @@ impl History {
     }
 }
 
-fn on(base: impl Fn() -> Option<Fresh>, layout: &Layout, policy: Policy) {
+/// Plays on every ground, over every setup.
+fn on(make: impl Fn() -> Option<Fresh>, mixes_in_place: bool) {
     for (round, setup) in (0..).zip(Setup::ALL) {
         for ground in [Ground::Owned, Ground::Contended] {
-            let Some(Fresh { gate, keep: _keep }) = base() else {
+            let Some(fresh) = make() else {
                 return;
             };
             println!("{setup:?}, {ground:?}");
-            assert!(BLOCKS / 8 * SECTOR < gate.geometry().size - layout.start);
-            // Where the medium has no small blocks, XTS is rewritten under a claim too.
-            let is_fine = gate.geometry().logical_block <= 512;
-            let mixes_in_place = is_fine && layout.cipher.contains("xts");
-            let gate = in_small_blocks(gate, layout, policy, Zeroes::Decrypt);
+            assert!(BLOCKS / 8 * SECTOR < fresh.gate.geometry().size);
             let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             let seed = noise(u64::from(since.unwrap().subsec_nanos())) ^ round;
-            play(&gate, setup, mixes_in_place, ground, seed);
+            play(&fresh.gate, setup, mixes_in_place, ground, seed);
         }
     }
+}
+
+/// Plays over a volume on `base`.
+fn over(base: impl Fn() -> Option<Fresh>, layout: &Layout, policy: Policy, dispatch: Dispatch) {
+    let Some(sample) = base() else { return };
+    // Where the medium has no small blocks, XTS is rewritten under a claim too.
+    let is_fine = sample.gate.geometry().logical_block <= 512;
+    let make = || Some(devices::in_blocks(base()?, layout, 512, policy, dispatch));
+    on(make, is_fine && layout.cipher.contains("xts"));
 }
 
 fn slow_ram() -> Option<Fresh> {
@@ -368,10 +377,11 @@ fn slow_ram() -> Option<Fresh> {
 }
 
 macro_rules! every_block_is_somebodys_last_word {
-    ($($name:ident: $base:expr, $layout:expr, $policy:ident;)+) => { $(
+    ($($name:ident: $base:expr, $layout:expr, $policy:ident $(by $dispatch:expr)?;)+) => { $(
         #[test]
         fn $name() {
-            on($base, &$layout, Policy::$policy);
+            let dispatch = [INLINE, $($dispatch)?];
+            over($base, &$layout, Policy::$policy, dispatch[dispatch.len() - 1]);
         }
     )+ };
 }
@@ -380,6 +390,11 @@ every_block_is_somebodys_last_word! {
     no_write_is_lost_or_torn_in_cbc_over_ram: devices::ram, CBC_4096, Shared;
     no_write_is_lost_or_torn_in_cbc_over_slow_ram: slow_ram, CBC_4096, Shared;
     no_write_is_lost_or_torn_in_cbc_over_a_direct_file: devices::file_direct, CBC_4096, Shared;
+    no_write_is_lost_or_torn_in_cbc_by_helpers_over_ram: devices::ram, CBC_4096, Shared by AUTO;
+    no_write_is_lost_or_torn_in_cbc_by_workers_over_slow_ram:
+        slow_ram, CBC_4096, Shared by QUEUE;
+    no_write_is_lost_or_torn_in_cbc_by_workers_over_a_direct_file:
+        devices::file_direct, CBC_4096, Shared by QUEUE_FLAGS;
     no_write_is_lost_or_torn_in_xts_over_ram: devices::ram, AES_4096, Shared;
     no_write_is_lost_or_torn_in_xts_over_slow_ram: slow_ram, AES_4096, Shared;
     no_write_is_lost_or_torn_in_xts_over_a_direct_file: devices::file_direct, AES_4096, Shared;

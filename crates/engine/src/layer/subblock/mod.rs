@@ -18,7 +18,8 @@
 //!   rewrites, writes of the whole sector (one that landed between the read and the write would be lost)
 //!   and reads (which could see it torn).
 //! * Requests for whole sectors do not exclude each other, and while nobody rewrites they pay one
-//!   atomic load (`claims.rs`).
+//!   atomic load (`claims.rs`). As under dm-crypt, a read of a sector that is just being written as a
+//!   whole may find it half written, if the medium shows such things.
 //! * Writes that wait for a sector are put into one rewrite together.
 //! * Whoever had to wait begins again: what it knew may have changed.
 //! * A durable write of several parts is one durable point: its parts, then one flush, then its end.
