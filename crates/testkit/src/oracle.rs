@@ -87,7 +87,9 @@ impl Oracle {
                 return None;
             }
         };
-        let tools = [cryptsetup, dmsetup, mkfs].map(|tool| tool.path().to_owned());
+        let tools = [cryptsetup, dmsetup, mkfs]
+            .map(|tool| tool.path().to_owned())
+            .to_vec();
         let programs = initramfs::Programs {
             busybox: busybox.path().to_owned(),
             tools,
@@ -110,6 +112,12 @@ impl Oracle {
     /// Gives the guest `mib` MiB of memory instead of 512.
     pub fn memory_mib(&mut self, mib: u32) -> &mut Self {
         self.memory_mib = mib;
+        self
+    }
+
+    /// Puts another of this machine's programs into the guest, with its libraries.
+    pub fn program(&mut self, program: &peer::Peer) -> &mut Self {
+        self.programs.tools.push(program.path().to_owned());
         self
     }
 

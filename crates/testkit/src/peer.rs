@@ -56,6 +56,7 @@ const fn program(name: &'static str, package: &'static str) -> PeerInfo {
 pub const PEERS: &[PeerInfo] = &[
     // Links for 64-bit ARM.
     program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    program("blkzone", "util-linux"),
     program("busybox", "busybox-static"),
     // Builds the fuzz targets.
     program("c++", "g++"),

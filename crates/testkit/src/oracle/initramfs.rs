@@ -44,7 +44,7 @@ pub(super) struct Programs {
     /// A static busybox.
     pub(super) busybox: PathBuf,
     /// Others, dynamically linked.
-    pub(super) tools: [PathBuf; 3],
+    pub(super) tools: Vec<PathBuf>,
 }
 
 /// Names a disk by its place in the list of all disks: the guest finds it by serial number.
