@@ -161,7 +161,8 @@ fn the_json_has_the_members_that_its_page_has() {
             assert_eq!(figure(&json, name)["unit"], unit);
         }
         for row in array(&json, "rows") {
-            is_number(&row["bytes_per_second"]);
+            let rate = row["bytes_per_second"].as_f64().expect("a number");
+            assert!(rate > 0.0, "{row}");
             assert!(row["spread"].as_f64().expect("a number") >= 0.0, "{row}");
         }
         let command = array(&json, "commands")[0].as_str().expect("text");
