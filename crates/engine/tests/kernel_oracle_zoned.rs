@@ -6,12 +6,16 @@
 //!
 //! clear bytes ─► dm-crypt over null_blk ─► raw bytes ─┬─ equal
 //! clear bytes ─► crypt over the emulation ─► raw bytes ┘     and the kernel decrypts ours
+//!
+//! in the guest, this program:  the same log ─┬─► null_blk, by the `file` base ─┐ errors, reports
+//!                                            └─► the emulation                 ┴─ and blkzone's: equal
 //! ```
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
-use cryptline_engine::base::{RamDevice, ZonedDevice};
+use cryptline_engine::base::{DirectMode, Image, RamDevice, ZonedDevice};
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::{CryptOptions, zoned};
 use cryptline_engine::zone::ZoneLayout;
@@ -311,10 +315,15 @@ fn kernel_oracle_reads_our_encrypted_zones_and_writes_the_same_bytes() {
     assert!(theirs == ours[0], "dm-crypt wrote other bytes than we do");
 }
 
-/// What lies on the medium after `clear` was written to each of these zones, by appends and writes.
+/// What lies on emulated zones after `clear` was written to each of these, by appends and writes.
 fn encrypted(clear: &[u8], zones: &[u64]) -> Vec<Vec<u8>> {
     let ram = Gate::new(RamDevice::new(layout().size()).unwrap());
     let device = Gate::new(ZonedDevice::in_memory(ram.clone(), layout()).unwrap());
+    written_to(&device, &ram, clear, zones)
+}
+
+/// The same on any zoned device, whose bytes are read from `medium`.
+fn written_to(device: &Gate, medium: &Gate, clear: &[u8], zones: &[u64]) -> Vec<Vec<u8>> {
     let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
     let key: Vec<u8> = (0..64).collect();
     let options = SectorOptions {
@@ -323,9 +332,9 @@ fn encrypted(clear: &[u8], zones: &[u64]) -> Vec<Vec<u8>> {
         iv_large_sectors: false,
     };
     let cipher = SectorCipher::new(&spec, &key, options).unwrap();
-    let volume = zoned::encrypted(device, cipher, CryptOptions::default()).unwrap();
+    let volume = zoned::encrypted(device.clone(), cipher, CryptOptions::default()).unwrap();
     let mut disk = Blocking::new(&volume, BackendChoice::Auto).unwrap();
-    let mut below = Blocking::new(&ram, BackendChoice::Auto).unwrap();
+    let mut below = Blocking::new(medium, BackendChoice::Auto).unwrap();
     let mut found = Vec::new();
     for zone in zones {
         let start = zone * ZONE;
@@ -333,8 +342,106 @@ fn encrypted(clear: &[u8], zones: &[u64]) -> Vec<Vec<u8>> {
         disk.write_at(start, written, false).unwrap();
         assert_eq!(disk.zone_append(start, appended, false), Ok(start + 8192));
         let mut bytes = vec![0; clear.len()];
+        disk.read_at(start, &mut bytes).unwrap();
+        assert!(bytes == clear, "it reads as it was written");
         below.read_at(start, &mut bytes).unwrap();
         found.push(bytes);
     }
     found
+}
+
+/// Where the part of a test that runs in the guest finds its device.
+const DEVICE: &str = "CRYPTLINE_ZONED_DEVICE";
+
+#[test]
+fn kernel_oracle_device_is_reported_and_driven_as_the_emulation_is() {
+    let Some(blkzone) = peer::require("blkzone") else {
+        return;
+    };
+    let Some(mut oracle) = Oracle::new() else {
+        return;
+    };
+    // This very program, without what only a debugger needs.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("in_the_guest");
+    let mut strip = std::process::Command::new("strip");
+    strip.arg("-o").arg(&program);
+    let stripped = strip.arg(std::env::current_exe().unwrap()).status();
+    assert!(stripped.expect("strip comes with the compiler").success());
+    oracle.program(&blkzone).program_at(&program);
+    let script = format!(
+        "{NULL_BLK}
+        export {DEVICE}=$dev
+        in_the_guest --ignored --exact guest_zones_agree_after_each_operation
+        blkzone reset $dev
+        in_the_guest --ignored --exact guest_encrypted_zones_are_what_the_emulation_has
+        {REMOVE}
+        echo agreed"
+    );
+    let case = oracle.case("a real device");
+    case.script(&script)
+        .timeout(std::time::Duration::from_secs(200));
+    let outcomes = oracle.run();
+    let said = outcomes.passed("a real device");
+    assert_eq!(
+        said.matches("test result: ok. 1 passed").count(),
+        2,
+        "{said}"
+    );
+    assert!(said.ends_with("agreed"), "{said}");
+}
+
+/// The device of the guest, as `serve` and the rest open it.
+fn device() -> Gate {
+    let path = std::env::var(DEVICE).expect("a guest with a zoned device");
+    let image = Image::open(Path::new(&path), false).unwrap();
+    Gate::new(image.into_device(4096, DirectMode::On).unwrap())
+}
+
+#[test]
+#[ignore = "runs in the guest only"]
+fn guest_zones_agree_after_each_operation() {
+    let real = device();
+    let model = real.geometry().zones.expect("a zoned device");
+    assert_eq!((model.zone_size, model.write_granularity), (ZONE, 4096));
+    let ram = Gate::new(RamDevice::new(layout().size()).unwrap());
+    let emulated = Gate::new(ZonedDevice::in_memory(ram, layout()).unwrap());
+    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
+        let mut there = Blocking::new(&real, backend).unwrap();
+        let mut here = Blocking::new(&emulated, backend).unwrap();
+        for (number, step) in steps().iter().enumerate() {
+            let (theirs, ours) = (run(&mut there, step), run(&mut here, step));
+            assert_eq!(
+                theirs.map_err(Fault::errno),
+                ours.map_err(Fault::errno),
+                "step {number}, {step:?}"
+            );
+            let zones = report_of(&real);
+            assert_eq!(zones, report_of(&emulated), "step {number}, {step:?}");
+        }
+        let blkzone = std::process::Command::new("blkzone")
+            .args(["report", &std::env::var(DEVICE).unwrap()])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(blkzone.stdout).unwrap();
+        let theirs: Vec<_> = text.lines().filter_map(parse).collect();
+        assert_eq!(
+            report_of(&real).iter().map(fields).collect::<Vec<_>>(),
+            theirs
+        );
+        for disk in [&mut there, &mut here] {
+            disk.zone(0, ZoneAction::ResetAll).unwrap();
+        }
+    }
+}
+
+#[test]
+#[ignore = "runs in the guest only"]
+fn guest_encrypted_zones_are_what_the_emulation_has() {
+    let clear: Vec<u8> = (0..24 * BLOCK)
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 7).to_le_bytes()[0])
+        .collect();
+    let zones = [4, 5];
+    let real = device();
+    assert!(written_to(&real, &real, &clear, &zones) == encrypted(&clear, &zones));
 }

@@ -117,7 +117,12 @@ impl Oracle {
 
     /// Puts another of this machine's programs into the guest, with its libraries.
     pub fn program(&mut self, program: &peer::Peer) -> &mut Self {
-        self.programs.tools.push(program.path().to_owned());
+        self.program_at(program.path())
+    }
+
+    /// The same for a program that is no peer: a test's own, for what only a guest has devices for.
+    pub fn program_at(&mut self, program: &Path) -> &mut Self {
+        self.programs.tools.push(program.to_owned());
         self
     }
 
