@@ -10,3 +10,4 @@ mod model;
 mod peers;
 mod promises;
 mod tls;
+mod zoned;
