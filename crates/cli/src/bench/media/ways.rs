@@ -171,7 +171,16 @@ impl Requests {
     ) -> Result<Buffer, Fault> {
         for &offset in offsets {
             let request = request(direction, offset, buffer);
-            buffer = buffer_of(self.queue.submit(&mut self.ring, request))?;
+            let Some(Completion { request, result }) =
+                ended(self.queue.submit(&mut self.ring, request))
+            else {
+                return Err(Fault::NotSupported);
+            };
+            result?;
+            let Some(back) = buffer_of(request) else {
+                return Err(Fault::NotSupported);
+            };
+            buffer = back;
             black_box(&mut *buffer);
         }
         Ok(buffer)
@@ -188,7 +197,16 @@ impl Requests {
             let mut boxed = Box::new(Some(request(direction, offset, buffer)));
             // The compiler must not see that the box is not needed.
             let request = black_box(&mut *boxed).take().ok_or(Fault::NotSupported)?;
-            buffer = buffer_of(self.queue.submit(&mut self.ring, request))?;
+            let Some(Completion { request, result }) =
+                ended(self.queue.submit(&mut self.ring, request))
+            else {
+                return Err(Fault::NotSupported);
+            };
+            result?;
+            let Some(back) = buffer_of(request) else {
+                return Err(Fault::NotSupported);
+            };
+            buffer = back;
             black_box(&mut *buffer);
             drop(boxed);
         }
@@ -203,20 +221,21 @@ fn request(direction: Direction, offset: u64, buffer: Buffer) -> Request {
     }
 }
 
-/// The buffer of a request that has ended.
-fn buffer_of(submitted: Submitted) -> Result<Buffer, Fault> {
+/// What has ended. All media here answer at once; one that does not is not what is measured.
+fn ended(submitted: Submitted) -> Option<Completion> {
     match submitted {
-        Submitted::Done(Completion {
-            request:
-                Request {
-                    operation: Operation::Read(buffer) | Operation::Write { data: buffer, .. },
-                    ..
-                },
-            result: Ok(()),
-        }) => Ok(buffer),
-        Submitted::Done(completion) => Err(completion.result.err().unwrap_or(Fault::NotSupported)),
-        // All media here answer at once; one that does not is not what is measured.
-        Submitted::Pending => Err(Fault::NotSupported),
+        Submitted::Done(completion) => Some(completion),
+        Submitted::Pending => None,
+    }
+}
+
+/// The buffer of a request that has ended. No `Result`: its bytes would be moved in other pieces than
+/// they were stored in.
+fn buffer_of(request: Request) -> Option<Buffer> {
+    match request.operation {
+        Operation::Read(buffer) => Some(buffer),
+        Operation::Write { data, .. } => Some(data),
+        _ => None,
     }
 }
 
