@@ -69,7 +69,7 @@ fn plot(report: &mut Report, args: &SubBlockArgs, subjects: &[Subject]) {
             .iter()
             .map(|&(cipher, is_slow)| {
                 let samples = samples(subjects, cipher, is_slow, Writes::Parts(policy));
-                Some(median(samples) / f64::from(args.block))
+                Some(median(samples) / f64::from(args.block) / 1000.0)
             })
             .collect(),
     };
@@ -84,7 +84,7 @@ fn plot(report: &mut Report, args: &SubBlockArgs, subjects: &[Subject]) {
                 format!("{short}, {medium}")
             })
             .collect(),
-        y_label: "writes a second".into(),
+        y_label: "thousands a second".into(),
         columns: true,
         series: vec![
             series(Policy::Exclusive, "exclusive"),

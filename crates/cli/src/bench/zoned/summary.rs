@@ -105,8 +105,8 @@ fn plot(index: usize, medium: &Medium, subjects: &[Subject]) -> Plot {
     };
     Plot {
         title: format!("Sequential writes, {}", medium.name()),
-        x_label: "load".into(),
-        categories: Load::all().iter().map(Load::name).collect(),
+        x_label: "block / writes in flight / zones".into(),
+        categories: Load::all().iter().map(Load::short).collect(),
         y_label: "MB/s".into(),
         logarithmic: true,
         columns: false,

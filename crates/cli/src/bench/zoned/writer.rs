@@ -57,6 +57,12 @@ impl Load {
         let block = crate::bench::table::block(self.block);
         format!("{block}, QD {}, {zones}", self.depth)
     }
+
+    /// `4k/16/8`, for the axis of a plot.
+    pub fn short(&self) -> String {
+        let block = crate::bench::table::block(self.block);
+        format!("{block}/{}/{}", self.depth, self.zones)
+    }
 }
 
 /// Where a write goes.
