@@ -17,14 +17,14 @@ const INLINE: [&str; 5] = [
     "inline",
     "--size=16M",
     "--runs=2",
-    "--seconds=0.005",
+    "--seconds=0.02",
 ];
 const SWEEP: [&str; 9] = [
     "bench",
     "sweep",
     "--size=8M",
     "--rounds=1",
-    "--seconds=0.005",
+    "--seconds=0.02",
     "--block-sizes=4k,1M",
     "--depths=1",
     "--streams=1",
@@ -35,7 +35,7 @@ const SUBBLOCK: [&str; 6] = [
     "subblock",
     "--size=8M",
     "--runs=1",
-    "--seconds=0.01",
+    "--seconds=0.2",
     "--jobs=2",
 ];
 const SUBBLOCK_FIGURES: [&str; 3] = [
@@ -48,7 +48,7 @@ const ZONED: [&str; 5] = [
     "zoned",
     "--zone-size=1M",
     "--runs=2",
-    "--seconds=0.002",
+    "--seconds=0.01",
 ];
 const ZONED_FIGURES: [&str; 3] = [
     "encrypted_over_plain_zoned_4k_qd1",
