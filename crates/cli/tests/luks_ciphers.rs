@@ -13,8 +13,10 @@ use std::fs;
 use cryptline_testkit::peer::{self, Peer};
 use server::{Server, noise, text};
 
-/// Bytes of the clear disk.
+/// Bytes of the clear disk: several chunks of a request.
 const SIZE: usize = 4 << 20;
+/// The same for Twofish, which runs at some megabytes a second.
+const SIZE_SLOW: usize = 384 << 10;
 const PASSPHRASE: &str = "correct horse";
 /// cryptsetup's words for volumes that QEMU knows. Other ciphers than AES it makes only with the
 /// kernel's help.
@@ -32,6 +34,8 @@ const BY_QEMU: &[&str] = &[
     "cipher-alg=aes-256,cipher-mode=cbc,ivgen-alg=plain",
     "cipher-alg=serpent-256,cipher-mode=xts,ivgen-alg=plain64",
     "cipher-alg=serpent-256,cipher-mode=cbc,ivgen-alg=essiv,ivgen-hash-alg=sha256",
+];
+const TWOFISH_BY_QEMU: &[&str] = &[
     "cipher-alg=twofish-256,cipher-mode=xts,ivgen-alg=plain64",
     "cipher-alg=twofish-256,cipher-mode=cbc,ivgen-alg=essiv,ivgen-hash-alg=sha256",
 ];
@@ -40,6 +44,7 @@ const BY_QEMU: &[&str] = &[
 struct Volume {
     folder: tempfile::TempDir,
     name: &'static str,
+    size: usize,
 }
 
 #[test]
@@ -49,7 +54,7 @@ fn luks1_made_by_cryptsetup_is_the_same_disk_for_qemu_and_us() {
         return;
     };
     for name in BY_CRYPTSETUP {
-        let volume = Volume::new(name);
+        let volume = Volume::new(name, SIZE);
         let image = fs::File::create(volume.path("image")).unwrap();
         image.set_len((2 << 20) + SIZE as u64).unwrap();
         let (image, key) = (volume.path("image"), volume.path("key"));
@@ -62,24 +67,33 @@ fn luks1_made_by_cryptsetup_is_the_same_disk_for_qemu_and_us() {
 
 #[test]
 fn luks1_made_by_qemu_is_the_same_disk_for_qemu_and_us() {
+    both_ways_through_qemu(BY_QEMU, SIZE);
+}
+
+#[test]
+fn twofish_luks1_made_by_qemu_is_the_same_disk_for_qemu_and_us() {
+    both_ways_through_qemu(TWOFISH_BY_QEMU, SIZE_SLOW);
+}
+
+fn both_ways_through_qemu(names: &[&'static str], size: usize) {
     let Some([nbdcopy, qemu_img]) = peer::require_all(["nbdcopy", "qemu-img"]) else {
         return;
     };
-    for name in BY_QEMU {
-        let volume = Volume::new(name);
+    for name in names {
+        let volume = Volume::new(name, size);
         volume.create(&qemu_img);
         volume.both_ways(&nbdcopy, &qemu_img);
     }
 }
 
 impl Volume {
-    fn new(name: &'static str) -> Self {
+    fn new(name: &'static str, size: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let volume = Self { folder, name };
-        let noise = noise(2 * SIZE);
+        let volume = Self { folder, name, size };
+        let noise = noise(2 * size);
         fs::write(volume.path("key"), PASSPHRASE).unwrap();
-        fs::write(volume.path("clear"), &noise[..SIZE]).unwrap();
-        fs::write(volume.path("news"), &noise[SIZE..]).unwrap();
+        fs::write(volume.path("clear"), &noise[..size]).unwrap();
+        fs::write(volume.path("news"), &noise[size..]).unwrap();
         volume
     }
 
@@ -90,7 +104,7 @@ impl Volume {
     /// QEMU times its key derivation first, and gives up when the clock did not move meanwhile.
     fn create(&self, qemu_img: &Peer) {
         let options = format!("key-secret=key,iter-time=10,{}", self.name);
-        let (secret, image, size) = (self.secret(), self.path("image"), SIZE.to_string());
+        let (secret, image, size) = (self.secret(), self.path("image"), self.size.to_string());
         let arguments = [
             "create", "-q", "--object", &secret, "-f", "luks", "-o", &options, &image, &size,
         ];

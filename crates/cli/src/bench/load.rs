@@ -225,13 +225,15 @@ impl<'a> Stream<'a> {
         Ok(counted)
     }
 
-    /// Keeps requests coming until `end`; gives the moment it stopped. Notes the rate of each window
-    /// where the first one's begin is given.
+    /// Keeps requests coming until `end`, and while it counts, until one has ended: on a busy machine
+    /// all of the time may pass before the first does. Gives the moment it stopped. Notes the rate of
+    /// each window where the first one's begin is given; a window lasts until a request has ended.
     fn until(&mut self, end: Instant, mut window: Option<Instant>) -> Result<Instant, CliError> {
         loop {
             let mut now = Instant::now();
             if let Some(begun) = window
                 && now - begun >= WINDOW
+                && self.requests > 0
                 && self.windows.len() < self.windows.capacity()
             {
                 let rate = f64::from(self.requests) / (now - begun).as_secs_f64();
@@ -239,7 +241,7 @@ impl<'a> Stream<'a> {
                 self.requests = 0;
                 window = Some(now);
             }
-            if now >= end {
+            if now >= end && self.has_something_to_tell() {
                 return Ok(now);
             }
             for _ in 0..CLOCK_EVERY {
@@ -247,7 +249,7 @@ impl<'a> Stream<'a> {
                     break;
                 };
                 now = self.submit(slot, now)?;
-                if self.job.latency && now >= end {
+                if self.job.latency && now >= end && self.has_something_to_tell() {
                     return Ok(now);
                 }
             }
@@ -255,6 +257,10 @@ impl<'a> Stream<'a> {
                 self.collect(self.wanted.is_empty())?;
             }
         }
+    }
+
+    fn has_something_to_tell(&self) -> bool {
+        !self.counting || self.requests > 0 || !self.windows.is_empty()
     }
 
     /// Submits the next request of a slot. Gives the last known time.
