@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use cryptline_engine::base::{DirectMode, Image};
+use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
 use cryptline_engine::{Fault, Gate, Operation, Request};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::{Driver, Setup};
@@ -396,5 +396,44 @@ fn what_others_sync_takes_no_flush_from_us_while_nothing_is_lost() {
                 }
             }
         });
+    });
+}
+
+/// The kernel tells a mapping once, too, and threads share it.
+#[test]
+fn mapped_file_that_failed_to_sync_fails_everything_on_every_thread() {
+    apart(|place| {
+        let gate = &{
+            let memory = PersistentMemory::open(&place.image, false).unwrap();
+            assert!(!memory.is_persistent_memory());
+            Gate::new(PmemDevice::new(memory, false))
+        };
+        let setup = Setup::ALL[0];
+        let mut early = Driver::new(gate, setup);
+        let write = early.write_request(0, 4096, 1, 1);
+        assert_eq!(early.run(write).result, Ok(()));
+        assert_eq!(early.result(Operation::Flush, 0), Ok(()));
+        write_what_will_be_lost(&mut early);
+        let together = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let together = &together;
+                scope.spawn(move || {
+                    let mut driver = Driver::new(gate, setup);
+                    together.wait();
+                    match thread % 2 {
+                        0 => no_flush_succeeds(&mut driver),
+                        // Of a block that is lost too.
+                        _ => assert!(durable_write(&mut driver, 2 * MIB).is_err()),
+                    }
+                    no_flush_succeeds(&mut driver);
+                    assert!(driver.read(0, 4096).is_err());
+                    let write = driver.write_request(0, 4096, 1, 1);
+                    assert!(driver.run(write).result.is_err());
+                });
+            }
+        });
+        no_flush_succeeds(&mut early);
+        assert!(early.read(0, 4096).is_err());
     });
 }
