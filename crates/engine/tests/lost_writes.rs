@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! image ── ext4 ── loop device ── file in tmpfs      blocks are punched out of the file, and the
-//!          or the loop device itself                 tmpfs is full: writing them out fails
+//!          or an overlay over it, or the device      tmpfs is full: writing them out fails
 //! ```
 //!
 //! Each test runs as root in a mount namespace of its own, which takes everything with it when it ends.
@@ -31,7 +31,7 @@ const INSIDE: &str = "CRYPTLINE_TEST_IN_NAMESPACE";
 fn apart(test: impl Fn(&Place)) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     if std::env::var_os(INSIDE).is_some() {
-        for make in [Place::ext4, Place::block_device] {
+        for make in [Place::ext4, Place::overlay, Place::block_device] {
             let Some(place) = make() else { return };
             test(&place);
         }
@@ -82,45 +82,66 @@ struct Place {
 }
 
 impl Place {
-    /// A file in ext4, all its blocks allocated. There is no journal, which would notice the failure
-    /// and stop the file system.
+    /// A file in ext4.
     fn ext4() -> Option<Self> {
+        Self::in_ext4(|mount| mount.join("image"))
+    }
+
+    /// A file in an overlay over ext4, as the files of containers are. Its page cache is that of the
+    /// file below, of which only a sync through the overlay learns.
+    fn overlay() -> Option<Self> {
+        let known = std::fs::read_to_string("/proc/filesystems").unwrap();
+        if !known.contains("overlay") {
+            return Self::ext4();
+        }
+        Self::in_ext4(|mount| {
+            let [lower, upper, work, merged] =
+                ["lower", "upper", "work", "merged"].map(|name| mount.join(name));
+            for folder in [&lower, &upper, &work, &merged] {
+                std::fs::create_dir(folder).unwrap();
+            }
+            let parts = [
+                ("lowerdir", &lower),
+                ("upperdir", &upper),
+                ("workdir", &work),
+            ];
+            let parts = parts.map(|(name, path)| format!("{name}={}", text(path)));
+            let options = [
+                "-t",
+                "overlay",
+                "-o",
+                &parts.join(","),
+                "none",
+                text(&merged),
+            ];
+            run("mount", &options);
+            merged.join("image")
+        })
+    }
+
+    /// A file, all its blocks allocated, somewhere in an ext4 without a journal, which would notice
+    /// the failure and stop the file system.
+    fn in_ext4(place: impl FnOnce(&Path) -> PathBuf) -> Option<Self> {
         let (folder, backing) = backing();
-        let (mount, image) = (
-            folder.path().join("mount"),
-            folder.path().join("mount/image"),
-        );
-        let options = [
-            "-q",
-            "-b",
-            "4096",
-            "-F",
-            "-m",
-            "0",
-            "-O",
-            "^has_journal",
-            "-E",
-            "nodiscard",
-        ];
-        run("mkfs.ext4", &[&options[..], &[text(&backing)]].concat());
+        let mount = folder.path().join("mount");
+        let options = "-q -F -b 4096 -m 0 -O ^has_journal -E nodiscard";
+        let options: Vec<_> = options.split(' ').chain([text(&backing)]).collect();
+        run("mkfs.ext4", &options);
         std::fs::create_dir(&mount).unwrap();
         let options = ["-o", "loop,noatime", text(&backing), text(&mount)];
-        if !Command::new("mount")
-            .args(options)
-            .status()
-            .unwrap()
-            .success()
-        {
+        let mounted = Command::new("mount").args(options).status();
+        if !mounted.unwrap().success() {
             peer::skip("there are no loop devices here");
             return None;
         }
+        let image = place(&mount);
         let file = File::create(&image).unwrap();
         for offset in (0..IMAGE).step_by(4096) {
             file.write_all_at(&block(offset), offset).unwrap();
         }
         file.sync_all().unwrap();
         drop(file);
-        run("sync", &[]);
+        run("sync", &["-f", text(&mount)]);
         let place = Self {
             image,
             _device: None,
@@ -206,7 +227,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // Before the folder is removed; and what is still in use goes with the namespace.
-        for mount in ["mount", "tmpfs"] {
+        for mount in ["mount/merged", "mount", "tmpfs"] {
             let mut umount = Command::new("umount");
             umount
                 .args(["-q", "-l"])
