@@ -301,6 +301,47 @@ fn short_transfers(fresh: &Fresh, setup: Setup, limit: usize) {
     }
 }
 
+/// Between two pieces others may have taken all places of the ring.
+#[test]
+fn transfer_that_was_begun_goes_on_when_the_ring_has_a_place_again() {
+    let fresh = devices::file_buffered().unwrap();
+    let mut whole = Driver::new(&fresh.gate, Setup::ALL[0]);
+    let model = whole.fill_device(3);
+    for setup in Setup::ALL {
+        let mut ring = Ring::new(setup.backend, 2).unwrap();
+        ring.limit_transfer(1024);
+        let mut queues = [(); 2].map(|()| fresh.gate.open_queue(&mut ring).unwrap());
+        let mut done = Vec::new();
+        for (token, queue) in (0..).zip(&mut queues) {
+            let read = whole.read_request(token * 8192, 8192, token);
+            assert!(matches!(queue.submit(&mut ring, read), Submitted::Pending));
+        }
+        let mut more = 2;
+        while queues.iter().any(|queue| queue.in_flight() > 0) {
+            ring.wait().unwrap();
+            // The second comes first, and takes what places there are.
+            let [first, second] = &mut queues;
+            second.poll(&mut ring, &mut done);
+            if more < 8 {
+                let read = whole.read_request(more * 8192, 8192, more);
+                match second.submit(&mut ring, read) {
+                    Submitted::Done(refused) => assert_eq!(refused.result, Err(Fault::Busy)),
+                    Submitted::Pending => more += 1,
+                }
+            }
+            first.poll(&mut ring, &mut done);
+        }
+        assert!(done.iter().any(|done| done.request.token == 0));
+        for completion in done {
+            assert_eq!(completion.result, Ok(()));
+            let Operation::Read(buffer) = &completion.request.operation else {
+                panic!("another operation came back")
+            };
+            model.check(completion.request.offset, buffer).unwrap();
+        }
+    }
+}
+
 #[test]
 fn durable_write_in_pieces_is_whole() {
     let fresh = devices::file_buffered().unwrap();
