@@ -11,10 +11,16 @@ use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
 const CHUNK: usize = 1024 * 1024;
 
 /// A device used one call at a time, on the calling thread.
+///
+/// Where its ring can not be waited for, the request under way is lost with it, and this call and
+/// all later ones fail.
 pub struct Blocking {
     ring: Ring,
     queue: GatedQueue,
+    /// Not here while a request has it.
     buffer: Option<Buffer>,
+    /// Why the ring is of no use any more.
+    broken: Option<Fault>,
     done: Vec<Completion>,
 }
 
@@ -26,6 +32,7 @@ impl Blocking {
             queue: gate.open_queue(&mut ring)?,
             ring,
             buffer: Some(Buffer::alloc(CHUNK).map_err(OpenError::Ring)?),
+            broken: None,
             done: Vec::with_capacity(8),
         })
     }
@@ -37,8 +44,8 @@ impl Blocking {
         while !rest.is_empty() {
             let (piece, after) = rest.split_at_mut(self.chunk_len(at, rest.len()));
             rest = after;
-            let buffer = self.take_buffer(piece.len());
-            let (buffer, result) = self.transfer(Request::read(at, buffer, 0));
+            let buffer = self.take_buffer(piece.len())?;
+            let (buffer, result) = self.transfer(Request::read(at, buffer, 0))?;
             if result.is_ok() {
                 piece.copy_from_slice(&buffer);
             }
@@ -56,9 +63,9 @@ impl Blocking {
         while !rest.is_empty() {
             let (piece, after) = rest.split_at(self.chunk_len(at, rest.len()));
             rest = after;
-            let mut buffer = self.take_buffer(piece.len());
+            let mut buffer = self.take_buffer(piece.len())?;
             buffer.copy_from_slice(piece);
-            let (buffer, result) = self.transfer(Request::write(at, buffer, durable, 0));
+            let (buffer, result) = self.transfer(Request::write(at, buffer, durable, 0))?;
             self.buffer = Some(buffer);
             result?;
             at += piece.len() as u64;
@@ -68,7 +75,7 @@ impl Blocking {
 
     /// Makes all completed writes durable.
     pub fn flush(&mut self) -> Result<(), Fault> {
-        self.run(Request::flush(0)).result
+        self.run(Request::flush(0))?.result
     }
 
     /// Discards a range.
@@ -78,7 +85,7 @@ impl Blocking {
             operation,
             offset,
             token: 0,
-        })
+        })?
         .result
     }
 
@@ -89,7 +96,7 @@ impl Blocking {
             operation,
             offset,
             token: 0,
-        })
+        })?
         .result
     }
 
@@ -102,28 +109,33 @@ impl Blocking {
     ) -> Result<u64, Fault> {
         let mut buffer = Buffer::alloc(source.len()).map_err(|_| Fault::Io(Errno::NOMEM))?;
         buffer.copy_from_slice(source);
-        let completion = self.run(Request::zone_append(zone_start, buffer, durable, 0));
+        let completion = self.run(Request::zone_append(zone_start, buffer, durable, 0))?;
         completion.result.map(|()| completion.request.offset)
     }
 
     /// Acts on the zone that starts at `zone_start`.
     pub fn zone(&mut self, zone_start: u64, action: ZoneAction) -> Result<(), Fault> {
-        self.run(Request::zone(zone_start, action, 0)).result
+        self.run(Request::zone(zone_start, action, 0))?.result
     }
 
     /// Submits one request and waits for its end.
-    pub fn run(&mut self, request: Request) -> Completion {
-        match self.queue.submit(&mut self.ring, request) {
-            Submitted::Done(completion) => completion,
-            Submitted::Pending => loop {
-                self.ring
-                    .wait()
-                    .expect("a ring that took a request can be waited for");
-                self.queue.poll(&mut self.ring, &mut self.done);
-                if let Some(completion) = self.done.pop() {
-                    return completion;
-                }
-            },
+    ///
+    /// Errors: the ring can not be waited for, now or ever before. What becomes of the request is
+    /// not known then.
+    pub fn run(&mut self, request: Request) -> Result<Completion, Fault> {
+        self.broken.map_or(Ok(()), Err)?;
+        if let Submitted::Done(completion) = self.queue.submit(&mut self.ring, request) {
+            return Ok(completion);
+        }
+        loop {
+            if let Err(error) = self.ring.wait() {
+                let fault = Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                return Err(*self.broken.insert(fault));
+            }
+            self.queue.poll(&mut self.ring, &mut self.done);
+            if let Some(completion) = self.done.pop() {
+                return Ok(completion);
+            }
         }
     }
 
@@ -137,19 +149,20 @@ impl Blocking {
         usize::try_from(in_zone).map_or(len, |in_zone| len.min(in_zone))
     }
 
-    fn take_buffer(&mut self, len: usize) -> Buffer {
+    fn take_buffer(&mut self, len: usize) -> Result<Buffer, Fault> {
+        self.broken.map_or(Ok(()), Err)?;
         let mut buffer = self
             .buffer
             .take()
-            .expect("one call at a time, so the buffer is here");
+            .expect("one call at a time on a sound ring, so the buffer is here");
         buffer.set_len(len);
-        buffer
+        Ok(buffer)
     }
 
-    fn transfer(&mut self, request: Request) -> (Buffer, Result<(), Fault>) {
-        let Completion { request, result } = self.run(request);
+    fn transfer(&mut self, request: Request) -> Result<(Buffer, Result<(), Fault>), Fault> {
+        let Completion { request, result } = self.run(request)?;
         match request.operation {
-            Operation::Read(buffer) | Operation::Write { data: buffer, .. } => (buffer, result),
+            Operation::Read(buffer) | Operation::Write { data: buffer, .. } => Ok((buffer, result)),
             _ => unreachable!("a transfer comes back as a transfer"),
         }
     }

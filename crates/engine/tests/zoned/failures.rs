@@ -195,3 +195,37 @@ fn queue_dropped_with_writes_in_flight_harms_no_other() {
         assert_eq!(driver.run(next).result, Ok(()));
     }
 }
+
+/// A plain write that failed is told by the write pointer. What a durable one was told can be of
+/// others, which were acknowledged.
+#[test]
+fn failed_durable_write_or_append_latches_and_a_refused_one_does_not() {
+    let makes: [fn() -> Fresh; 3] = [|| ram(layout()), || slow(layout()), file];
+    for make in makes {
+        for error in ["EIO", "ENOSPC"] {
+            for append in [false, true] {
+                let rule = format!("write:nth=2:error={error}");
+                let fresh = encrypted(faulty(make(), &[rule]), Mode::Inline);
+                let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
+                let first = driver.write_request(start(3), 4096, 1, 1);
+                assert_eq!(driver.run(first).result, Ok(()));
+                let refused = Request::write(start(4) + 4096, driver.buffer(4096), true, 2);
+                assert_eq!(driver.run(refused).result, Err(Fault::WritePointer));
+                assert_eq!(driver.run(Request::flush(3)).result, Ok(()));
+                let data = driver.buffer(4096);
+                driver.submit(match append {
+                    true => Request::zone_append(start(3), data, true, 4),
+                    false => Request::write(start(3) + 4096, data, true, 4),
+                });
+                let failed = driver.next_completion().unwrap().result;
+                assert!(matches!(failed, Err(EIO | Fault::NoSpace)), "{failed:?}");
+                assert_eq!(driver.run(Request::flush(5)).result, Err(Fault::Latched));
+                let later = Request::write(start(5), driver.buffer(4096), true, 6);
+                assert_eq!(driver.run(later).result, Err(Fault::Latched));
+                // Nothing is wrong with a plain write to another zone.
+                let beside = driver.write_request(start(6), 4096, 7, 7);
+                assert_eq!(driver.run(beside).result, Ok(()));
+            }
+        }
+    }
+}

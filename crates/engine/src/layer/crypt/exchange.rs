@@ -129,7 +129,23 @@ impl Exchange {
             return Err(request);
         };
         let by_parts = self.may_split && (self.answers_at_once || matches!(plan, Plan::Queue(_)));
-        let (index, serial, buffer) = self.open_split(request, cut, by_parts)?;
+        let Request {
+            operation,
+            offset,
+            token,
+        } = request;
+        let (kind, buffer) = match operation {
+            Operation::Read(buffer) => (Kind::Read, buffer),
+            Operation::Write { data, durable } => (Kind::Write { durable, by_parts }, data),
+            operation => {
+                return Err(Request {
+                    operation,
+                    offset,
+                    token,
+                });
+            }
+        };
+        let (index, serial) = self.open_split(kind, offset, token, cut);
         let calls = matches!(plan, Plan::Share(_) | Plan::Defer(_));
         self.send_parts(ring, lower, (index, cut), buffer, calls);
         if let Plan::Share(_) = plan {
@@ -160,13 +176,15 @@ impl Exchange {
             if read_len(&reaped[index]) < ALONE_LEAST || self.splits.is_full() {
                 continue;
             }
-            let Completion { mut request, .. } = reaped.swap_remove(index);
-            request.offset -= self.start;
-            let cut = Cut::whole(read_len_of(&request));
-            match self.open_split(request, cut, false) {
-                Ok((index, _, buffer)) => self.lay_out(self.job(index, 0, buffer)),
-                Err(request) => reaped.push(request.complete(Ok(()))),
-            }
+            // Nothing goes back from here: what is laid out is counted from the start of the clear
+            // disk, and what lies in `reaped` from that of the lower device.
+            let Completion { request, .. } = reaped.swap_remove(index);
+            let Operation::Read(buffer) = request.operation else {
+                unreachable!("only a read has a length here")
+            };
+            let (offset, cut) = (request.offset - self.start, Cut::whole(buffer.len()));
+            let (index, _) = self.open_split(Kind::Read, offset, request.token, cut);
+            self.lay_out(self.job(index, 0, buffer));
         }
         self.policy.call(&self.desk, self.lent - before);
     }
@@ -209,22 +227,17 @@ impl Exchange {
         turn
     }
 
-    /// Makes an entry for a request and takes its buffer out of it.
-    fn open_split(
-        &mut self,
-        request: Request,
-        cut: Cut,
-        by_parts: bool,
-    ) -> Result<(usize, u64, Buffer), Request> {
+    /// Makes an entry for a transfer whose buffer goes its own ways; its place and serial number.
+    fn open_split(&mut self, kind: Kind, offset: u64, token: u64, cut: Cut) -> (usize, u64) {
         self.serial += 1;
-        let (split, buffer) = Split::new(request, cut, by_parts, self.serial)?;
+        let split = Split::new(kind, offset, token, cut, self.serial);
         if !self.answers_at_once {
             self.extra += cut.count - 1;
         }
         let Ok(index) = self.splits.insert(split) else {
             unreachable!("the callers have looked for a free place")
         };
-        Ok((index, self.serial, buffer))
+        (index, self.serial)
     }
 
     /// Sends a request's parts on their way, and helpers to them where `calls` says so.
@@ -439,14 +452,8 @@ fn place_of(token: u64) -> (usize, usize) {
 
 /// Bytes of a successful read, else 0.
 fn read_len(completion: &Completion) -> usize {
-    completion
-        .result
-        .map_or(0, |()| read_len_of(&completion.request))
-}
-
-fn read_len_of(request: &Request) -> usize {
-    match &request.operation {
-        Operation::Read(buffer) => buffer.len(),
+    match (&completion.request.operation, completion.result) {
+        (Operation::Read(buffer), Ok(())) => buffer.len(),
         _ => 0,
     }
 }

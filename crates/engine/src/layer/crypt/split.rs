@@ -67,35 +67,18 @@ pub(super) enum Kind {
 }
 
 impl Split {
-    /// Cuts a read or write. The second value is its buffer, to be cut by [`next_part`].
-    /// Gives any other request back.
-    pub fn new(
-        request: Request,
-        cut: Cut,
-        by_parts: bool,
-        serial: u64,
-    ) -> Result<(Self, Buffer), Request> {
-        let (kind, buffer) = match request.operation {
-            Operation::Read(buffer) => (Kind::Read, buffer),
-            Operation::Write { data, durable } => (Kind::Write { durable, by_parts }, data),
-            operation => {
-                return Err(Request {
-                    operation,
-                    ..request
-                });
-            }
-        };
-        let split = Self {
+    /// A transfer of `kind` at `offset` of the clear disk. Its buffer is cut by [`next_part`].
+    pub fn new(kind: Kind, offset: u64, token: u64, cut: Cut, serial: u64) -> Self {
+        Self {
             kind,
-            offset: request.offset,
-            token: request.token,
+            offset,
+            token,
             cut,
             serial,
             parts: [const { None }; PARTS_MAX],
             left: cut.count,
             fault: None,
-        };
-        Ok((split, buffer))
+        }
     }
 
     pub fn kind(&self) -> Kind {
@@ -198,8 +181,11 @@ mod tests {
         }
         let before = buffer.to_vec();
         let cut = Cut::into_parts(buffer.len(), 2 * UNIT, 64);
-        let request = Request::write(1 << 20, buffer, true, 99);
-        let (mut split, buffer) = Split::new(request, cut, true, 1).unwrap();
+        let kind = Kind::Write {
+            durable: true,
+            by_parts: true,
+        };
+        let mut split = Split::new(kind, 1 << 20, 99, cut, 1);
         let mut rest = Some(buffer);
         let mut parts: Vec<_> = std::iter::from_fn(|| next_part(&mut rest, cut.part_len)).collect();
         assert_eq!(parts.len(), split.count());
@@ -224,7 +210,7 @@ mod tests {
     fn first_fault_of_any_part_is_the_fault_of_the_request() {
         let buffer = Buffer::alloc(2 * UNIT).unwrap();
         let cut = Cut::into_parts(buffer.len(), UNIT, 64);
-        let (mut split, buffer) = Split::new(Request::read(0, buffer, 1), cut, false, 1).unwrap();
+        let mut split = Split::new(Kind::Read, 0, 1, cut, 1);
         let mut rest = Some(buffer);
         let first = next_part(&mut rest, UNIT).unwrap();
         split.put(
