@@ -53,6 +53,23 @@ pub enum Error {
         /// What is wrong with the second copy.
         secondary: String,
     },
+    /// The header's version is none that this program knows.
+    #[error(
+        "this is a LUKS header of version {0}, made by a newer version of cryptsetup; only versions 1 and 2 are known here"
+    )]
+    NewerVersion(u16),
+    /// One copy of a LUKS2 header is left, on a device that holds something else by now.
+    #[error(
+        "refused: the device holds {what}, and {damage}, so it may be a LUKS volume no longer; if it is none, remove the header copy that is left with `wipefs --offset {left:#x}`; only to have the LUKS volume back, at the cost of what is there now, run `cryptsetup repair`"
+    )]
+    OtherContents {
+        /// What it holds, with its article.
+        what: &'static str,
+        /// What is wrong with the header.
+        damage: String,
+        /// Where the copy is that is left, in bytes.
+        left: u64,
+    },
     /// A field of the header breaks the format.
     #[error("invalid LUKS header: {0}")]
     Invalid(String),

@@ -38,6 +38,7 @@ mod memory;
 pub mod plain;
 mod random;
 mod segment;
+mod signatures;
 mod unlock;
 
 #[cfg(test)]
@@ -79,7 +80,7 @@ pub enum Header {
 ///
 /// # Errors
 /// [`Error::NotLuks`], [`Error::Truncated`], [`Error::BothCopiesDamaged`], [`Error::Invalid`],
-/// [`Error::NotSupported`] or [`Error::Io`].
+/// [`Error::NewerVersion`], [`Error::OtherContents`], [`Error::NotSupported`] or [`Error::Io`].
 pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
     let mut start = [0; 8];
     if device_size < to_u64(start.len()) {
@@ -94,6 +95,9 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
     }
     if start[..6] == MAGIC && version == 1 {
         return luks1::read(device, device_size).map(Header::V1);
+    }
+    if start[..6] == MAGIC && version > 2 {
+        return Err(Error::NewerVersion(version));
     }
     luks2::read(device, device_size).map(Header::V2)
 }
