@@ -1,5 +1,7 @@
 //! Headers that are sound but must not, or can not, be opened: `info` works, opening is refused.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::format::Version;
@@ -308,26 +310,35 @@ fn cost_beyond_the_limits_is_refused_without_being_paid() {
     assert!(started.elapsed().as_secs() < 5);
 }
 
-#[test]
-fn limits_are_for_all_slots_together() {
-    let limits = KdfLimits {
-        argon2_kib_passes: 4 * 32,
-        ..KdfLimits::default()
-    };
-    let options = UnlockOptions {
-        limits,
-        ..UnlockOptions::default()
-    };
-    Image::luks2().unlock(&options).unwrap();
-    let two = edited(|json| {
+/// Two slots that cost the same and that no passphrase opens.
+fn two_costly_slots() -> Image {
+    edited(|json| {
+        json["keyslots"]["0"]["kdf"]["memory"] = json!(2048);
         let mut other = json["keyslots"]["0"].clone();
         other["area"]["offset"] = json!("290816");
         other["priority"] = json!(2);
         json["keyslots"]["1"] = other;
         json["digests"]["0"]["keyslots"] = json!(["0", "1"]);
-    });
-    two.unlock(&UnlockOptions::default()).unwrap();
-    let error = unlock_error(&two, &options);
+    })
+}
+
+#[test]
+fn limits_are_for_all_slots_together() {
+    let two = two_costly_slots();
+    let options = |slot, time| UnlockOptions {
+        slot,
+        limits: KdfLimits { time },
+        ..UnlockOptions::default()
+    };
+    let header = two.read().unwrap();
+    let one = header.unlock_time(&options(Some(0), Duration::MAX));
+    assert!(one > Duration::ZERO);
+    assert_eq!(header.unlock_time(&options(None, Duration::MAX)), one * 2);
+    // What is refused takes no time.
+    assert_eq!(header.unlock_time(&options(None, one)), one);
+    let error = unlock_error(&two, &options(None, one * 2));
+    assert!(matches!(error, Error::NoKey), "{error}");
+    let error = unlock_error(&two, &options(None, one));
     assert!(matches!(error, Error::CostLimit { .. }), "{error}");
 }
 
@@ -337,7 +348,7 @@ fn digest_cost_beyond_the_limits_is_refused_for_a_given_key_too() {
     let error = image
         .read()
         .unwrap()
-        .verify_volume_key(&[0; 64])
+        .verify_volume_key(&[0; 64], KdfLimits::default())
         .unwrap_err();
     assert!(matches!(error, Error::CostLimit { .. }), "{error}");
 }
@@ -347,8 +358,12 @@ fn volume_key_is_checked() {
     let image = Image::luks2();
     let key = image.unlock(&UnlockOptions::default()).unwrap().key;
     let header = image.read().unwrap();
-    header.verify_volume_key(&key).unwrap();
-    let error = header.verify_volume_key(&key[..63]).unwrap_err();
+    header
+        .verify_volume_key(&key, KdfLimits::default())
+        .unwrap();
+    let error = header
+        .verify_volume_key(&key[..63], KdfLimits::default())
+        .unwrap_err();
     assert_eq!(error.exit_code(), 2);
 }
 
@@ -364,9 +379,15 @@ fn volume_key_with_zeros_behind_it_is_another_key() {
         .key
         .to_vec();
     let header = image.read().unwrap();
-    header.verify_volume_key(&key).unwrap();
+    header
+        .verify_volume_key(&key, KdfLimits::default())
+        .unwrap();
     key.resize(64, 0);
-    assert!(header.verify_volume_key(&key).is_err());
+    assert!(
+        header
+            .verify_volume_key(&key, KdfLimits::default())
+            .is_err()
+    );
 }
 
 #[test]
