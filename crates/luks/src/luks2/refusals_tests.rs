@@ -222,7 +222,12 @@ fn named_slot_that_is_not_in_use_is_exit_code_1() {
 #[test]
 fn ignored_slot_opens_only_when_it_is_named() {
     let image = edited(|json| json["keyslots"]["0"]["priority"] = json!(0));
-    assert!(image.unlock(&UnlockOptions::default()).is_err());
+    let error = unlock_error(&image, &UnlockOptions::default());
+    assert_eq!(
+        error.to_string(),
+        "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named; give --key-slot N, with N one of 0"
+    );
+    assert_eq!(error.exit_code(), 1);
     let named = UnlockOptions {
         slot: Some(0),
         ..UnlockOptions::default()
@@ -258,6 +263,34 @@ fn preferred_slots_come_first_then_the_lowest_number() {
     };
     assert_eq!(order(None), [1, 3, 0]);
     assert_eq!(order(Some(2)), [2]);
+}
+
+/// Only its own program knows whether it needs a digest; the volume opens with the others.
+#[test]
+fn slot_of_another_kind_needs_no_digest() {
+    for digests in [0, 1, 2] {
+        let image = edited(|json| {
+            let mut other = json["keyslots"]["0"].clone();
+            other["type"] = json!("vendor");
+            other["area"]["offset"] = json!("290816");
+            other["priority"] = json!(2);
+            json["keyslots"]["1"] = other;
+            for number in 0..digests {
+                let mut digest = json["digests"]["0"].clone();
+                digest["segments"] = json!([]);
+                digest["keyslots"] = json!(["1"]);
+                json["digests"][(number + 1).to_string()] = digest;
+            }
+        });
+        assert_eq!(image.unlock(&UnlockOptions::default()).unwrap().slot, 0);
+        assert_eq!(image.read().unwrap().info().keyslots.len(), 2);
+    }
+    let without = edited(|json| json["digests"]["0"]["keyslots"] = json!([]));
+    let error = without.read().unwrap_err().to_string();
+    assert!(
+        error.contains("0 digests for a slot of type 'luks2'"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -29,15 +29,37 @@ impl Header {
         check_passphrase(passphrase)?;
         self.check_usable()?;
         let (_, digest) = self.data_digest()?;
+        let slots = self.slots_to_try(options.slot)?;
+        if slots.is_empty() && options.slot.is_none() {
+            self.check_ignored()?;
+        }
         let mut budget = Budget::new(options.limits);
         let mut attempts = Attempts::new(options.slot);
-        for (number, slot) in self.slots_to_try(options.slot)? {
+        for (number, slot) in slots {
             let opened = open_slot(slot, digest, device, passphrase, options, &mut budget);
             if let Some(key) = attempts.add(opened)? {
                 return Ok(Unlocked { key, slot: number });
             }
         }
         Err(attempts.failure())
+    }
+
+    /// Tells a volume whose slots are all to be named from one without slots.
+    fn check_ignored(&self) -> Result<(), Error> {
+        let (_, digest) = self.data_digest()?;
+        let slots = digest.keyslots.iter();
+        let slots = slots.filter(|slot| {
+            let slot = self.metadata.keyslots.get(slot);
+            slot.is_some_and(|slot| slot.luks2.is_some())
+        });
+        let numbers: Vec<_> = slots.map(u32::to_string).collect();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Parameters(format!(
+            "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named; give --key-slot N, with N one of {}",
+            numbers.join(", ")
+        )))
     }
 
     /// Spends what trying every slot costs.
