@@ -212,6 +212,42 @@ fn null_cipher_is_refused_unless_allowed() {
     assert!(header.segment(policy).unwrap().cipher.is_null());
 }
 
+/// As cryptsetup makes such volumes: nothing is encrypted, so only an empty passphrase is taken.
+#[test]
+fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowed() {
+    let mut image = Image::luks1();
+    let key = image.unlock(&UnlockOptions::default()).unwrap().key;
+    image.bytes[8..72].fill(0);
+    image.bytes[8..20].copy_from_slice(b"cipher_null\0");
+    image.bytes[40..44].copy_from_slice(b"ecb\0");
+    // Derived and then not used.
+    let kdf = crate::Kdf::Pbkdf2 {
+        hash: "sha256".into(),
+        iterations: 1000,
+        salt: vec![0; 32],
+    };
+    let area = crate::area::KeyArea {
+        offset: 4096,
+        encryption: "cipher_null-ecb",
+        encryption_key_len: 32,
+        af_hash: crate::Hash::Sha256,
+        kdf: &kdf,
+        key_len: 32,
+    };
+    let mut device = Cursor::new(&mut image.bytes);
+    area.store(&mut device, b"", &key).unwrap();
+    let header = image.read().unwrap();
+    let mut device = Cursor::new(&image.bytes);
+    let allowed = UnlockOptions {
+        allow_null_cipher: true,
+        ..UnlockOptions::default()
+    };
+    let unlocked = header.unlock(&mut device, b"", &allowed).unwrap();
+    assert_eq!(*unlocked.key, *key);
+    let refused = header.unlock(&mut device, b"", &UnlockOptions::default());
+    assert!(matches!(refused.err(), Some(Error::NullCipher(_))));
+}
+
 #[test]
 fn other_ciphers_and_hashes_are_refused_by_name_and_still_described() {
     let image = with(8, b"anubis\0");
