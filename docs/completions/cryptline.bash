@@ -660,7 +660,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__open)
-            opts="-h --check --header --type --allow-null-cipher --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
+            opts="-h --check --header --type --allow-null-cipher --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -698,6 +698,10 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --kdf-time-limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -706,7 +710,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__serve)
-            opts="-U -p -b -i -e -P -v -f -r -h --unix --port --bind --ip-addr --export-name --description --run --pid-file --pidfile --exit-with-parent --io --max-connections --stats --stats-interval --verbose --foreground --tls --tls-certificates --tls-verify-peer --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
+            opts="-U -p -b -i -e -P -v -f -r -h --unix --port --bind --ip-addr --export-name --description --run --pid-file --pidfile --exit-with-parent --io --max-connections --stats --stats-interval --verbose --foreground --tls --tls-certificates --tls-verify-peer --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -900,6 +904,10 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --kdf-time-limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -908,7 +916,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__table)
-            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
+            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1015,6 +1023,10 @@ _cryptline() {
                     return 0
                     ;;
                 --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kdf-time-limit)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

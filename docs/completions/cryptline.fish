@@ -94,6 +94,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-si
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-slot -d 'Try only this key slot, whatever its priority' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l exit-with-parent -d 'End when the parent process ends'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s v -l verbose -d 'Say more on standard error'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s f -l foreground -d 'Accepted for scripts written for other servers; this one is always in the foreground'
@@ -123,6 +124,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l keyfile-siz
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-slot -d 'Try only this key slot, whatever its priority' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'Only check the passphrase or key; this is all that `open` does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l allow-null-cipher -d 'Accept key slots with cipher_null, which protects nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -189,6 +191,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-si
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-slot -d 'Try only this key slot, whatever its priority' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l show-keys -d 'Show the volume key; who sees the line can decrypt the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s r -l read-only -d 'Open for reading only'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod session;
+
 use std::io::{self, Read, Seek, SeekFrom};
 
 use cryptline_luks::SegmentPolicy;

@@ -3,6 +3,7 @@
 //! ```text
 //!   old form   cipher[:keycount]-chainmode-ivmode[:ivopts]    aes-xts-plain64
 //!   new form   capi:chainmode(cipher)-ivmode[:ivopts]         capi:xts(aes)-plain64
+//!              capi:essiv(chainmode(cipher),hash)-plain64     as capi:chainmode(cipher)-essiv:hash
 //! ```
 //!
 //! Source: Linux `Documentation/admin-guide/device-mapper/dm-crypt.rst` and the behaviour of
@@ -329,6 +330,11 @@ fn parse_new(text: &str, rest: &str, aead: bool) -> Result<CipherSpec, SpecError
         name_len += digest.len() + "essiv(,)".len();
     }
     check_name_len(name_len)?;
+    // ESSIV as the crypto API writes it encrypts the IV that it gets. With plain64 that is essiv.
+    let (api_name, iv_name, iv_options) = match (split_essiv(api_name), iv_name) {
+        (Some((inner, hash)), Some("plain64")) => (inner, Some("essiv"), Some(hash)),
+        _ => (api_name, iv_name, iv_options),
+    };
     let (chain_mode, cipher) = split_api_name(api_name).unwrap_or(("", api_name));
     // Authenticated ciphers have names of their own.
     if !chain_mode.is_empty() && !aead {
@@ -407,6 +413,14 @@ fn split_api_name(api_name: &str) -> Option<(&str, &str)> {
     let (chain_mode, cipher) = api_name.strip_suffix(')')?.split_once('(')?;
     let plain = !chain_mode.is_empty() && !cipher.contains(['(', ')']);
     plain.then_some((chain_mode, cipher))
+}
+
+/// `essiv(mode(cipher),hash)` → `(mode(cipher), hash)`.
+fn split_essiv(api_name: &str) -> Option<(&str, &str)> {
+    let parts = api_name.strip_prefix("essiv(")?.strip_suffix(')')?;
+    let (inner, hash) = parts.rsplit_once(',')?;
+    split_api_name(inner)?;
+    Some((inner, hash))
 }
 
 fn split_first(text: &str, separator: char) -> (&str, Option<&str>) {

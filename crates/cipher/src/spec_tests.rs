@@ -184,7 +184,10 @@ fn what_can_be_served_is_told_from_what_cannot_yet() {
         "aes-xts-spdk",
         "aes:2-xts-plain64",
         "aes:64-cbc-lmk",
+        "aes-cbc-essiv:wp256",
         "capi:cbc(aes)-essiv:sha3-256",
+        "capi:essiv(cbc(aes),sha256)-plain64",
+        "capi:essiv(cbc(aes),sha3-256)-plain64",
         "serpent-xts-plain64",
         "twofish-lrw-benbi",
         "xchacha12,aes-adiantum-plain64",
@@ -197,8 +200,11 @@ fn what_can_be_served_is_told_from_what_cannot_yet() {
     let later = [
         "aes-lrw-lmk",
         "anubis-cbc-plain64",
-        "aes-cbc-essiv:wp256",
         "capi:adiantum(xchacha12,aes)-spdk",
+        "capi:essiv(cbc(aes),sha256)-plain",
+        "capi:essiv(cbc(aes),sha256)-null",
+        "capi:essiv(essiv(cbc(aes),sha256),sha256)-plain64",
+        "capi:essiv(authenc(hmac(sha256),cbc(aes)),sha256)-plain64",
         "xchacha12,aes-adiantum-lmk",
         "xchacha12,aes-adiantum-tcw",
         "capi:xts-aes-aesni-plain64",
@@ -225,17 +231,39 @@ fn parts_that_do_not_go_together_are_refused_in_the_kernels_words() {
             "xchacha12,aes-adiantum-essiv:sha256",
             "Error allocating crypto tfm",
         ),
+        (
+            "capi:essiv(cbc(aes),sha512)-plain64",
+            "Error allocating crypto tfm",
+        ),
+        (
+            "capi:essiv(cbc(aes),sha1)-plain64",
+            "Error decoding and setting key",
+        ),
+        (
+            "capi:essiv(cbc(aes),)-plain64",
+            "Error allocating crypto tfm",
+        ),
+        (
+            "capi:essiv(adiantum(xchacha12,aes),sha256)-plain64",
+            "Error allocating crypto tfm",
+        ),
         ("aes-cbc-random", "Integrity profile not supported."),
     ];
     for (text, kernel) in cases {
         let message = parse(text).check_supported().expect_err(text).to_string();
         assert!(message.starts_with(kernel), "{text}: {message}");
     }
-    let message = error("aes-ecb-essiv:sha256");
-    assert!(
-        message.starts_with("Error allocating crypto tfm"),
-        "{message}"
-    );
+    for text in [
+        "aes-ecb-essiv:sha256",
+        "capi:essiv(ecb(aes),sha256)-plain64",
+        "capi:essiv(cbc(rot13),sha256)-plain64",
+    ] {
+        let message = error(text);
+        assert!(
+            message.starts_with("Error allocating crypto tfm"),
+            "{message}"
+        );
+    }
 }
 
 proptest! {

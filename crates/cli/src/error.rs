@@ -70,6 +70,9 @@ impl CliError {
             Luks::NoKey => " Try another one, or --key-file or --key-slot.",
             Luks::WrongVolumeKey => " Give the right --volume-key-file, or a passphrase.",
             Luks::Truncated { .. } | Luks::TooSmall { .. } => "; is the file cut short?",
+            Luks::CostLimit { .. } => {
+                "; if it is as it should be, give --kdf-time-limit SECONDS, or another slot with --key-slot"
+            }
             Luks::BothCopiesDamaged { .. } => {
                 "; restore a backup with `cryptsetup luksHeaderRestore`"
             }

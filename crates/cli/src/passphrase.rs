@@ -14,9 +14,10 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
-use cryptline_luks::{KEY_LEN_MAX, PASSPHRASE_LEN_MAX};
+use cryptline_luks::{KEY_LEN_MAX, KdfLimits, PASSPHRASE_LEN_MAX};
 use cryptline_sys::SecretBuf;
 use rustix::fs::OFlags;
 use zeroize::{Zeroize, Zeroizing};
@@ -62,6 +63,11 @@ pub struct KeySource {
     /// Try only this key slot, whatever its priority
     #[arg(long, value_name = "N")]
     pub key_slot: Option<u32>,
+
+    /// Let all key slots together take SECONDS of this machine's time to try; a slot that would take
+    /// longer is refused, since a header can ask for anything [default: 300]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub kdf_time_limit: Option<u64>,
 }
 
 /// The name by which command lines flatten [`KeySource`].
@@ -77,7 +83,14 @@ impl KeySource {
     /// Whether no key option was given at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.is_prompt() && self.key_slot.is_none()
+        self.is_prompt() && self.key_slot.is_none() && self.kdf_time_limit.is_none()
+    }
+
+    /// How long key slots may take.
+    #[must_use]
+    pub fn kdf_limits(&self) -> KdfLimits {
+        let time = self.kdf_time_limit.map(Duration::from_secs);
+        time.map_or_else(KdfLimits::default, |time| KdfLimits { time })
     }
 
     /// The bytes of `--volume-key-file`, if that was given.
@@ -120,10 +133,35 @@ impl PassphraseSource {
     /// # Errors
     /// Exit code 1 without a terminal and for bad sizes, 4 for a file that can not be read.
     pub fn read(&self, what: &str) -> Result<SecretBuf, CliError> {
+        let (secret, name) = self.read_any(what)?;
+        if secret.is_empty() && !self.is_prompt() {
+            return Err(CliError::parameters(format!(
+                "{name} is empty; put the passphrase in it"
+            )));
+        }
+        Ok(secret)
+    }
+
+    /// As [`PassphraseSource::read`], for a volume that may have an empty passphrase.
+    ///
+    /// # Errors
+    /// As [`PassphraseSource::read`].
+    pub fn read_or_empty(&self, what: &str) -> Result<SecretBuf, CliError> {
+        Ok(self.read_any(what)?.0)
+    }
+
+    /// The passphrase, whatever its length, and where it is from.
+    fn read_any(&self, what: &str) -> Result<(SecretBuf, String), CliError> {
         match (&self.key_file, self.passphrase_fd) {
-            (Some(path), _) => self.read_key_file(path),
-            (None, Some(descriptor)) => read_descriptor(descriptor),
-            (None, None) => prompt(&format!("Enter passphrase for {what}: ")),
+            (Some(path), _) => Ok((self.read_key_file(path)?, shown(path))),
+            (None, Some(descriptor)) => {
+                let name = format!("file descriptor {descriptor}");
+                Ok((read_descriptor(descriptor, &name)?, name))
+            }
+            (None, None) => {
+                let answer = prompt(&format!("Enter passphrase for {what}: "))?;
+                Ok((answer, String::new()))
+            }
         }
     }
 
@@ -174,8 +212,7 @@ impl PassphraseSource {
 }
 
 /// Everything from the descriptor, less one newline.
-fn read_descriptor(descriptor: u32) -> Result<SecretBuf, CliError> {
-    let name = format!("file descriptor {descriptor}");
+fn read_descriptor(descriptor: u32, name: &str) -> Result<SecretBuf, CliError> {
     let source = match descriptor {
         0 => stdin(),
         _ => File::open(format!("/proc/self/fd/{descriptor}")).map_err(|error| {
@@ -184,24 +221,21 @@ fn read_descriptor(descriptor: u32) -> Result<SecretBuf, CliError> {
             ))
         }),
     }?;
-    let secret = read_from(Ok(source), &name, 0, PASSPHRASE_LEN_MAX + 1)?;
+    let secret = read_from(Ok(source), name, 0, PASSPHRASE_LEN_MAX + 1)?;
     let secret = match secret.split_last() {
         Some((b'\n', rest)) => SecretBuf::copy_of(rest).map_err(|error| no_memory(&error))?,
         _ => secret,
     };
-    checked_len(secret, &name)
+    checked_len(secret, name)
 }
 
 fn checked_len(secret: SecretBuf, name: &str) -> Result<SecretBuf, CliError> {
-    match secret.len() {
-        0 => Err(CliError::parameters(format!(
-            "{name} is empty; put the passphrase in it"
-        ))),
-        1..=PASSPHRASE_LEN_MAX => Ok(secret),
-        _ => Err(CliError::parameters(format!(
+    if secret.len() > PASSPHRASE_LEN_MAX {
+        return Err(CliError::parameters(format!(
             "{name} is longer than 8M; give --keyfile-size, or the right file"
-        ))),
+        )));
     }
+    Ok(secret)
 }
 
 fn read_file(path: &Path, offset: u64, limit: usize) -> Result<SecretBuf, CliError> {

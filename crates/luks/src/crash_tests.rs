@@ -47,7 +47,11 @@ fn opens(bytes: &[u8], passphrase: &[u8]) -> bool {
         return false;
     };
     let unlocked = header.unlock(&mut device, passphrase, &UnlockOptions::default());
-    unlocked.is_ok_and(|unlocked| header.verify_volume_key(&unlocked.key).is_ok())
+    unlocked.is_ok_and(|unlocked| {
+        header
+            .verify_volume_key(&unlocked.key, crate::KdfLimits::default())
+            .is_ok()
+    })
 }
 
 /// Formats `old` anew, stopping after each number of writes, and tells the states it went through.

@@ -4,6 +4,7 @@
 //! by [`quote`].
 
 use std::io;
+use std::time::Duration;
 
 /// A failure to read, unlock or make a header.
 #[derive(Debug, thiserror::Error)]
@@ -23,11 +24,13 @@ pub enum Error {
     WrongVolumeKey,
     /// Key derivation needs more memory than there is.
     #[error(
-        "out of memory: this key slot needs {needed_kib} KiB to derive its key; free memory or use another slot with --key-slot"
+        "out of memory: this key slot needs {needed_kib} KiB to derive its key, and {room}; free memory, allow more, or use another slot with --key-slot"
     )]
     OutOfMemory {
         /// What the key slot asks for, in KiB.
         needed_kib: u64,
+        /// Why that is too much.
+        room: String,
     },
     /// Locked memory for a key could not be had.
     #[error("out of memory: no room for a key: {0}")]
@@ -53,16 +56,38 @@ pub enum Error {
         /// What is wrong with the second copy.
         secondary: String,
     },
+    /// The header's version is none that this program knows.
+    #[error(
+        "this is a LUKS header of version {0}, made by a newer version of cryptsetup; only versions 1 and 2 are known here"
+    )]
+    NewerVersion(u16),
+    /// One copy of a LUKS2 header is left, on a device that holds something else by now.
+    #[error(
+        "refused: the device holds {what}, and {damage}, so it may be a LUKS volume no longer; if it is none, remove the header copy that is left with `wipefs --offset {left:#x}`; only to have the LUKS volume back, at the cost of what is there now, run `cryptsetup repair`"
+    )]
+    OtherContents {
+        /// What it holds, with its article.
+        what: &'static str,
+        /// What is wrong with the header.
+        damage: String,
+        /// Where the copy is that is left, in bytes.
+        left: u64,
+    },
     /// A field of the header breaks the format.
     #[error("invalid LUKS header: {0}")]
     Invalid(String),
-    /// Deriving keys would cost more than the caller allows.
-    #[error("refused: {what} exceeds the limit of {limit}; the header may be hostile")]
+    /// Deriving keys would take longer than the caller allows.
+    #[error(
+        "refused: {what} would take about {}, the limit is {}; the header may be hostile",
+        time_text(.needed), time_text(.limit)
+    )]
     CostLimit {
-        /// The cost and its value.
+        /// The costs.
         what: String,
-        /// The limit and its unit.
-        limit: String,
+        /// The time that they take here, when nothing else runs.
+        needed: Duration,
+        /// What all key slots may take together.
+        limit: Duration,
     },
     /// The header says that the data or a key slot is not encrypted at all.
     #[error(
@@ -110,8 +135,37 @@ impl Error {
         }
     }
 
+    pub(crate) fn unknown_kdf(name: &str) -> Self {
+        Self::NotSupported(format!("key derivation function {}", quote(name)))
+    }
+
     pub(crate) fn invalid(reason: impl Into<String>) -> Self {
         Self::Invalid(reason.into())
+    }
+}
+
+/// A time in the unit that people would choose.
+#[must_use]
+pub fn time_text(time: &Duration) -> String {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    const YEAR: u64 = 365 * DAY;
+    let seconds = time
+        .as_secs()
+        .saturating_add(u64::from(time.subsec_nanos() > 0));
+    let units = [
+        (YEAR, "years"),
+        (DAY, "days"),
+        (HOUR, "hours"),
+        (10 * MINUTE, "minutes"),
+    ];
+    let unit = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    match unit {
+        Some((_, "minutes")) => format!("{} minutes", seconds.div_ceil(MINUTE)),
+        Some((unit, name)) => format!("{} {name}", seconds.div_ceil(unit)),
+        None if seconds == 1 => "1 second".into(),
+        None => format!("{seconds} seconds"),
     }
 }
 
@@ -146,6 +200,21 @@ mod tests {
         assert_eq!(quote("aes"), "'aes'");
         assert_eq!(quote("a\nb\u{1b}["), "'a\\nb\\u{1b}['");
         assert!(quote(&"x".repeat(10_000)).len() < 60);
+    }
+
+    #[test]
+    fn times_are_told_in_units_of_people() {
+        for (seconds, text) in [
+            (0, "0 seconds"),
+            (1, "1 second"),
+            (300, "300 seconds"),
+            (1860, "31 minutes"),
+            (3 * 3600 + 1, "4 hours"),
+            (30 * 86400, "30 days"),
+            (u64::MAX, "584942417356 years"),
+        ] {
+            assert_eq!(time_text(&Duration::from_secs(seconds)), text);
+        }
     }
 
     #[test]

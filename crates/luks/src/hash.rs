@@ -112,6 +112,9 @@ macro_rules! with_hash {
 }
 
 impl Hash {
+    /// How many there are.
+    pub(crate) const COUNT: usize = NAMES.len();
+
     /// The hash called `name` (case does not matter). Fails with [`Error::NotSupported`].
     pub fn by_name(name: &str) -> Result<Self, Error> {
         let mut names = NAMES.iter().chain(&ALIASES);

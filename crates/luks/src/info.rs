@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::error::printable;
 use crate::kdf::Kdf;
-use crate::luks2::Copy;
 use crate::luks2::metadata::{Keyslot, Priority};
 use crate::{Header, luks1, luks2};
 
@@ -251,12 +250,12 @@ fn of_luks2(header: &luks2::Header) -> Info {
         flags: all_printable(&metadata.config.flags),
         requirements: all_printable(&metadata.config.requirements),
         epoch: Some(binary.epoch),
-        header_copy: Some(copy_name(header.copy)),
+        header_copy: Some(header.copy.name()),
         header_copies: header
             .copies
             .iter()
             .map(|state| CopyInfo {
-                copy: copy_name(state.copy),
+                copy: state.copy.name(),
                 epoch: state.epoch,
                 damage: state.damage.clone(),
             })
@@ -264,13 +263,6 @@ fn of_luks2(header: &luks2::Header) -> Info {
         metadata_bytes: Some(binary.copy_size),
         keyslots_bytes: Some(metadata.config.keyslots_size),
         warnings: header.warnings.clone(),
-    }
-}
-
-fn copy_name(copy: Copy) -> &'static str {
-    match copy {
-        Copy::Primary => "primary",
-        Copy::Secondary => "secondary",
     }
 }
 

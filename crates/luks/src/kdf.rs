@@ -1,15 +1,14 @@
 //! Passphrase to key: PBKDF2 and Argon2 with every cost bounded before it is paid.
 //!
-//! Two kinds of bounds. The format's own bounds ([`Kdf::check`]) are part of validating a header.
-//! The [`KdfLimits`] are the caller's: what all key slots tried in one unlock may cost together,
-//! so that a hostile header can not keep a machine busy for hours.
+//! The format's own bounds ([`Kdf::check`]) are part of validating a header. How long it may take is
+//! for `budget.rs`, how much memory there is for `memory.rs`.
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use zeroize::Zeroize;
 
-use crate::error::{Error, quote};
+use crate::error::Error;
 use crate::hash::Hash;
-use crate::memory;
+use crate::memory::{self, Available};
 
 /// Argon2 memory bound of the LUKS2 format: 4 GiB, in KiB.
 pub const ARGON2_MEMORY_MAX_KIB: u32 = 4 * 1024 * 1024;
@@ -58,56 +57,6 @@ pub enum Kdf {
     },
     /// A function of this name that we do not know.
     Other(String),
-}
-
-/// What all key slots tried in one unlock may cost together.
-#[derive(Clone, Copy, Debug)]
-pub struct KdfLimits {
-    /// PBKDF2 iterations times blocks of output.
-    pub pbkdf2_iterations: u64,
-    /// Argon2 memory in KiB times passes.
-    pub argon2_kib_passes: u64,
-}
-
-impl Default for KdfLimits {
-    /// Minutes on an ordinary machine: a hundred times what `luksFormat` chooses.
-    fn default() -> Self {
-        Self {
-            pbkdf2_iterations: 1_000_000_000,
-            argon2_kib_passes: 1 << 30,
-        }
-    }
-}
-
-impl KdfLimits {
-    /// Takes the cost of deriving `key_len` bytes off what is left.
-    pub(crate) fn spend(&mut self, kdf: &Kdf, key_len: usize) -> Result<(), Error> {
-        match kdf {
-            Kdf::Pbkdf2 {
-                hash, iterations, ..
-            } => {
-                let blocks = key_len.div_ceil(Hash::by_name(hash)?.output_len());
-                let cost = u64::from(*iterations) * u64::try_from(blocks).unwrap_or(u64::MAX);
-                take(&mut self.pbkdf2_iterations, cost, "PBKDF2 iterations")
-            }
-            Kdf::Argon2 {
-                time, memory_kib, ..
-            } => {
-                let cost = u64::from(*time) * u64::from(*memory_kib);
-                take(&mut self.argon2_kib_passes, cost, "Argon2 KiB times passes")
-            }
-            Kdf::Other(name) => Err(unknown(name)),
-        }
-    }
-}
-
-fn take(left: &mut u64, cost: u64, unit: &str) -> Result<(), Error> {
-    let before = *left;
-    *left = before.checked_sub(cost).ok_or_else(|| Error::CostLimit {
-        what: format!("a key derivation cost of {cost}"),
-        limit: format!("{before} {unit}"),
-    })?;
-    Ok(())
 }
 
 impl Kdf {
@@ -170,13 +119,9 @@ impl Kdf {
                     .map_err(|error| Error::invalid(format!("Argon2 parameters: {error}")))?;
                 derive_argon2(algorithm, params, passphrase, salt, out)
             }
-            Self::Other(name) => Err(unknown(name)),
+            Self::Other(name) => Err(Error::unknown_kdf(name)),
         }
     }
-}
-
-fn unknown(name: &str) -> Error {
-    Error::NotSupported(format!("key derivation function {}", quote(name)))
 }
 
 fn check_argon2(time: u32, memory_kib: u32, cpus: u32) -> Result<(), String> {
@@ -210,17 +155,23 @@ fn derive_argon2(
     out: &mut [u8],
 ) -> Result<(), Error> {
     let needed_kib = u64::from(params.m_cost());
-    let out_of_memory = || Error::OutOfMemory { needed_kib };
     // An overcommitting kernel grants any reservation and kills us when the pages are touched.
-    if memory::available_kib().is_some_and(|available| available < needed_kib) {
-        return Err(out_of_memory());
+    if let Some(available) = memory::available()
+        && available.kib < needed_kib
+    {
+        let Available { kib, bound } = available;
+        let room = format!("{bound} has {kib} KiB left");
+        return Err(Error::OutOfMemory { needed_kib, room });
     }
     let mut scratch = Scratch(Vec::new());
     let count = params.block_count();
     scratch
         .0
         .try_reserve_exact(count)
-        .map_err(|_| out_of_memory())?;
+        .map_err(|error| Error::OutOfMemory {
+            needed_kib,
+            room: error.to_string(),
+        })?;
     scratch.0.resize(count, Block::new());
     Argon2::new(algorithm, Version::V0x13, params)
         .hash_password_into_with_memory(passphrase, salt, out, &mut scratch.0)
@@ -301,23 +252,6 @@ mod tests {
     fn too_few_pbkdf2_iterations_are_refused() {
         assert!(pbkdf2(999).check().is_err());
         assert!(pbkdf2(1000).check().is_ok());
-    }
-
-    #[test]
-    fn hours_of_work_are_refused_and_the_limit_is_named() {
-        let mut limits = KdfLimits::default();
-        limits.spend(&pbkdf2(5_000_000), 64).unwrap();
-        let error = limits.spend(&pbkdf2(u32::MAX), 64).unwrap_err();
-        assert!(
-            error.to_string().contains("990000000 PBKDF2 iterations"),
-            "{error}"
-        );
-        let error = limits.spend(&argon2(u32::MAX, 1 << 22, 4), 64).unwrap_err();
-        assert!(
-            error.to_string().contains("Argon2 KiB times passes"),
-            "{error}"
-        );
-        assert_eq!(error.exit_code(), 4);
     }
 
     #[test]

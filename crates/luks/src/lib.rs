@@ -25,6 +25,7 @@
 
 mod af;
 mod area;
+mod budget;
 mod device;
 mod error;
 mod flags;
@@ -38,6 +39,7 @@ mod memory;
 pub mod plain;
 mod random;
 mod segment;
+mod signatures;
 mod unlock;
 
 #[cfg(test)]
@@ -48,16 +50,19 @@ mod mutation_tests;
 mod testing;
 
 use std::io::{Read, Seek};
+use std::time::Duration;
 
 pub use area::{Extent, KEY_LEN_MAX};
-pub use error::Error;
+pub use budget::KdfLimits;
+pub use error::{Error, time_text};
 pub use flags::Flags;
 pub use hash::Hash;
 pub use info::Info;
-pub use kdf::{Argon2Variant, Kdf, KdfLimits};
+pub use kdf::{Argon2Variant, Kdf};
 pub use segment::{Segment, SegmentPolicy};
 pub use unlock::{PASSPHRASE_LEN_MAX, UnlockOptions, Unlocked};
 
+use budget::Budget;
 use device::{read_at, to_u64};
 
 /// First bytes of a LUKS1 header and of the primary copy of a LUKS2 header.
@@ -79,7 +84,7 @@ pub enum Header {
 ///
 /// # Errors
 /// [`Error::NotLuks`], [`Error::Truncated`], [`Error::BothCopiesDamaged`], [`Error::Invalid`],
-/// [`Error::NotSupported`] or [`Error::Io`].
+/// [`Error::NewerVersion`], [`Error::OtherContents`], [`Error::NotSupported`] or [`Error::Io`].
 pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
     let mut start = [0; 8];
     if device_size < to_u64(start.len()) {
@@ -94,6 +99,9 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
     }
     if start[..6] == MAGIC && version == 1 {
         return luks1::read(device, device_size).map(Header::V1);
+    }
+    if start[..6] == MAGIC && version > 2 {
+        return Err(Error::NewerVersion(version));
     }
     luks2::read(device, device_size).map(Header::V2)
 }
@@ -136,14 +144,26 @@ impl Header {
         }
     }
 
+    /// How long [`unlock`](Self::unlock) takes here with a passphrase that no slot opens, at about and
+    /// when nothing else runs: for telling who waits. Slots that would be refused take no time.
+    #[must_use]
+    pub fn unlock_time(&self, options: &UnlockOptions) -> Duration {
+        let mut budget = Budget::new(options.limits);
+        match self {
+            Self::V1(header) => header.spend_all(options, &mut budget),
+            Self::V2(header) => header.spend_all(options, &mut budget),
+        }
+        budget.spent()
+    }
+
     /// Checks that `key` is this volume's key.
     ///
     /// # Errors
     /// [`Error::WrongVolumeKey`], or why it can not be checked.
-    pub fn verify_volume_key(&self, key: &[u8]) -> Result<(), Error> {
+    pub fn verify_volume_key(&self, key: &[u8], limits: KdfLimits) -> Result<(), Error> {
         let right = match self {
-            Self::V1(header) => header.verify_volume_key(key)?,
-            Self::V2(header) => header.verify_volume_key(key)?,
+            Self::V1(header) => header.verify_volume_key(key, limits)?,
+            Self::V2(header) => header.verify_volume_key(key, limits)?,
         };
         if right {
             Ok(())

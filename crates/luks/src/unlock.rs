@@ -2,8 +2,8 @@
 
 use cryptline_sys::SecretBuf;
 
+use crate::budget::KdfLimits;
 use crate::error::Error;
-use crate::kdf::KdfLimits;
 
 /// Longest passphrase in bytes: 8 MiB, as the largest key file cryptsetup reads.
 pub const PASSPHRASE_LEN_MAX: usize = 8 << 20;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Cryptsetup, Image, PASSPHRASE};
-use cryptline_luks::{SegmentPolicy, UnlockOptions};
+use cryptline_luks::{KdfLimits, SegmentPolicy, UnlockOptions};
 
 const MIB: u64 = 1 << 20;
 const CHEAP_PBKDF2: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
@@ -26,7 +26,9 @@ fn opens_here(cryptsetup: &Cryptsetup, arguments: &str, key_len: usize, sector_s
     let header = image.header().unwrap();
     assert_eq!(header.warnings(), [] as [String; 0], "{arguments}");
     assert_eq!(header.key_len(), Some(key_len), "{arguments}");
-    header.verify_volume_key(&unlocked.key).unwrap();
+    header
+        .verify_volume_key(&unlocked.key, KdfLimits::default())
+        .unwrap();
     let segment = header.segment(SegmentPolicy::default()).unwrap();
     assert_eq!(segment.sector_size, sector_size, "{arguments}");
     let wrong = image

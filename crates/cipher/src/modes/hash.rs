@@ -18,10 +18,12 @@ pub(crate) enum EssivHash {
     Sha3_256,
     Sm3,
     Streebog256,
+    /// The first half of Whirlpool's digest.
+    Whirlpool256,
 }
 
 /// The kernel's names.
-const NAMES: [(&str, EssivHash); 11] = [
+const NAMES: [(&str, EssivHash); 12] = [
     ("blake2b-160", EssivHash::Blake2b160),
     ("blake2b-256", EssivHash::Blake2b256),
     ("md5", EssivHash::Md5),
@@ -33,6 +35,7 @@ const NAMES: [(&str, EssivHash); 11] = [
     ("sha3-256", EssivHash::Sha3_256),
     ("sm3", EssivHash::Sm3),
     ("streebog256", EssivHash::Streebog256),
+    ("wp256", EssivHash::Whirlpool256),
 ];
 
 /// Hashes of the kernel that are not served, though their digests may be keys.
@@ -42,7 +45,6 @@ const NOT_SERVED: &[&str] = &[
     "blake2s-224",
     "blake2s-256",
     "md4",
-    "wp256",
 ];
 
 /// A digest, at most 32 bytes.
@@ -82,30 +84,33 @@ impl EssivHash {
             | EssivHash::Sha256
             | EssivHash::Sha3_256
             | EssivHash::Sm3
-            | EssivHash::Streebog256 => 32,
+            | EssivHash::Streebog256
+            | EssivHash::Whirlpool256 => 32,
         }
     }
 
     pub(super) fn digest(self, key: &[u8]) -> Zeroizing<Digest> {
+        let len = self.output_len();
         match self {
-            EssivHash::Blake2b160 => hashed::<blake2::Blake2b<digest::consts::U20>>(key),
-            EssivHash::Blake2b256 => hashed::<blake2::Blake2b<digest::consts::U32>>(key),
-            EssivHash::Md5 => hashed::<md5::Md5>(key),
-            EssivHash::Ripemd160 => hashed::<ripemd::Ripemd160>(key),
-            EssivHash::Sha1 => hashed::<sha1::Sha1>(key),
-            EssivHash::Sha224 => hashed::<sha2::Sha224>(key),
-            EssivHash::Sha256 => hashed::<sha2::Sha256>(key),
-            EssivHash::Sha3_224 => hashed::<sha3::Sha3_224>(key),
-            EssivHash::Sha3_256 => hashed::<sha3::Sha3_256>(key),
-            EssivHash::Sm3 => hashed::<sm3::Sm3>(key),
-            EssivHash::Streebog256 => hashed::<streebog::Streebog256>(key),
+            EssivHash::Blake2b160 => hashed::<blake2::Blake2b<digest::consts::U20>>(key, len),
+            EssivHash::Blake2b256 => hashed::<blake2::Blake2b<digest::consts::U32>>(key, len),
+            EssivHash::Md5 => hashed::<md5::Md5>(key, len),
+            EssivHash::Ripemd160 => hashed::<ripemd::Ripemd160>(key, len),
+            EssivHash::Sha1 => hashed::<sha1::Sha1>(key, len),
+            EssivHash::Sha224 => hashed::<sha2::Sha224>(key, len),
+            EssivHash::Sha256 => hashed::<sha2::Sha256>(key, len),
+            EssivHash::Sha3_224 => hashed::<sha3::Sha3_224>(key, len),
+            EssivHash::Sha3_256 => hashed::<sha3::Sha3_256>(key, len),
+            EssivHash::Sm3 => hashed::<sm3::Sm3>(key, len),
+            EssivHash::Streebog256 => hashed::<streebog::Streebog256>(key, len),
+            EssivHash::Whirlpool256 => hashed::<whirlpool::Whirlpool>(key, len),
         }
     }
 }
 
-fn hashed<D: digest::Digest>(key: &[u8]) -> Zeroizing<Digest> {
+fn hashed<D: digest::Digest>(key: &[u8], len: usize) -> Zeroizing<Digest> {
     let mut output = D::digest(key);
-    let digest = Zeroizing::new(output.to_vec());
+    let digest = Zeroizing::new(output[..len].to_vec());
     output.as_mut_slice().zeroize();
     digest
 }

@@ -24,6 +24,8 @@ const MODES: &[&str] = &[
 ];
 const OF_FEW: &[&str] = &[
     "aes-cbc-essiv:sha256",
+    "aes-cbc-essiv:wp256",
+    "capi:essiv(cbc(aes),sha256)-plain64",
     "aes-xts-essiv:md5",
     "aes-xts-benbi",
     "aes-cbc-elephant",
@@ -250,6 +252,38 @@ fn a_key_of_another_size_is_told_what_is_needed() {
             "{message}"
         );
         assert!(message.contains(expected), "{message}");
+    }
+}
+
+/// By OpenSSL: Whirlpool of the key, half of it as an AES-256 key over the sector's number.
+#[test]
+fn essiv_with_half_of_whirlpool_matches_openssl() {
+    let key: Vec<u8> = (0..32).collect();
+    let spec = CipherSpec::parse("aes-cbc-essiv:wp256").expect("a cipher of ours");
+    let options = SectorOptions {
+        sector_size: 512,
+        iv_offset: 0,
+        iv_large_sectors: false,
+    };
+    let cipher = SectorCipher::new(&spec, &key, options).expect("a key that fits");
+    let mut data = vec![0; 512];
+    cipher.encrypt_in_place(5, &mut data);
+    let start = hex("5b03d506b6b7e20db93736c2dc4436506b4187bcab7818f95fad33fe5329c890");
+    assert_eq!(data[..32], start);
+    assert_eq!(data[496..], hex("a5f20fb90fc90cb521d340a71cc9531d"));
+}
+
+#[test]
+fn essiv_of_the_crypto_api_is_that_of_dm_crypt() {
+    for sector_size in [512, 4096] {
+        let encrypted = |word| {
+            let mut data = text(8 * 4096);
+            cipher(word, sector_size, 2).encrypt_in_place(1 << 33, &mut data);
+            data
+        };
+        let old = encrypted("aes-cbc-essiv:sha256");
+        assert!(encrypted("capi:essiv(cbc(aes),sha256)-plain64") == old);
+        assert!(encrypted("aes-cbc-plain64") != old);
     }
 }
 

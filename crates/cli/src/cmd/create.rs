@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use cryptline_engine::base::Image;
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
-use cryptline_luks::{Header, SegmentPolicy, UnlockOptions};
+use cryptline_luks::{Header, KdfLimits, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -273,13 +273,21 @@ fn opens(
     };
     let luks = |error: cryptline_luks::Error| failed(error.to_string());
     let header: Header = cryptline_luks::read(&mut device, size).map_err(luks)?;
+    // The costs are those that were asked for.
+    let limits = KdfLimits::NONE;
+    let options = UnlockOptions {
+        limits,
+        ..UnlockOptions::default()
+    };
     let opened = header
-        .unlock(&mut device, passphrase, &UnlockOptions::default())
+        .unlock(&mut device, passphrase, &options)
         .map_err(luks)?;
     if *opened.key != **key {
         return Err(failed("it gives another key".into()));
     }
-    header.verify_volume_key(&opened.key).map_err(luks)?;
+    header
+        .verify_volume_key(&opened.key, limits)
+        .map_err(luks)?;
     let segment = header.segment(SegmentPolicy::default()).map_err(luks)?;
     segment.data_size(size).map_err(luks)
 }

@@ -4,18 +4,23 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
-use cryptline_luks::{Header, UnlockOptions, Unlocked};
+use cryptline_luks::{Header, UnlockOptions, Unlocked, time_text};
 use cryptline_sys::SecretBuf;
 use rustix::fs::OFlags;
 
 use super::mapped::Mapped;
 use super::{KeySource, VolumeType};
 use crate::CliError;
+use crate::output::complain;
 use cryptline_engine::base::DirectMode;
 
 /// How often a passphrase is asked for on the terminal.
 const PROMPTS_MAX: u32 = 3;
+
+/// Who waits longer than this is told before.
+const TIME_WORTH_A_WORD: Duration = Duration::from_secs(5);
 
 /// Bytes with a header in them.
 pub trait ReadSeek: Read + Seek {}
@@ -168,23 +173,34 @@ pub fn unlock(
     let failed = |error: &cryptline_luks::Error| CliError::luks(name, error);
     if let Some(key) = keys.volume_key()? {
         header
-            .verify_volume_key(&key)
+            .verify_volume_key(&key, keys.kdf_limits())
             .map_err(|error| failed(&error))?;
         return Ok((key, None));
     }
     let options = UnlockOptions {
         slot: keys.key_slot,
         allow_null_cipher,
-        ..UnlockOptions::default()
+        limits: keys.kdf_limits(),
     };
+    let time = header.unlock_time(&options);
+    if time > TIME_WORTH_A_WORD {
+        let time = time_text(&time);
+        complain(&format!(
+            "trying the key slots of {name} takes up to {time}"
+        ));
+    }
     let mut prompts_left = if keys.is_prompt() { PROMPTS_MAX } else { 1 };
     loop {
-        let passphrase = keys.passphrase.read(name)?;
+        let passphrase = match allow_null_cipher {
+            // Where nothing is encrypted, cryptsetup takes no other passphrase than the empty one.
+            true => keys.passphrase.read_or_empty(name)?,
+            false => keys.passphrase.read(name)?,
+        };
         prompts_left -= 1;
         match header.unlock(&mut file, &passphrase, &options) {
             Ok(Unlocked { key, slot }) => return Ok((key, Some(slot))),
             Err(error @ cryptline_luks::Error::NoKey) if prompts_left > 0 => {
-                crate::output::complain(&error.to_string());
+                complain(&error.to_string());
             }
             Err(error) => return Err(failed(&error)),
         }

@@ -36,9 +36,9 @@ impl Layout {
                 "a plain volume has no header to read; give --cipher, --key-size and --hash as it was made (cryptsetup before 2.7: aes-cbc-essiv:sha256, 256, ripemd160; since: aes-xts-plain64, 256, sha256)",
             ));
         };
-        if keys.key_slot.is_some() {
+        if keys.key_slot.is_some() || keys.kdf_time_limit.is_some() {
             return Err(CliError::parameters(
-                "a plain volume has no key slots; leave out --key-slot",
+                "a plain volume has no key slots; leave out --key-slot and --kdf-time-limit",
             ));
         }
         let cipher = parse_cipher(cipher)?;

@@ -124,6 +124,44 @@ fn slots_overlapping() {
     refused(&image, "key slot 1 overlaps key slot 0");
 }
 
+/// What cryptsetup's own five hostile headers are about: each is refused there, free slots included.
+#[test]
+fn free_slots_are_checked_as_active_ones_are() {
+    const SLOT_7: usize = SLOT_0 + 7 * 48;
+    // In the header, in the data, overlapping, with other stripes.
+    refused(
+        &with(SLOT_1 + 40, &1_u32.to_be_bytes()),
+        "key slot 1 overlaps the header",
+    );
+    refused(
+        &with(SLOT_7 + 40, &3847_u32.to_be_bytes()),
+        "key slot 7 reaches into the data",
+    );
+    let mut image = Image::luks1();
+    let second: Vec<u8> = image.bytes[SLOT_1 + 40..SLOT_1 + 44].to_vec();
+    for slot in 2..7 {
+        let start = SLOT_0 + slot * 48 + 40;
+        image.bytes[start..start + 4].copy_from_slice(&second);
+    }
+    refused(&image, "key slot 2 overlaps key slot 1");
+    refused(
+        &with(SLOT_7 + 44, &44944_u32.to_be_bytes()),
+        "key slot 7 has 44944 stripes",
+    );
+}
+
+#[test]
+fn device_that_ends_before_its_last_slot_does_is_truncated() {
+    let mut image = Image::luks1();
+    image.bytes.truncate(2050 * 512);
+    image.read().unwrap();
+    image.bytes.truncate(2050 * 512 - 1);
+    refused(
+        &image,
+        "truncated: key slot 7 needs 1049600 bytes, the device has 1049599",
+    );
+}
+
 #[test]
 fn data_beyond_the_device() {
     let image = with(104, &u32::MAX.to_be_bytes());
@@ -172,6 +210,42 @@ fn null_cipher_is_refused_unless_allowed() {
         ..SegmentPolicy::default()
     };
     assert!(header.segment(policy).unwrap().cipher.is_null());
+}
+
+/// As cryptsetup makes such volumes: nothing is encrypted, so only an empty passphrase is taken.
+#[test]
+fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowed() {
+    let mut image = Image::luks1();
+    let key = image.unlock(&UnlockOptions::default()).unwrap().key;
+    image.bytes[8..72].fill(0);
+    image.bytes[8..20].copy_from_slice(b"cipher_null\0");
+    image.bytes[40..44].copy_from_slice(b"ecb\0");
+    // Derived and then not used.
+    let kdf = crate::Kdf::Pbkdf2 {
+        hash: "sha256".into(),
+        iterations: 1000,
+        salt: vec![0; 32],
+    };
+    let area = crate::area::KeyArea {
+        offset: 4096,
+        encryption: "cipher_null-ecb",
+        encryption_key_len: 32,
+        af_hash: crate::Hash::Sha256,
+        kdf: &kdf,
+        key_len: 32,
+    };
+    let mut device = Cursor::new(&mut image.bytes);
+    area.store(&mut device, b"", &key).unwrap();
+    let header = image.read().unwrap();
+    let mut device = Cursor::new(&image.bytes);
+    let allowed = UnlockOptions {
+        allow_null_cipher: true,
+        ..UnlockOptions::default()
+    };
+    let unlocked = header.unlock(&mut device, b"", &allowed).unwrap();
+    assert_eq!(*unlocked.key, *key);
+    let refused = header.unlock(&mut device, b"", &UnlockOptions::default());
+    assert!(matches!(refused.err(), Some(Error::NullCipher(_))));
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
     let mut bytes = [0; HEADER_LEN];
     read_at(device, 0, &mut bytes, "the LUKS1 header")?;
     let header = parse(&bytes)?;
-    header.check_areas(device_size)?;
+    header.check_areas(&slot_sectors(&bytes), device_size)?;
     Ok(header)
 }
 
@@ -114,26 +114,27 @@ impl Header {
         })
     }
 
-    /// Active slots must lie behind the header, before the data, on the device, and apart.
-    /// Where the data is says nothing about this device: the header may be detached.
-    fn check_areas(&self, device_size: u64) -> Result<(), Error> {
+    /// Slots, free ones too since one day they are used, must lie behind the header, before the data,
+    /// on the device, and apart. Where the data is says nothing about this device: the header may be
+    /// detached.
+    fn check_areas(&self, sectors: &[u32; SLOTS], device_size: u64) -> Result<(), Error> {
         let payload = u64::from(self.payload_sector) * 512;
         let header = Extent {
             offset: 0,
             size: 1024,
         };
         let mut taken = vec![("the header".to_owned(), header)];
-        for (number, slot) in self.active_slots() {
+        for (number, &sector) in sectors.iter().enumerate() {
             let name = format!("key slot {number}");
-            let extent = slot.extent(self.key_len);
+            let extent = Extent::of_stripes(u64::from(sector) * 512, self.key_len);
             let end = extent.end().unwrap_or(u64::MAX);
             if payload != 0 && end > payload {
                 return Err(Error::invalid(format!("{name} reaches into the data")));
             }
-            check_end(|| name.clone(), end, device_size)?;
             if let Some((other, _)) = taken.iter().find(|(_, other)| extent.overlaps(*other)) {
                 return Err(Error::invalid(format!("{name} overlaps {other}")));
             }
+            check_end(|| name.clone(), end, device_size)?;
             taken.push((name, extent));
         }
         Ok(())
@@ -191,7 +192,13 @@ fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
 }
 
 fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, Error> {
-    let start = SLOTS_OFFSET + number * SLOT_LEN;
+    let start = slot_start(number);
+    let stripes = be32(bytes, start + 44);
+    if stripes != STRIPES {
+        return Err(Error::invalid(format!(
+            "key slot {number} has {stripes} stripes, only {STRIPES} are possible"
+        )));
+    }
     match be32(bytes, start) {
         SLOT_INACTIVE => return Ok(None),
         SLOT_ACTIVE => {}
@@ -201,15 +208,9 @@ fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, E
         }
     }
     let iterations = be32(bytes, start + 4);
-    let stripes = be32(bytes, start + 44);
     if iterations == 0 {
         return Err(Error::invalid(format!(
             "key slot {number} has 0 PBKDF2 iterations"
-        )));
-    }
-    if stripes != STRIPES {
-        return Err(Error::invalid(format!(
-            "key slot {number} has {stripes} stripes, only {STRIPES} are possible"
         )));
     }
     Ok(Some(Slot {
@@ -217,6 +218,15 @@ fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, E
         salt: array(bytes, start + 8),
         sector: be32(bytes, start + 40),
     }))
+}
+
+/// The first sector of the stripes of each slot, free ones included.
+fn slot_sectors(bytes: &[u8; HEADER_LEN]) -> [u32; SLOTS] {
+    std::array::from_fn(|number| be32(bytes, slot_start(number) + 40))
+}
+
+fn slot_start(number: usize) -> usize {
+    SLOTS_OFFSET + number * SLOT_LEN
 }
 
 fn be32(bytes: &[u8; HEADER_LEN], offset: usize) -> u32 {

@@ -7,8 +7,9 @@ use subtle::ConstantTimeEq;
 
 use super::{DIGEST_LEN, Header, Slot};
 use crate::area::{KeyArea, is_null_cipher};
+use crate::budget::{Budget, KdfLimits};
 use crate::error::Error;
-use crate::kdf::{Kdf, KdfLimits};
+use crate::kdf::Kdf;
 use crate::unlock::{Attempts, UnlockOptions, Unlocked, check_passphrase};
 
 impl Header {
@@ -23,11 +24,10 @@ impl Header {
         options: &UnlockOptions,
     ) -> Result<Unlocked, Error> {
         check_passphrase(passphrase)?;
-        let wanted = |number: u32| options.slot.is_none_or(|slot| slot == number);
-        let mut limits = options.limits;
+        let mut budget = Budget::new(options.limits);
         let mut attempts = Attempts::new(options.slot);
-        for (number, slot) in self.active_slots().filter(|&(number, _)| wanted(number)) {
-            let opened = self.open_slot(slot, device, passphrase, options, &mut limits);
+        for (number, slot) in self.slots_to_try(options) {
+            let opened = self.open_slot(slot, device, passphrase, options, &mut budget);
             if let Some(key) = attempts.add(opened)? {
                 return Ok(Unlocked { key, slot: number });
             }
@@ -35,12 +35,33 @@ impl Header {
         Err(attempts.failure())
     }
 
+    fn slots_to_try(&self, options: &UnlockOptions) -> impl Iterator<Item = (u32, &Slot)> {
+        let named = options.slot;
+        let wanted = move |number: u32| named.is_none_or(|slot| slot == number);
+        self.active_slots()
+            .filter(move |&(number, _)| wanted(number))
+    }
+
+    /// Spends what trying every slot costs.
+    pub(crate) fn spend_all(&self, options: &UnlockOptions, budget: &mut Budget) {
+        for (_, slot) in self.slots_to_try(options) {
+            // A slot that is refused is not paid for; `unlock` says why.
+            let _ = self.spend(slot, budget);
+        }
+    }
+
+    fn spend(&self, slot: &Slot, budget: &mut Budget) -> Result<(), Error> {
+        let kdf = self.pbkdf2(slot.iterations, &slot.salt);
+        budget.spend(&kdf, self.key_len as usize)?;
+        budget.spend(&self.digest_kdf(), DIGEST_LEN)
+    }
+
     /// Whether `key` is this volume's key.
     ///
     /// # Errors
     /// [`Error::NotSupported`] when the header's hash is unknown, [`Error::CostLimit`].
-    pub fn verify_volume_key(&self, key: &[u8]) -> Result<bool, Error> {
-        KdfLimits::default().spend(&self.digest_kdf(), DIGEST_LEN)?;
+    pub fn verify_volume_key(&self, key: &[u8], limits: KdfLimits) -> Result<bool, Error> {
+        Budget::new(limits).spend(&self.digest_kdf(), DIGEST_LEN)?;
         self.matches(key)
     }
 
@@ -63,15 +84,14 @@ impl Header {
         device: &mut (impl Read + Seek),
         passphrase: &[u8],
         options: &UnlockOptions,
-        limits: &mut KdfLimits,
+        budget: &mut Budget,
     ) -> Result<Option<SecretBuf>, Error> {
         let encryption = self.encryption();
         if is_null_cipher(&encryption) && !options.allow_null_cipher {
             return Err(Error::NullCipher("the key slot".into()));
         }
+        self.spend(slot, budget)?;
         let kdf = self.pbkdf2(slot.iterations, &slot.salt);
-        limits.spend(&kdf, self.key_len as usize)?;
-        limits.spend(&self.digest_kdf(), DIGEST_LEN)?;
         let area = KeyArea {
             offset: slot.extent(self.key_len).offset,
             encryption: &encryption,

@@ -35,6 +35,16 @@ pub enum Copy {
     Secondary,
 }
 
+impl Copy {
+    /// "primary" or "secondary".
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Secondary => "secondary",
+        }
+    }
+}
+
 /// The fields of the binary part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
@@ -64,6 +74,8 @@ pub(crate) enum Damage {
         /// Where the copy would end.
         needed: u64,
     },
+    /// A version that is not known here.
+    Newer(u16),
     /// Bits have changed.
     Corrupt(String),
     /// Whole, but it says something the format does not allow.
@@ -74,6 +86,7 @@ impl std::fmt::Display for Damage {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Missing => out.write_str("missing"),
+            Self::Newer(version) => write!(out, "version {version}"),
             Self::Truncated { needed } => write!(out, "truncated, needs {needed} bytes"),
             Self::Corrupt(reason) | Self::Invalid(reason) => out.write_str(reason),
         }
@@ -88,6 +101,9 @@ impl Binary {
             return Err(Damage::Missing);
         }
         let version = u16::from_be_bytes(array(bytes, 6));
+        if version > 2 {
+            return Err(Damage::Newer(version));
+        }
         if version != 2 {
             return Err(Damage::Corrupt(format!("version {version}")));
         }

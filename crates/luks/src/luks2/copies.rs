@@ -10,6 +10,9 @@
 //!
 //! The primary says where the secondary is. When it can not be trusted, the secondary is looked
 //! for at every legal offset. Reading never repairs: the user may want to look first.
+//!
+//! Where the copies do not agree, the device may have been put to another use since. So it is looked
+//! for other contents then, and refused if there are any, as cryptsetup does.
 
 use std::io::{Read, Seek};
 
@@ -20,6 +23,7 @@ use super::node::{Reason, parse_area};
 use super::validate::{header_end, validate};
 use crate::device::{check_end, read_at, to_u64};
 use crate::error::Error;
+use crate::signatures;
 
 /// A copy that is whole and valid.
 struct Good {
@@ -65,7 +69,13 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
         }
         Err(_) => search_secondary(device, device_size)?,
     };
-    let header = choose(primary, secondary, device_size)?;
+    let (mut header, damage) = choose(primary, secondary, device_size)?;
+    if let Some(damage) = damage {
+        check_contents(device, device_size, &header, &damage)?;
+        let copy = header.copy.name();
+        let warning = format!("{damage}; using the {copy}; `cryptsetup repair` restores it");
+        header.warnings.push(warning);
+    }
     let end = header_end(header.binary.copy_size, &header.metadata);
     for (number, slot) in &header.metadata.keyslots {
         let area_end = slot.area.end().unwrap_or(end);
@@ -166,60 +176,80 @@ fn check_copy(binary: Binary, whole: &[u8]) -> Candidate {
     Ok(Good { binary, metadata })
 }
 
-fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<Header, Error> {
+/// Refuses a device that holds something else beside the copy that would be used.
+fn check_contents(
+    device: &mut (impl Read + Seek),
+    device_size: u64,
+    header: &Header,
+    damage: &str,
+) -> Result<(), Error> {
+    match signatures::find(device, device_size)? {
+        None => Ok(()),
+        Some(what) => Err(Error::OtherContents {
+            what,
+            damage: damage.to_owned(),
+            left: header.binary.offset(header.copy),
+        }),
+    }
+}
+
+/// The header to use, and why it is not just as it should be, if so.
+fn choose(
+    primary: Candidate,
+    secondary: Candidate,
+    device_size: u64,
+) -> Result<(Header, Option<String>), Error> {
     let copies = [
         CopyState::of(Copy::Primary, &primary),
         CopyState::of(Copy::Secondary, &secondary),
     ];
-    let (good, copy, warning) = match (primary, secondary) {
+    let damaged = |copy: Copy, damage| {
+        let copy = copy.name();
+        Some(format!("the {copy} header copy is damaged ({damage})"))
+    };
+    let (good, copy, damage) = match (primary, secondary) {
         (Ok(primary), Ok(secondary)) => newer(primary, secondary),
-        (Ok(primary), Err(damage)) => {
-            let warning =
-                format!("the secondary header copy is damaged ({damage}); using the primary");
-            (primary, Copy::Primary, Some(warning))
-        }
+        (Ok(primary), Err(damage)) => (primary, Copy::Primary, damaged(Copy::Secondary, damage)),
         (Err(damage), Ok(secondary)) => {
-            let warning =
-                format!("the primary header copy is damaged ({damage}); using the secondary");
-            (secondary, Copy::Secondary, Some(warning))
+            (secondary, Copy::Secondary, damaged(Copy::Primary, damage))
         }
         (Err(primary), Err(secondary)) => {
             return Err(both_bad(&primary, &secondary, device_size));
         }
     };
-    let advice = "; `cryptsetup repair` restores it";
-    let warnings = warning
-        .map(|warning| warning + advice)
-        .into_iter()
-        .collect();
     let Good { binary, metadata } = good;
-    Ok(Header {
+    let header = Header {
         binary,
         metadata,
         copy,
         copies,
-        warnings,
-    })
+        warnings: Vec::new(),
+    };
+    Ok((header, damage))
 }
 
 fn newer(primary: Good, secondary: Good) -> (Good, Copy, Option<String>) {
     if primary.binary.uuid != secondary.binary.uuid {
-        let warning = "the secondary header copy is of another volume; using the primary";
-        return (primary, Copy::Primary, Some(warning.into()));
+        let damage = "the secondary header copy is of another volume";
+        return (primary, Copy::Primary, Some(damage.into()));
     }
     let (first, second) = (primary.binary.epoch, secondary.binary.epoch);
-    let warning =
-        |copy| format!("the header copies differ in age; using the {copy}, which is newer");
+    let damage = |older: Copy, newer: Copy| {
+        let (older, newer) = (older.name(), newer.name());
+        Some(format!("the {older} header copy is older than the {newer}"))
+    };
     if second > first {
-        return (secondary, Copy::Secondary, Some(warning("secondary")));
+        let damage = damage(Copy::Primary, Copy::Secondary);
+        return (secondary, Copy::Secondary, damage);
     }
-    let warning = (second < first).then(|| warning("primary"));
-    (primary, Copy::Primary, warning)
+    let damage = damage(Copy::Secondary, Copy::Primary).filter(|_| second < first);
+    (primary, Copy::Primary, damage)
 }
 
 fn both_bad(primary: &Damage, secondary: &Damage, device_size: u64) -> Error {
     match (primary, secondary) {
         (Damage::Missing, Damage::Missing) => Error::NotLuks,
+        (_, Damage::Newer(version)) => Error::NewerVersion(*version),
         (Damage::Truncated { needed }, Damage::Missing) => Error::Truncated {
             what: "the LUKS2 header".into(),
             needed: *needed,

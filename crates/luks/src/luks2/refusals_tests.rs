@@ -1,5 +1,7 @@
 //! Headers that are sound but must not, or can not, be opened: `info` works, opening is refused.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::format::Version;
@@ -220,7 +222,12 @@ fn named_slot_that_is_not_in_use_is_exit_code_1() {
 #[test]
 fn ignored_slot_opens_only_when_it_is_named() {
     let image = edited(|json| json["keyslots"]["0"]["priority"] = json!(0));
-    assert!(image.unlock(&UnlockOptions::default()).is_err());
+    let error = unlock_error(&image, &UnlockOptions::default());
+    assert_eq!(
+        error.to_string(),
+        "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named; give --key-slot N, with N one of 0"
+    );
+    assert_eq!(error.exit_code(), 1);
     let named = UnlockOptions {
         slot: Some(0),
         ..UnlockOptions::default()
@@ -256,6 +263,34 @@ fn preferred_slots_come_first_then_the_lowest_number() {
     };
     assert_eq!(order(None), [1, 3, 0]);
     assert_eq!(order(Some(2)), [2]);
+}
+
+/// Only its own program knows whether it needs a digest; the volume opens with the others.
+#[test]
+fn slot_of_another_kind_needs_no_digest() {
+    for digests in [0, 1, 2] {
+        let image = edited(|json| {
+            let mut other = json["keyslots"]["0"].clone();
+            other["type"] = json!("vendor");
+            other["area"]["offset"] = json!("290816");
+            other["priority"] = json!(2);
+            json["keyslots"]["1"] = other;
+            for number in 0..digests {
+                let mut digest = json["digests"]["0"].clone();
+                digest["segments"] = json!([]);
+                digest["keyslots"] = json!(["1"]);
+                json["digests"][(number + 1).to_string()] = digest;
+            }
+        });
+        assert_eq!(image.unlock(&UnlockOptions::default()).unwrap().slot, 0);
+        assert_eq!(image.read().unwrap().info().keyslots.len(), 2);
+    }
+    let without = edited(|json| json["digests"]["0"]["keyslots"] = json!([]));
+    let error = without.read().unwrap_err().to_string();
+    assert!(
+        error.contains("0 digests for a slot of type 'luks2'"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -308,26 +343,35 @@ fn cost_beyond_the_limits_is_refused_without_being_paid() {
     assert!(started.elapsed().as_secs() < 5);
 }
 
-#[test]
-fn limits_are_for_all_slots_together() {
-    let limits = KdfLimits {
-        argon2_kib_passes: 4 * 32,
-        ..KdfLimits::default()
-    };
-    let options = UnlockOptions {
-        limits,
-        ..UnlockOptions::default()
-    };
-    Image::luks2().unlock(&options).unwrap();
-    let two = edited(|json| {
+/// Two slots that cost the same and that no passphrase opens.
+fn two_costly_slots() -> Image {
+    edited(|json| {
+        json["keyslots"]["0"]["kdf"]["memory"] = json!(2048);
         let mut other = json["keyslots"]["0"].clone();
         other["area"]["offset"] = json!("290816");
         other["priority"] = json!(2);
         json["keyslots"]["1"] = other;
         json["digests"]["0"]["keyslots"] = json!(["0", "1"]);
-    });
-    two.unlock(&UnlockOptions::default()).unwrap();
-    let error = unlock_error(&two, &options);
+    })
+}
+
+#[test]
+fn limits_are_for_all_slots_together() {
+    let two = two_costly_slots();
+    let options = |slot, time| UnlockOptions {
+        slot,
+        limits: KdfLimits { time },
+        ..UnlockOptions::default()
+    };
+    let header = two.read().unwrap();
+    let one = header.unlock_time(&options(Some(0), Duration::MAX));
+    assert!(one > Duration::ZERO);
+    assert_eq!(header.unlock_time(&options(None, Duration::MAX)), one * 2);
+    // What is refused takes no time.
+    assert_eq!(header.unlock_time(&options(None, one)), one);
+    let error = unlock_error(&two, &options(None, one * 2));
+    assert!(matches!(error, Error::NoKey), "{error}");
+    let error = unlock_error(&two, &options(None, one));
     assert!(matches!(error, Error::CostLimit { .. }), "{error}");
 }
 
@@ -337,7 +381,7 @@ fn digest_cost_beyond_the_limits_is_refused_for_a_given_key_too() {
     let error = image
         .read()
         .unwrap()
-        .verify_volume_key(&[0; 64])
+        .verify_volume_key(&[0; 64], KdfLimits::default())
         .unwrap_err();
     assert!(matches!(error, Error::CostLimit { .. }), "{error}");
 }
@@ -347,8 +391,12 @@ fn volume_key_is_checked() {
     let image = Image::luks2();
     let key = image.unlock(&UnlockOptions::default()).unwrap().key;
     let header = image.read().unwrap();
-    header.verify_volume_key(&key).unwrap();
-    let error = header.verify_volume_key(&key[..63]).unwrap_err();
+    header
+        .verify_volume_key(&key, KdfLimits::default())
+        .unwrap();
+    let error = header
+        .verify_volume_key(&key[..63], KdfLimits::default())
+        .unwrap_err();
     assert_eq!(error.exit_code(), 2);
 }
 
@@ -364,9 +412,15 @@ fn volume_key_with_zeros_behind_it_is_another_key() {
         .key
         .to_vec();
     let header = image.read().unwrap();
-    header.verify_volume_key(&key).unwrap();
+    header
+        .verify_volume_key(&key, KdfLimits::default())
+        .unwrap();
     key.resize(64, 0);
-    assert!(header.verify_volume_key(&key).is_err());
+    assert!(
+        header
+            .verify_volume_key(&key, KdfLimits::default())
+            .is_err()
+    );
 }
 
 #[test]

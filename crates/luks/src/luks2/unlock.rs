@@ -6,11 +6,12 @@ use cryptline_sys::SecretBuf;
 use subtle::ConstantTimeEq;
 
 use super::Header;
-use super::metadata::{Digest, Keyslot};
+use super::metadata::{Digest, Keyslot, Luks2Keyslot};
 use crate::area::{KeyArea, is_null_cipher};
+use crate::budget::{Budget, KdfLimits};
 use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MAX, Hash};
-use crate::kdf::{Kdf, KdfLimits};
+use crate::kdf::Kdf;
 use crate::unlock::{Attempts, UnlockOptions, Unlocked, check_passphrase};
 
 impl Header {
@@ -28,10 +29,14 @@ impl Header {
         check_passphrase(passphrase)?;
         self.check_usable()?;
         let (_, digest) = self.data_digest()?;
-        let mut limits = options.limits;
+        let slots = self.slots_to_try(options.slot)?;
+        if slots.is_empty() && options.slot.is_none() {
+            self.check_ignored()?;
+        }
+        let mut budget = Budget::new(options.limits);
         let mut attempts = Attempts::new(options.slot);
-        for (number, slot) in self.slots_to_try(options.slot)? {
-            let opened = open_slot(slot, digest, device, passphrase, options, &mut limits);
+        for (number, slot) in slots {
+            let opened = open_slot(slot, digest, device, passphrase, options, &mut budget);
             if let Some(key) = attempts.add(opened)? {
                 return Ok(Unlocked { key, slot: number });
             }
@@ -39,14 +44,44 @@ impl Header {
         Err(attempts.failure())
     }
 
+    /// Tells a volume whose slots are all to be named from one without slots.
+    fn check_ignored(&self) -> Result<(), Error> {
+        let (_, digest) = self.data_digest()?;
+        let slots = digest.keyslots.iter();
+        let slots = slots.filter(|slot| {
+            let slot = self.metadata.keyslots.get(slot);
+            slot.is_some_and(|slot| slot.luks2.is_some())
+        });
+        let numbers: Vec<_> = slots.map(u32::to_string).collect();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Parameters(format!(
+            "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named; give --key-slot N, with N one of {}",
+            numbers.join(", ")
+        )))
+    }
+
+    /// Spends what trying every slot costs.
+    pub(crate) fn spend_all(&self, options: &UnlockOptions, budget: &mut Budget) {
+        let (Ok((_, digest)), Ok(slots)) = (self.data_digest(), self.slots_to_try(options.slot))
+        else {
+            return;
+        };
+        for luks2 in slots.iter().filter_map(|(_, slot)| slot.luks2.as_ref()) {
+            // A slot that is refused is not paid for; `unlock` says why.
+            let _ = spend(luks2, digest, budget);
+        }
+    }
+
     /// Whether `key` is the data segment's key.
     ///
     /// # Errors
     /// [`Error::Invalid`] or [`Error::NotSupported`] when the header has no digest to check with.
-    pub fn verify_volume_key(&self, key: &[u8]) -> Result<bool, Error> {
+    pub fn verify_volume_key(&self, key: &[u8], limits: KdfLimits) -> Result<bool, Error> {
         let (_, digest) = self.data_digest()?;
         let (kdf, value) = pbkdf2_of(digest)?;
-        KdfLimits::default().spend(kdf, value.len())?;
+        Budget::new(limits).spend(kdf, value.len())?;
         // HMAC pads its key with zeros, so the digest alone can not tell a key from the same
         // key with zeros behind it.
         let len_fits = self.key_len().is_none_or(|len| len == key.len());
@@ -61,7 +96,7 @@ fn open_slot(
     device: &mut (impl Read + Seek),
     passphrase: &[u8],
     options: &UnlockOptions,
-    limits: &mut KdfLimits,
+    budget: &mut Budget,
 ) -> Result<Option<SecretBuf>, Error> {
     let Some(luks2) = &slot.luks2 else {
         let kind = quote(&slot.kind);
@@ -70,9 +105,7 @@ fn open_slot(
     if is_null_cipher(&luks2.encryption) && !options.allow_null_cipher {
         return Err(Error::NullCipher("the key slot".into()));
     }
-    let (digest_kdf, value) = pbkdf2_of(digest)?;
-    limits.spend(&luks2.kdf, luks2.encryption_key_len as usize)?;
-    limits.spend(digest_kdf, value.len())?;
+    spend(luks2, digest, budget)?;
     let area = KeyArea {
         offset: slot.area.offset,
         encryption: &luks2.encryption,
@@ -83,6 +116,12 @@ fn open_slot(
     };
     let key = area.open(device, passphrase)?;
     Ok(matches(digest, &key)?.then_some(key))
+}
+
+fn spend(slot: &Luks2Keyslot, digest: &Digest, budget: &mut Budget) -> Result<(), Error> {
+    let (digest_kdf, value) = pbkdf2_of(digest)?;
+    budget.spend(&slot.kdf, slot.encryption_key_len as usize)?;
+    budget.spend(digest_kdf, value.len())
 }
 
 /// In constant time, as far as the values go.

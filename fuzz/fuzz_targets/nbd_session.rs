@@ -1,0 +1,121 @@
+//! A whole NBD session: a server in this process, over memory that fails by plan, and a client that
+//! sends whatever it likes.
+//!
+//! ```text
+//!   setup      4 bytes: backend, replies, pace; which faults, and when
+//!   records    8 bytes each: command 1, flags 1, offset 2, length 2, shifts 1, extra 1
+//! ```
+//!
+//! A record becomes a request, most of them valid; some become bytes that are none. Checked is what
+//! holds whatever happens: every request is answered once and in the form that was negotiated, a
+//! client that waits for each answer reads what it wrote, the server ends, and nothing hangs.
+#![no_main]
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use cryptline_engine::base::RamDevice;
+use cryptline_engine::layer::{FaultDevice, FaultPlan, FaultRule};
+use cryptline_engine::{BackendChoice, Gate};
+use cryptline_fuzz::session::{Client, Pace, SIZE};
+use cryptline_serve::nbd::codec::TlsMode;
+use cryptline_serve::nbd::stats::ExportStats;
+use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use libfuzzer_sys::fuzz_target;
+
+/// A session longer than this finds nothing that a shorter one does not.
+const RECORDS_MAX: usize = 64;
+
+fuzz_target!(|data: &[u8]| {
+    let Some(([setup, fault, nth, _], records)) = data.split_first_chunk::<4>() else {
+        return;
+    };
+    let backend = match setup & 1 {
+        0 => BackendChoice::Syscalls,
+        _ => BackendChoice::Auto,
+    };
+    let served = Served::start(backend, faults(*fault, *nth));
+    let pace = match setup & 2 {
+        0 => Pace::Lockstep,
+        _ => Pace::Pipelined,
+    };
+    let structured = setup & 4 != 0;
+    let client = Client::connect(served.connect(), structured, pace);
+    let (records, _) = records.as_chunks::<8>();
+    client.send(&records[..records.len().min(RECORDS_MAX)]);
+    served.end();
+});
+
+/// One rule, or two: each bit of `which` that may say something does.
+fn faults(which: u8, nth: u8) -> FaultPlan {
+    let on = ["read", "write", "flush", "discard"][usize::from(which & 3)];
+    let error = ["EIO", "ENOSPC", "EOPNOTSUPP"][usize::from(which >> 2 & 3) % 3];
+    let when = match which >> 4 & 3 {
+        0 => return FaultPlan::default(),
+        1 => format!("nth={}", u16::from(nth) + 1),
+        2 => format!("every={}", u16::from(nth) + 1),
+        _ => format!("after={nth}"),
+    };
+    let late = if which & 64 != 0 { ":late" } else { "" };
+    let rule = format!("{on}:{when}:error={error}{late}");
+    FaultPlan(vec![rule.parse::<FaultRule>().expect("a rule")])
+}
+
+/// A server for one client.
+struct Served {
+    name: SocketAddr,
+    stop: StopHandle,
+    thread: JoinHandle<()>,
+}
+
+impl Served {
+    fn start(backend: BackendChoice, faults: FaultPlan) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("cryptline-fuzz-{}-{number}", process::id());
+        let name = SocketAddr::from_abstract_name(name).expect("a short name");
+        let listener = [Listener::Unix(
+            UnixListener::bind_addr(&name).expect("bound"),
+        )];
+        let memory = Gate::new(RamDevice::new(SIZE).expect("memory"));
+        let export = Export {
+            name: String::new(),
+            description: String::new(),
+            gate: Gate::new(FaultDevice::new(memory, faults)),
+            stats: ExportStats::new(true),
+        };
+        let exports = Exports::new(vec![export], TlsMode::Off).expect("an offer");
+        let options = ServerOptions {
+            backend,
+            tls: None,
+            max_connections: 1,
+            handshake_timeout: Duration::from_secs(60),
+            grace: Duration::from_millis(100),
+            log: Box::new(|_| ()),
+        };
+        let server = Server::new(exports, options);
+        let stop = StopHandle::new().expect("an eventfd");
+        let pulled = stop.clone();
+        let run = move || {
+            // The last flush fails where the plan says so.
+            let _ = server.run(&listener, &pulled).expect("it could listen");
+            assert_eq!(Arc::strong_count(&server), 1, "a connection is left");
+        };
+        let thread = thread::Builder::new().spawn(run).expect("a thread");
+        Self { name, stop, thread }
+    }
+
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect_addr(&self.name).expect("connected")
+    }
+
+    fn end(self) {
+        self.stop.stop();
+        self.thread.join().expect("the server ended well");
+    }
+}
