@@ -30,7 +30,7 @@ mod shared;
 mod zone;
 
 pub use buffer::{Arena, Buffer};
-pub use confine::{Attempt, Restriction, attempts};
+pub use confine::{Attempt, Restriction, attempts, landlock_version};
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use inherit::take_listen_fds;

@@ -13,6 +13,7 @@ use cryptline_sys::{Allocate, Buffer, Done, FileId, Io, Ring, Source};
 use rustix::fs::{FsWord, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use super::descriptors::Descriptors;
 use super::host_zones;
 use crate::slab::Slab;
 use crate::zone::{Zone, ZoneModel};
@@ -23,6 +24,7 @@ use crate::{
 /// A file or block device as a device.
 pub struct FileDevice {
     file: Arc<OwnedFd>,
+    descriptors: Descriptors,
     geometry: Geometry,
     shared: Arc<Shared>,
 }
@@ -50,6 +52,7 @@ impl FileDevice {
         let in_memory = is_in_memory(&file);
         Self {
             file: Arc::new(file),
+            descriptors: Descriptors::default(),
             geometry,
             shared: Arc::new(Shared {
                 size: geometry.size,
@@ -68,17 +71,22 @@ impl FileDevice {
         self.shared.alignment.is_some()
     }
 
-    /// Another open file for one queue. The kernel reports a lost write to the first `fsync` of
-    /// each open file: with one of its own, no queue's flush can take the report from another's.
+    /// An open file for one queue. The kernel reports a lost write to the first `fsync` of each
+    /// open file: with one of its own, no queue's flush can take the report from another's.
     /// Where `/proc` is not mounted the queues share one, and only the gate's latch tells them.
-    fn reopen(&self) -> Arc<OwnedFd> {
+    ///
+    /// Errors: where there is no descriptor left, or no right to open one. Sharing would be a lie.
+    fn reopen(&self) -> Result<Arc<OwnedFd>, Errno> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let reopened = rustix::fs::fcntl_getfl(&self.file).and_then(|flags| {
+        let reopened = self.descriptors.take(|| {
             let kept = OFlags::RWMODE | OFlags::DIRECT;
-            let flags = (flags & kept) | OFlags::CLOEXEC;
+            let flags = (rustix::fs::fcntl_getfl(&self.file)? & kept) | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, rustix::fs::Mode::empty())
         });
-        reopened.map_or_else(|_| Arc::clone(&self.file), Arc::new)
+        match reopened {
+            Err(Errno::NOENT) => Ok(Arc::clone(&self.file)),
+            result => result,
+        }
     }
 }
 
@@ -88,7 +96,9 @@ impl Device for FileDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        let file = self.reopen();
+        let file = self
+            .reopen()
+            .map_err(|errno| OpenError::Ring(errno.into()))?;
         Ok(Box::new(FileQueue {
             file: ring.add_file(Arc::clone(&file)),
             fd: file,

@@ -45,6 +45,27 @@ pub enum Restriction<'fd> {
     NoCapabilities,
 }
 
+/// The version of Landlock that the kernel offers.
+///
+/// Errors: `Unsupported` where it has none or it is switched off; others where somebody forbids
+/// to ask.
+pub fn landlock_version() -> io::Result<i64> {
+    const VERSION: libc::c_ulong = 1;
+    // SAFETY: with this flag the kernel reads no memory: address and size must be null.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0usize,
+            VERSION,
+        )
+    };
+    match version {
+        0.. => Ok(version),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// The order to the thread that is signalled; a handler can be given nothing else.
 struct Order {
     target: AtomicI32,
@@ -286,7 +307,11 @@ mod tests {
                 .collect();
             let restriction = Restriction::NoNewPrivileges;
             restriction.apply_to_others().unwrap();
-            assert_eq!(own_status("NoNewPrivs:"), "0", "this thread is not one of the others");
+            assert_eq!(
+                own_status("NoNewPrivs:"),
+                "0",
+                "this thread is not one of the others"
+            );
             restriction.apply_here().unwrap();
             // Again, as every further restriction does.
             restriction.apply_to_others().unwrap();
