@@ -31,7 +31,7 @@ use crate::serve::sandbox::{self, SandboxArgs};
 use crate::serve::signals::{self, Stopper};
 use crate::serve::stats_socket::StatsSocket;
 use crate::serve::tls::{Tls, TlsArgs};
-use crate::serve::{parent, pidfile};
+use crate::serve::{parent::Parent, pidfile};
 use crate::volume::{KeyArgs, Summary, TargetArgs, Volume, open};
 
 /// Served where no target is given.
@@ -174,9 +174,8 @@ type NamedSummaries = Vec<(String, Summary)>;
 /// # Errors
 /// As [`open`]; exit code 5 for a socket in use, 4 for a failed last flush.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
-    if args.server.exit_with_parent {
-        parent::follow()?;
-    }
+    let parent = args.server.exit_with_parent.then(Parent::current);
+    parent.map_or(Ok(()), Parent::follow)?;
     let passed = activation::take()?;
     args.check(passed.is_some())?;
     let tls = args.tls.load()?;
@@ -213,7 +212,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         clients: args.server.max_connections,
         cleanup: &cleanup,
         command: captive.is_some(),
-        follows_parent: args.server.exit_with_parent,
+        parent,
     });
     // What was possible with more rights may not be any more.
     let entered = entered.and_then(|in_force| {

@@ -28,7 +28,7 @@ use rustix::fs::{Access, AtFlags, CWD, Gid, Uid};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::cleanup::Cleanup;
-use super::parent;
+use super::parent::Parent;
 use crate::CliError;
 use crate::output::warn;
 use files::folder_of;
@@ -82,8 +82,8 @@ pub struct Server<'a> {
     pub cleanup: &'a Cleanup,
     /// `--run` was given; its command runs.
     pub command: bool,
-    /// `--exit-with-parent` was given.
-    pub follows_parent: bool,
+    /// Whose end is ours (`--exit-with-parent`).
+    pub parent: Option<Parent>,
 }
 
 /// A sandbox to be entered.
@@ -96,6 +96,8 @@ pub struct Sandbox {
 /// What is in force, for people.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct InForce {
+    /// Why nothing is.
+    off: Option<String>,
     parts: Vec<String>,
     missing: Vec<String>,
     /// `name (uid:gid)`, where `--user` or `--group` was given.
@@ -106,14 +108,15 @@ impl InForce {
     /// `no_new_privs, landlock (version 7); without seccomp (why)`.
     #[must_use]
     pub fn text(&self) -> String {
-        let parts = match self.parts.is_empty() {
-            true => "off".to_owned(),
-            false => self.parts.join(", "),
-        };
-        match self.missing.is_empty() {
-            true => parts,
-            false => format!("{parts}; without {}", self.missing.join(", ")),
+        if let Some(why) = &self.off {
+            return format!("off ({why})");
         }
+        let mut text = self.parts.join(", ");
+        if !self.missing.is_empty() {
+            text += "; without ";
+            text += &self.missing.join(", ");
+        }
+        text
     }
 
     fn note(&mut self, part: &str, done: Result<String, String>) {
@@ -143,11 +146,14 @@ impl Sandbox {
     /// changed to. The process may have given up rights by then, and must end.
     pub fn enforce(self, server: &Server<'_>) -> Result<InForce, CliError> {
         let mut in_force = InForce::default();
+        if self.mode == Mode::Off {
+            in_force.off = Some("--sandbox=off".to_owned());
+        }
         if self.mode != Mode::Off || self.identity.is_some() {
             match (open_ahead(server), self.mode, &self.identity) {
                 (Ok(()), ..) => self.confine(server, &mut in_force)?,
                 // Nothing has been given up, and nothing will be.
-                (Err(why), Mode::Auto, None) => in_force.missing.push(why),
+                (Err(why), Mode::Auto, None) => in_force.off = Some(why),
                 (Err(why), ..) => return Err(CliError::parameters(why)),
             }
         }
@@ -177,10 +183,8 @@ impl Sandbox {
             hand_over(&made.files, identity)?;
             hand_over(&made.directories, identity)?;
             identity.assume()?;
-            if server.follows_parent {
-                // The kernel forgets it when the user changes.
-                parent::follow()?;
-            }
+            // The kernel forgets it when the user changes.
+            server.parent.map_or(Ok(()), Parent::follow)?;
             in_force.user = Some(identity.name().to_owned());
         }
         if self.mode != Mode::Off {
@@ -213,7 +217,7 @@ fn open_ahead(server: &Server<'_>) -> Result<(), String> {
     raise(Resource::Memlock);
     let failed = |error: &dyn std::fmt::Display| {
         format!(
-            "files for {} clients: {error}; lower --max-connections or raise `ulimit -n`",
+            "cannot open the files of {} clients: {error}; lower --max-connections or raise `ulimit -n`",
             server.clients
         )
     };
@@ -321,7 +325,6 @@ mod tests {
     #[test]
     fn what_is_missing_is_said_with_its_reason() {
         let mut in_force = InForce::default();
-        assert_eq!(in_force.text(), "off");
         in_force.note("no_new_privs", Ok(String::new()));
         in_force.note("landlock", Ok("version 7".into()));
         assert_eq!(in_force.text(), "no_new_privs, landlock (version 7)");
@@ -330,5 +333,7 @@ mod tests {
             in_force.text(),
             "no_new_privs, landlock (version 7); without seccomp (forbidden)"
         );
+        in_force.off = Some("--sandbox=off".into());
+        assert_eq!(in_force.text(), "off (--sandbox=off)");
     }
 }
