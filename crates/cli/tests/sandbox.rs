@@ -5,8 +5,8 @@ mod server;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::Command;
 
 use cryptline_testkit::peer::{self, Background, Run};
@@ -523,27 +523,37 @@ fn too_few_descriptors_for_the_clients_are_named() {
 }
 
 #[test]
-fn a_second_signal_removes_what_was_made_from_inside() {
+fn a_second_signal_ends_the_server_and_removes_what_it_made() {
     if !is_complete() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("socket");
-    let server = Server::start(["ram:1M", "--sandbox=on", "-U", &text(&socket)]);
-    // A client that stays and does not read keeps the server from ending at the first.
-    let client = connected(&socket);
-    let kill = |signal: &str| {
-        let id = server.process.id().to_string();
-        Command::new("kill").args([signal, &id]).status().unwrap()
-    };
-    assert!(kill("-TERM").success());
+    let path = |name: &str| text(&folder.path().join(name));
+    let (socket, pidfile, started) = (path("socket"), path("pid"), path("started"));
+    // The server waits for its command, which does not end when it is asked to.
+    let script = format!("trap '' TERM; touch '{started}'; exec sleep 100");
+    let arguments = [
+        "serve",
+        "ram:1M",
+        "--sandbox=on",
+        "-U",
+        &socket,
+        "-P",
+        &pidfile,
+    ];
+    let process = Background::spawn(&mut cryptline(
+        arguments.into_iter().chain(["--run", &script]),
+    ));
+    let mut process = process.wait_for_path(Path::new(&started), READY);
+    let id = process.id().to_string();
+    let kill = |signal: &str| Command::new("kill").args([signal, &id]).output().unwrap();
+    kill("-TERM");
     wait_until("a second signal ends it", || {
         kill("-INT");
-        !socket.exists()
+        process.wait(std::time::Duration::from_millis(20)).is_some()
     });
-    drop(client);
-}
-
-fn connected(socket: &Path) -> std::os::unix::net::UnixStream {
-    std::os::unix::net::UnixStream::connect(PathBuf::from(socket)).unwrap()
+    let ended = process.collect();
+    let signal = ended.status.signal();
+    assert!(signal == Some(2) || signal == Some(15), "{ended}");
+    assert!(!Path::new(&socket).exists() && !Path::new(&pidfile).exists());
 }

@@ -58,6 +58,12 @@ Started with LISTEN_FDS (systemd socket activation) it serves on the sockets it 
 prints nothing, so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works. It tells \
 $NOTIFY_SOCKET when clients can connect.
 
+Once the volumes are open and the sockets bound, the server gives up what it does not need any more: \
+it cannot open files, start programs or make connections, and has no capabilities (--sandbox). The \
+banner says what is in force. --run's command runs outside, with the rights that the server was \
+started with. As root, add --user; sockets and the pid file then belong to that user, and their \
+folder should, too, so that they can be removed at the end.
+
 Examples:
   cryptline serve                                     a 1 GiB encrypted RAM disk, to try it out
   cryptline serve disk.img                            asks for the passphrase

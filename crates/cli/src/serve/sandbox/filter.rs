@@ -23,7 +23,7 @@ pub struct Needs {
     pub command: bool,
 }
 
-/// Whether there is a rule that must hold for an argument.
+/// For each system call what must hold for its arguments: any of the rules, or nothing.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Allowed with any arguments.
@@ -134,6 +134,8 @@ const COMMAND: &[i64] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
+/// Nonblocking or not: how Rust's library sets it. Its type differs between C libraries.
+const FIONBIO: u64 = 0x5421;
 /// From linux/prctl.h: names of memory areas, which newer C libraries give.
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
@@ -201,7 +203,7 @@ fn rules(needs: Needs) -> Result<Rules, seccompiler::Error> {
         libc::SYS_sendto,
         vec![equal(4, SeccompCmpArgLen::Qword, 0)?],
     );
-    rules.insert(libc::SYS_ioctl, words(1, &[libc::FIONBIO])?);
+    rules.insert(libc::SYS_ioctl, words(1, &[FIONBIO])?);
     let names = [bits(libc::PR_SET_NAME), bits(libc::PR_GET_NAME), PR_SET_VMA];
     rules.insert(libc::SYS_prctl, words(0, &names)?);
     let commands = [
