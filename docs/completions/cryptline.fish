@@ -55,6 +55,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'En
 on\t'When the client asks for it'
 require\t'Always: plain clients are refused'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as nbdkit and qemu-nbd have it' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox -d 'Give up the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'As much as the kernel offers; the banner says what'
+on\t'All of it or an error'
+off\t'Nothing, for debugging'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s u -l user -d 'Become this user (name or number) before the first client is served' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s g -l group -d 'Become this group [default with --user: that user\'s]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
@@ -99,6 +104,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l exit-with-
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s v -l verbose -d 'Say more on standard error'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s f -l foreground -d 'Accepted for scripts written for other servers; this one is always in the foreground'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-verify-peer -d 'Accept only clients with a certificate signed by ca-cert.pem in that directory'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox-probe -d 'Try what the sandbox refuses and print the results, then serve'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s r -l read-only -d 'Open for reading only'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'

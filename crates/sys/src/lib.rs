@@ -12,12 +12,14 @@
 //! file     what std and rustix lack: open-file-description locks, O_DIRECT alignment, ioctls
 //! counters instructions and allocations of a piece of work, for measurements
 //! zone     zoned block devices: reports and commands
+//! confine  rights given up by all threads, and the proof
 //! inherit  sockets passed by the process that started this one
 //! ```
 //!
 //! There is no policy in this crate: it does not know what a disk or a request is.
 
 mod buffer;
+mod confine;
 mod counters;
 mod file;
 mod inherit;
@@ -28,6 +30,7 @@ mod shared;
 mod zone;
 
 pub use buffer::{Arena, Buffer};
+pub use confine::{Attempt, Restriction, attempts, landlock_version};
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use inherit::take_listen_fds;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use cryptline_engine::BackendChoice;
 use cryptline_serve::nbd::codec::OfferError;
 use cryptline_serve::nbd::codec::uri::NbdUri;
 use cryptline_serve::nbd::stats::ExportStats;
@@ -23,13 +24,14 @@ use crate::serve::backend::{Backend, IoMode};
 use crate::serve::cleanup::Cleanup;
 use crate::serve::listen::{Sockets, Wanted};
 use crate::serve::log::Log;
-use crate::serve::notify::notify;
+use crate::serve::notify::Notifier;
 use crate::serve::report::Report;
 use crate::serve::run::Captive;
+use crate::serve::sandbox::{self, SandboxArgs};
 use crate::serve::signals::{self, Stopper};
 use crate::serve::stats_socket::StatsSocket;
 use crate::serve::tls::{Tls, TlsArgs};
-use crate::serve::{parent, pidfile};
+use crate::serve::{parent::Parent, pidfile};
 use crate::volume::{KeyArgs, Summary, TargetArgs, Volume, open};
 
 /// Served where no target is given.
@@ -55,6 +57,12 @@ ends it at once.
 Started with LISTEN_FDS (systemd socket activation) it serves on the sockets it was passed and \
 prints nothing, so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works. It tells \
 $NOTIFY_SOCKET when clients can connect.
+
+Once the volumes are open and the sockets bound, the server gives up what it does not need any more: \
+it cannot open files, start programs or make connections, and has no capabilities (--sandbox). The \
+banner says what is in force. --run's command runs outside, with the rights that the server was \
+started with. As root, add --user; sockets and the pid file then belong to that user, and their \
+folder should, too, so that they can be removed at the end.
 
 Examples:
   cryptline serve                                     a 1 GiB encrypted RAM disk, to try it out
@@ -83,6 +91,9 @@ pub struct ServeArgs {
     /// TLS.
     #[command(flatten)]
     pub tls: TlsArgs,
+    /// What to give up.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
     /// How to open the targets.
     #[command(flatten)]
     pub volume: TargetArgs,
@@ -169,14 +180,14 @@ type NamedSummaries = Vec<(String, Summary)>;
 /// # Errors
 /// As [`open`]; exit code 5 for a socket in use, 4 for a failed last flush.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
-    if args.server.exit_with_parent {
-        parent::follow()?;
-    }
+    let parent = args.server.exit_with_parent.then(Parent::current);
+    parent.map_or(Ok(()), Parent::follow)?;
     let passed = activation::take()?;
     args.check(passed.is_some())?;
     let tls = args.tls.load()?;
-    let backend = Backend::probe(args.server.io)?;
-    let wanted = args.server.wanted();
+    let mut backend = Backend::probe(args.server.io)?;
+    let sandbox = args.sandbox.prepare()?;
+    let wanted = args.wanted();
     if passed.is_none() {
         wanted.check()?;
     }
@@ -184,7 +195,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
 
     let cleanup = Cleanup::default();
     let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
-    let stopper = Stopper::new(stop.clone());
+    let manager = Arc::new(Notifier::connect());
+    let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
     signals::watch(stopper.clone(), cleanup.remover())?;
     let quiet = passed.is_some() || args.server.run.is_some();
     let sockets = match passed {
@@ -193,6 +205,35 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     };
     args.warn_of_open_network(&sockets);
     args.server.start_statistics(&exports, &cleanup)?;
+    let uris = args.uris(&sockets, &summaries);
+    if let Some(path) = &args.server.pidfile {
+        pidfile::write(path, &cleanup)?;
+    }
+    let captive = args
+        .server
+        .start_command(&uris, args.tls.tls, stopper.clone())?;
+    let entered = sandbox.enforce(&sandbox::Server {
+        exports: &exports,
+        backend: backend.choice,
+        clients: args.server.max_connections,
+        cleanup: &cleanup,
+        command: captive.is_some(),
+        parent,
+    });
+    // What was possible with more rights may not be any more.
+    let entered = entered.and_then(|in_force| {
+        if backend.choice != BackendChoice::Syscalls {
+            backend = Backend::probe(args.server.io)?;
+        }
+        Ok(in_force)
+    });
+    let in_force = match entered {
+        Ok(in_force) => in_force,
+        Err(error) => {
+            captive.map(Captive::finish);
+            return Err(error);
+        }
+    };
     let log = Log::new();
     let server = Server::new(
         Arc::clone(&exports),
@@ -205,21 +246,16 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
             log: Box::new(move |message| log.line(message)),
         },
     );
-
-    let uris = args.uris(&sockets, &summaries);
     let report = Report {
         exports: &summaries,
         uris: &uris,
         io: &backend.description,
+        sandbox: &in_force,
         tls: args.tls.tls.name(),
         stats: args.server.stats.as_deref(),
     };
     args.server.say(&report.text(), quiet)?;
-    if let Some(path) = &args.server.pidfile {
-        pidfile::write(path, &cleanup)?;
-    }
-    notify("READY=1");
-    let captive = args.server.start_command(&uris, args.tls.tls, stopper)?;
+    manager.tell("READY=1");
     let served = server.run(&sockets.listeners, &stop);
     let status = captive.map_or(0, Captive::finish);
     match served {
@@ -263,6 +299,15 @@ impl ServeArgs {
             }
         }
         Ok(())
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted {
+            unix: self.server.unix.clone(),
+            port: self.server.port,
+            address: self.server.ip_addr.clone(),
+            changes_user: self.sandbox.user.is_some(),
+        }
     }
 
     /// Opens every volume; each key is derived once, here.
@@ -336,14 +381,6 @@ impl ServeArgs {
 }
 
 impl ServerArgs {
-    fn wanted(&self) -> Wanted {
-        Wanted {
-            unix: self.unix.clone(),
-            port: self.port,
-            address: self.ip_addr.clone(),
-        }
-    }
-
     fn start_statistics(&self, exports: &Arc<Exports>, cleanup: &Cleanup) -> Result<(), CliError> {
         let Some(path) = &self.stats else {
             return Ok(());

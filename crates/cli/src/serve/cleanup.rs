@@ -14,6 +14,15 @@ pub struct Cleanup(Remover);
 #[derive(Clone, Default)]
 pub struct Remover(Arc<Mutex<Vec<Made>>>);
 
+/// What the server made, by kind.
+#[derive(Debug, Default)]
+pub struct Paths {
+    /// Files and sockets.
+    pub files: Vec<PathBuf>,
+    /// Directories.
+    pub directories: Vec<PathBuf>,
+}
+
 enum Made {
     Directory(PathBuf),
     /// A file or socket, by what it is and not only by its name: the name may be somebody
@@ -36,6 +45,20 @@ impl Cleanup {
         let path = path.to_owned();
         self.add(Made::File { path, identity });
         Ok(())
+    }
+
+    /// What there is to remove.
+    #[must_use]
+    pub fn made(&self) -> Paths {
+        let list = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paths = Paths::default();
+        for made in list.iter() {
+            match made {
+                Made::Directory(path) => paths.directories.push(path.clone()),
+                Made::File { path, .. } => paths.files.push(path.clone()),
+            }
+        }
+        paths
     }
 
     /// For the thread that ends the process at once.

@@ -40,6 +40,8 @@ pub struct Wanted {
     pub port: Option<u16>,
     /// Host name or address for TCP.
     pub address: Option<String>,
+    /// The server becomes another user, who cannot enter `$XDG_RUNTIME_DIR` of this one.
+    pub changes_user: bool,
 }
 
 /// Listening sockets, with what clients call them.
@@ -69,7 +71,7 @@ impl Wanted {
         let private = nothing.then(|| PathBuf::from("-"));
         for path in self.unix.iter().chain(&private) {
             let (path, listener) = match is_private(path) {
-                true => bind_private(cleanup)?,
+                true => bind_private(cleanup, self.changes_user)?,
                 false => (path.clone(), bind_unix(path)?),
             };
             cleanup
@@ -141,8 +143,11 @@ fn is_private(path: &Path) -> bool {
 }
 
 /// A socket that only this user can reach, in a folder that only this user can enter.
-fn bind_private(cleanup: &Cleanup) -> Result<(PathBuf, UnixListener), CliError> {
-    let folder = private_folder()
+fn bind_private(
+    cleanup: &Cleanup,
+    changes_user: bool,
+) -> Result<(PathBuf, UnixListener), CliError> {
+    let folder = private_folder(changes_user)
         .map_err(|error| cannot_listen(&"a socket in a temporary folder", &error))?;
     cleanup.add_directory(&folder);
     let path = folder.join("nbd.sock");
@@ -152,10 +157,10 @@ fn bind_private(cleanup: &Cleanup) -> Result<(PathBuf, UnixListener), CliError> 
     Ok((path, listener))
 }
 
-fn private_folder() -> io::Result<PathBuf> {
+fn private_folder(changes_user: bool) -> io::Result<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let places = runtime
-        .filter(|path| path.is_absolute())
+        .filter(|path| path.is_absolute() && !changes_user)
         .into_iter()
         .chain([std::env::temp_dir()]);
     let mut last = io::Error::from(io::ErrorKind::NotFound);

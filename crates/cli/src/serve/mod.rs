@@ -7,6 +7,7 @@
 //! pidfile, notify      the same for programs
 //! run                  a command that lives with the server
 //! signals, parent      when to end
+//! sandbox              what is given up before the first client
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
 //! tls                  certificates              log  lines about clients
@@ -22,6 +23,7 @@ pub mod parent;
 pub mod pidfile;
 pub mod report;
 pub mod run;
+pub mod sandbox;
 pub mod signals;
 pub mod statistics;
 pub mod stats_socket;

@@ -1,4 +1,4 @@
-//! Telling the service manager how we are (sd_notify(3)).
+//! sd_notify(3): tells the service manager that started us how far we are.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,22 +6,36 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Sends `state`, such as `READY=1`, to `$NOTIFY_SOCKET`. Nobody to tell is no failure.
-pub fn notify(state: &str) {
-    if let Some(address) = std::env::var_os("NOTIFY_SOCKET") {
+/// The way to a service manager, connected at once: later the server may make no sockets.
+pub struct Notifier(Option<UnixDatagram>);
+
+impl Notifier {
+    /// To `$NOTIFY_SOCKET`. Nobody to tell is no failure.
+    #[must_use]
+    pub fn connect() -> Self {
+        let address = std::env::var_os("NOTIFY_SOCKET");
         // A service manager that does not listen has other worries.
-        let _ = send(&address, state);
+        Self(address.and_then(|address| connect(&address).ok()))
+    }
+
+    /// Sends `state`, such as `READY=1`.
+    pub fn tell(&self, state: &str) {
+        if let Some(socket) = &self.0 {
+            // As above.
+            let _ = socket.send(state.as_bytes());
+        }
     }
 }
 
-fn send(address: &OsStr, state: &str) -> io::Result<()> {
+fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
     let address = match address.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(address)?,
     };
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
-    socket.send_to_addr(state.as_bytes(), &address).map(drop)
+    socket.connect_addr(&address)?;
+    Ok(socket)
 }
 
 #[cfg(test)]
@@ -43,13 +57,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        send(path.as_os_str(), "READY=1").unwrap();
+        Notifier(connect(path.as_os_str()).ok()).tell("READY=1");
         assert_eq!(received(&socket), "READY=1");
 
         let name = format!("cryptline-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
-        send(OsStr::new(&format!("@{name}")), "STOPPING=1").unwrap();
+        let notifier = Notifier(connect(OsStr::new(&format!("@{name}"))).ok());
+        notifier.tell("STOPPING=1");
         assert_eq!(received(&socket), "STOPPING=1");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use cryptline_serve::nbd::codec::uri::NbdUri;
 
+use super::sandbox::InForce;
 use crate::size;
 use crate::volume::Summary;
 
@@ -15,6 +16,8 @@ pub struct Report<'a> {
     pub uris: &'a [NbdUri],
     /// How I/O is done.
     pub io: &'a str,
+    /// What is in force.
+    pub sandbox: &'a InForce,
     /// `off`, `on` or `require`.
     pub tls: &'a str,
     /// The statistics socket.
@@ -33,6 +36,10 @@ impl Report<'_> {
             self.export_lines(&mut text, name, summary);
         }
         line(&mut text, "io", self.io);
+        line(&mut text, "sandbox", &self.sandbox.text());
+        if let Some(user) = &self.sandbox.user {
+            line(&mut text, "user", user);
+        }
         if self.tls != "off" {
             line(&mut text, "tls", self.tls);
         }

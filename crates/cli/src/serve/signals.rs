@@ -9,22 +9,24 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use super::cleanup::Remover;
-use super::notify::notify;
+use super::notify::Notifier;
 use crate::CliError;
 
 /// Ends the server, once, and tells the service manager.
 #[derive(Clone)]
 pub struct Stopper {
     handle: StopHandle,
+    manager: Arc<Notifier>,
     stopping: Arc<AtomicBool>,
 }
 
 impl Stopper {
     /// For the server that `handle` stops.
     #[must_use]
-    pub fn new(handle: StopHandle) -> Self {
+    pub fn new(handle: StopHandle, manager: Arc<Notifier>) -> Self {
         Self {
             handle,
+            manager,
             stopping: Arc::default(),
         }
     }
@@ -34,7 +36,7 @@ impl Stopper {
         if self.stopping.swap(true, Ordering::SeqCst) {
             return false;
         }
-        notify("STOPPING=1");
+        self.manager.tell("STOPPING=1");
         self.handle.stop();
         true
     }

@@ -16,6 +16,7 @@ use cryptline_sys::{Allocate, Buffer, Done, FileId, Io, Ring, Source};
 use rustix::fs::{FsWord, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use super::descriptors::Descriptors;
 use super::host_zones;
 use super::syncs::{Keeper, Syncs};
 use crate::slab::Slab;
@@ -26,6 +27,7 @@ use crate::{
 
 /// A file or block device as a device.
 pub struct FileDevice {
+    descriptors: Descriptors,
     geometry: Geometry,
     shared: Arc<Shared>,
 }
@@ -54,6 +56,7 @@ impl FileDevice {
     ) -> Self {
         let in_memory = is_in_memory(&file);
         Self {
+            descriptors: Descriptors::default(),
             geometry,
             shared: Arc::new(Shared {
                 keeper: Keeper::new(file),
@@ -81,12 +84,12 @@ impl FileDevice {
     /// no descriptor left.
     fn reopen(&self) -> Option<Arc<OwnedFd>> {
         let path = format!("/proc/self/fd/{}", self.file().as_raw_fd());
-        let reopened = rustix::fs::fcntl_getfl(self.file()).and_then(|flags| {
+        let reopened = self.descriptors.take(|| {
             let kept = OFlags::RWMODE | OFlags::DIRECT;
-            let flags = (flags & kept) | OFlags::CLOEXEC;
+            let flags = (rustix::fs::fcntl_getfl(self.file())? & kept) | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, rustix::fs::Mode::empty())
         });
-        reopened.ok().map(Arc::new)
+        reopened.ok()
     }
 
     /// A queue over an open file of its own, or over the keeper's.

@@ -1,5 +1,6 @@
 //! Devices at the bottom: where the bytes really are.
 
+mod descriptors;
 mod file;
 mod host_zones;
 mod image;

@@ -1,0 +1,339 @@
+//! Giving up what a server does not need once everything is open.
+//!
+//! ```text
+//! prepare   names looked up, before anybody waits for a key
+//!   ...     volumes opened, sockets bound, --run's command started: all of that with every right
+//! enforce   descriptors opened ahead ─► user and group ─► no_new_privs, no capabilities, Landlock,
+//!           seccomp: on all threads ─► said in the banner ─► clients
+//! ```
+//!
+//! Two lines of defence, neither of which sees all. seccomp forbids system calls, but not what
+//! io_uring does in their stead; Landlock forbids names of files, TCP and foreign abstract sockets
+//! however they are reached, but no other sockets. `--io=preadv` has no io_uring to forbid.
+
+mod files;
+mod filter;
+mod probe;
+mod user;
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Ring};
+use cryptline_serve::nbd::Exports;
+use cryptline_sys::Restriction;
+use rustix::fs::{Access, AtFlags, CWD, Gid, Uid};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use super::cleanup::Cleanup;
+use super::parent::Parent;
+use crate::CliError;
+use crate::output::warn;
+use files::folder_of;
+use filter::{Filters, Needs};
+use probe::Probe;
+use user::Identity;
+
+/// `--sandbox`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// As much as the kernel offers; the banner says what
+    #[default]
+    Auto,
+    /// All of it or an error
+    On,
+    /// Nothing, for debugging
+    Off,
+}
+
+/// Which rights to give up.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sandbox options")]
+pub struct SandboxArgs {
+    /// Give up the rights to open files, start programs and make connections, and all
+    /// capabilities, before the first client is served
+    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
+    pub sandbox: Mode,
+
+    /// Become this user (name or number) before the first client is served
+    #[arg(short, long, value_name = "USER")]
+    pub user: Option<String>,
+
+    /// Become this group [default with --user: that user's]
+    #[arg(short, long, value_name = "GROUP")]
+    pub group: Option<String>,
+
+    /// Try what the sandbox refuses and print the results, then serve
+    #[arg(long, hide = true)]
+    pub sandbox_probe: bool,
+}
+
+/// What the server has and needs when it gives the rest up.
+pub struct Server<'a> {
+    /// What is served.
+    pub exports: &'a Exports,
+    /// How connections do their I/O.
+    pub backend: BackendChoice,
+    /// Clients at a time.
+    pub clients: u64,
+    /// What must be removed at the end.
+    pub cleanup: &'a Cleanup,
+    /// `--run` was given; its command runs.
+    pub command: bool,
+    /// Whose end is ours (`--exit-with-parent`).
+    pub parent: Option<Parent>,
+}
+
+/// A sandbox to be entered.
+pub struct Sandbox {
+    mode: Mode,
+    identity: Option<Identity>,
+    probe: Option<Probe>,
+}
+
+/// What is in force, for people.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct InForce {
+    /// Why nothing is.
+    off: Option<String>,
+    parts: Vec<String>,
+    missing: Vec<String>,
+    /// `name (uid:gid)`, where `--user` or `--group` was given.
+    pub user: Option<String>,
+}
+
+impl InForce {
+    /// `no_new_privs, landlock (version 7); without seccomp (why)`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        if let Some(why) = &self.off {
+            return format!("off ({why})");
+        }
+        let mut text = self.parts.join(", ");
+        if !self.missing.is_empty() {
+            text += "; without ";
+            text += &self.missing.join(", ");
+        }
+        text
+    }
+
+    fn note(&mut self, part: &str, done: Result<String, String>) {
+        match done {
+            Ok(detail) if detail.is_empty() => self.parts.push(part.to_owned()),
+            Ok(detail) => self.parts.push(format!("{part} ({detail})")),
+            Err(why) => self.missing.push(format!("{part} ({why})")),
+        }
+    }
+}
+
+impl SandboxArgs {
+    /// Finds mistakes before anybody waits for a key.
+    pub fn prepare(&self) -> Result<Sandbox, CliError> {
+        Ok(Sandbox {
+            mode: self.sandbox,
+            identity: Identity::find(self.user.as_deref(), self.group.as_deref())?,
+            probe: self.sandbox_probe.then(Probe::new).transpose()?,
+        })
+    }
+}
+
+impl Sandbox {
+    /// Enters it, with all threads, for good.
+    ///
+    /// Errors: with `--sandbox=on`, where a part of it is missing; where the user cannot be
+    /// changed to. The process may have given up rights by then, and must end.
+    pub fn enforce(self, server: &Server<'_>) -> Result<InForce, CliError> {
+        let mut in_force = InForce::default();
+        if self.mode == Mode::Off {
+            in_force.off = Some("--sandbox=off".to_owned());
+        }
+        if self.mode != Mode::Off || self.identity.is_some() {
+            match (open_ahead(server), self.mode, &self.identity) {
+                (Ok(()), ..) => self.confine(server, &mut in_force)?,
+                // Nothing has been given up, and nothing will be.
+                (Err(why), Mode::Auto, None) => in_force.off = Some(why),
+                (Err(why), ..) => return Err(CliError::parameters(why)),
+            }
+        }
+        if let (Mode::On, false) = (self.mode, in_force.missing.is_empty()) {
+            return Err(CliError::parameters(format!(
+                "--sandbox=on: there is no {}; use --sandbox=auto to do without",
+                in_force.missing.join(", no ")
+            )));
+        }
+        self.probe.map_or(Ok(()), Probe::run)?;
+        Ok(in_force)
+    }
+
+    fn confine(&self, server: &Server<'_>, in_force: &mut InForce) -> Result<(), CliError> {
+        let made = server.cleanup.made();
+        // With the rights to look for the folders.
+        let ruleset = files::ruleset(&files::Allowed {
+            files: made.files.clone(),
+            folders: made.directories.clone(),
+            signals: server.command,
+        });
+        if self.mode != Mode::Off {
+            // Without the right to do it, execve still gives nothing: no_new_privs is set below.
+            let _ = everywhere(Restriction::EmptyBoundingSet);
+        }
+        if let Some(identity) = &self.identity {
+            hand_over(&made.files, identity)?;
+            hand_over(&made.directories, identity)?;
+            identity.assume()?;
+            // The kernel forgets it when the user changes.
+            server.parent.map_or(Ok(()), Parent::follow)?;
+            in_force.user = Some(identity.name().to_owned());
+        }
+        if self.mode != Mode::Off {
+            let nothing = |()| String::new();
+            let done = everywhere(Restriction::NoNewPrivileges).map(nothing);
+            in_force.note("no_new_privs", done);
+            let done = everywhere(Restriction::NoCapabilities).map(nothing);
+            in_force.note("no capabilities", done);
+        }
+        warn(&what_stays(made.files.iter().chain(&made.directories)));
+        if self.mode != Mode::Off {
+            let io_uring = server.backend != BackendChoice::Syscalls;
+            in_force.note("landlock", landlock(ruleset, io_uring));
+            let needs = Needs {
+                io_uring,
+                command: server.command,
+            };
+            in_force.note("seccomp", seccomp(needs));
+        }
+        Ok(())
+    }
+}
+
+/// Opens as many queues as there can be clients, once: as many can be opened again without opening
+/// a file (`engine::base`). It also starts the engine's threads, with the priorities they ask for.
+fn open_ahead(server: &Server<'_>) -> Result<(), String> {
+    // The command that runs beside us has its own limits by now.
+    raise(Resource::Nofile);
+    // Buffers that are registered with a ring, where that was free of limits for root so far.
+    raise(Resource::Memlock);
+    let failed = |error: &dyn std::fmt::Display| {
+        format!(
+            "cannot open the files of {} clients: {error}; lower --max-connections or raise `ulimit -n`",
+            server.clients
+        )
+    };
+    for export in server.exports.list() {
+        Blocking::new(&export.gate, server.backend).map_err(|error| failed(&error))?;
+        if export.gate.geometry().answers_at_once {
+            continue;
+        }
+        let mut queues = Vec::new();
+        // One more flushes at the end.
+        for _ in 0..=server.clients {
+            let ring = Ring::new(BackendChoice::Syscalls, 1);
+            let mut ring = ring.map_err(|error| failed(&error))?;
+            let queue = export.gate.open_queue(&mut ring);
+            queues.push((queue.map_err(|error| failed(&error))?, ring));
+        }
+    }
+    Ok(())
+}
+
+/// As far as we may: for root to no limit, for others to their hard limit.
+fn raise(resource: Resource) {
+    let mut limit = getrlimit(resource);
+    let hard = limit.maximum;
+    if resource == Resource::Memlock {
+        (limit.current, limit.maximum) = (None, None);
+        if setrlimit(resource, limit.clone()).is_ok() {
+            return;
+        }
+    }
+    (limit.current, limit.maximum) = (hard, hard);
+    // The limit stays as it was.
+    let _ = setrlimit(resource, limit);
+}
+
+/// The others first: once confined, this thread may not signal them.
+fn everywhere(restriction: Restriction<'_>) -> Result<(), String> {
+    let others = restriction.apply_to_others();
+    restriction
+        .apply_here()
+        .map_err(|error| error.to_string())?;
+    others.map_err(|error| format!("not for all threads: {error}"))
+}
+
+fn landlock(ruleset: io::Result<std::os::fd::OwnedFd>, io_uring: bool) -> Result<String, String> {
+    use std::os::fd::AsFd;
+    let missing = |why: String| match io_uring {
+        true => format!("{why}; io_uring could open files, which --io=preadv could not"),
+        false => why,
+    };
+    let version = cryptline_sys::landlock_version().map_err(|error| {
+        missing(match error.kind() {
+            io::ErrorKind::Unsupported => "the kernel does not offer it".to_owned(),
+            _ => format!("the kernel refuses: {error}"),
+        })
+    })?;
+    let ruleset = ruleset.map_err(|error| missing(error.to_string()))?;
+    everywhere(Restriction::Landlock(ruleset.as_fd())).map_err(missing)?;
+    Ok(format!("version {version}"))
+}
+
+fn seccomp(needs: Needs) -> Result<String, String> {
+    let filters = Filters::new(needs).and_then(|filters| filters.install());
+    filters
+        .map(|()| String::new())
+        .map_err(|error| error.to_string())
+}
+
+/// So that the new user may reach and remove what was made for the old one.
+fn hand_over(made: &[PathBuf], identity: &Identity) -> Result<(), CliError> {
+    let uid = identity.uid().map(Uid::from_raw);
+    let gid = Some(Gid::from_raw(identity.gid()));
+    for path in made {
+        rustix::fs::chownat(CWD, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| {
+            CliError::parameters(format!(
+                "cannot give {} to {}: {error}",
+                path.display(),
+                identity.name()
+            ))
+        })?;
+    }
+    Ok(())
+}
+
+/// A warning for each thing that we may not remove at the end.
+fn what_stays<'a>(made: impl Iterator<Item = &'a PathBuf>) -> Vec<String> {
+    let stays = made.filter(|path| {
+        let folder = folder_of(path);
+        rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).is_err()
+    });
+    let warning = |path: &PathBuf| {
+        format!(
+            "{} will be left behind at the end: its folder belongs to another user, and the right \
+             to remove it is given up; put it into a folder of the server's user",
+            path.display()
+        )
+    };
+    stays.map(warning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said_with_its_reason() {
+        let mut in_force = InForce::default();
+        in_force.note("no_new_privs", Ok(String::new()));
+        in_force.note("landlock", Ok("version 7".into()));
+        assert_eq!(in_force.text(), "no_new_privs, landlock (version 7)");
+        in_force.note("seccomp", Err("forbidden".into()));
+        assert_eq!(
+            in_force.text(),
+            "no_new_privs, landlock (version 7); without seccomp (forbidden)"
+        );
+        in_force.off = Some("--sandbox=off".into());
+        assert_eq!(in_force.text(), "off (--sandbox=off)");
+    }
+}
