@@ -1,0 +1,483 @@
+//! One history over one stack: clients, another program, the kernel, and at the end a power cut.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cryptline_engine::{
+    BackendChoice, Buffer, Completion, Fault, Gate, GatedQueue, Operation, Request, Ring, Submitted,
+};
+use cryptline_testkit::cache::{FileOf, Foreign, Machine, Survivors, Temper};
+use tempfile::TempDir;
+
+use crate::history::{CLIENTS, History, Move, Place, Scope, Step};
+use crate::promises::{self, Content, Promises, SECTOR};
+
+/// Requests in flight at most.
+const DEPTH: u32 = 64;
+
+/// A file of the system and the machine that has its content.
+pub struct Bed {
+    pub machine: &'static Machine,
+    pub path: PathBuf,
+    file: File,
+    /// What a crash leaves is in units of so many bytes.
+    unit: usize,
+    _folder: TempDir,
+}
+
+impl Bed {
+    pub fn new(size: usize, unit: usize) -> Self {
+        let (path, folder) = cryptline_testkit::suite::devices::image_file();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        file.set_len(size as u64).unwrap();
+        Self {
+            machine: Machine::new(),
+            path,
+            file,
+            unit,
+            _folder: folder,
+        }
+    }
+
+    fn switch_on(&self, image: &Arc<Vec<u8>>, temper: Temper) -> FileOf {
+        self.machine.reset(temper);
+        self.machine
+            .attach(&self.file, Arc::clone(image), self.unit)
+    }
+}
+
+/// A stack of devices over a file.
+pub struct Stack {
+    pub bed: Bed,
+    /// Opens the device; what it did not cost to make again is shared by all histories.
+    pub open: Box<dyn Fn(&Bed) -> Gate>,
+    /// Other threads do I/O: what a client that went away had in flight may still take effect.
+    pub threaded: bool,
+    pub mapped: bool,
+    image: Arc<Vec<u8>>,
+}
+
+impl Stack {
+    /// A stack that the write [`promises::FILL`] has filled.
+    pub fn new(bed: Bed, open: impl Fn(&Bed) -> Gate + 'static) -> Self {
+        let size = bed.file.metadata().unwrap().len();
+        let blank = Arc::new(vec![0; usize::try_from(size).unwrap()]);
+        let file = bed.switch_on(&blank, Temper::default());
+        let gate = open(&bed);
+        let mut client = Client::open(&gate, bed.machine.backend());
+        let size = usize::try_from(gate.geometry().size).unwrap();
+        let mut data = Buffer::alloc(size).unwrap();
+        promises::fill(&mut data, promises::FILL, 0);
+        client.finish(Request::write(0, data, false, 0)).unwrap();
+        client.finish(Request::flush(0)).unwrap();
+        drop((client, gate));
+        Self {
+            image: bed.machine.after_crash(file, Survivors::None),
+            bed,
+            open: Box::new(open),
+            threaded: false,
+            mapped: false,
+        }
+    }
+
+    /// What can happen to it.
+    pub fn scope(&self) -> Scope {
+        self.bed.switch_on(&self.image, Temper::default());
+        let geometry = *(self.open)(&self.bed).geometry();
+        Scope {
+            blocks: usize::try_from(geometry.size / u64::from(geometry.logical_block)).unwrap(),
+            discard: geometry.discard,
+            zeroes: geometry.write_zeroes,
+            mapped: self.mapped,
+        }
+    }
+
+    /// Lets a history happen. How many writes flushes promised; or which promise was broken.
+    pub fn run(&self, history: &History, log: &mut Vec<String>) -> Result<usize, String> {
+        let file = self.bed.switch_on(&self.image, history.temper);
+        let gate = (self.open)(&self.bed);
+        let mut world = World::new(self, &gate, file, log);
+        for step in &history.moves {
+            world.take(step)?;
+        }
+        let promises = world.end();
+        self.check(&gate, &promises)
+            .map_err(|wrong| format!("read back: {wrong}"))?;
+        let machine = self.bed.machine;
+        let states = [
+            ("nothing that was not synced", Survivors::None),
+            ("some of what was not synced", Survivors::Some(history.seed)),
+        ];
+        let images = states.map(|(name, left)| (name, machine.after_crash(file, left)));
+        drop(gate);
+        for (name, image) in images {
+            self.bed.switch_on(&image, Temper::default());
+            let checked = self.check(&(self.open)(&self.bed), &promises);
+            checked.map_err(|wrong| format!("after a crash that left {name}: {wrong}"))?;
+        }
+        Ok(promises.kept)
+    }
+
+    /// Reads all of the device through a new queue.
+    fn check(&self, gate: &Gate, promises: &Promises) -> Result<(), String> {
+        let mut client = Client::open(gate, self.bed.machine.backend());
+        let size = usize::try_from(gate.geometry().size).unwrap();
+        // A direct read may be told of what others lost; the next is not.
+        let mut tries = 0;
+        let bytes = loop {
+            match client.finish(Request::read(0, Buffer::alloc(size).unwrap(), 0)) {
+                Ok(Operation::Read(bytes)) => break bytes,
+                Err(fault) if tries == 3 => return Err(format!("cannot be read: {fault}")),
+                _ => tries += 1,
+            }
+        };
+        promises.check(0, &bytes)
+    }
+}
+
+/// A thread that uses the device, without the thread.
+struct Client {
+    ring: Ring,
+    queue: GatedQueue,
+    done: Vec<Completion>,
+}
+
+impl Client {
+    fn open(gate: &Gate, backend: BackendChoice) -> Self {
+        let mut ring = Ring::new(backend, DEPTH).unwrap();
+        Self {
+            queue: gate.open_queue(&mut ring).unwrap(),
+            ring,
+            done: Vec::new(),
+        }
+    }
+
+    /// Carries out a request with nothing else in flight.
+    fn finish(&mut self, request: Request) -> Result<Operation, Fault> {
+        if let Submitted::Done(done) = self.queue.submit(&mut self.ring, request) {
+            self.done.push(done);
+        }
+        self.settle();
+        let Completion { request, result } = self.done.pop().unwrap();
+        result.map(|()| request.operation)
+    }
+
+    fn poll(&mut self) {
+        self.ring.poll().unwrap();
+        self.queue.poll(&mut self.ring, &mut self.done);
+    }
+
+    fn settle(&mut self) {
+        while self.queue.in_flight() > 0 {
+            self.ring.wait().unwrap();
+            self.queue.poll(&mut self.ring, &mut self.done);
+        }
+    }
+}
+
+/// A request in flight.
+struct Flying {
+    client: usize,
+    what: String,
+    /// First sector.
+    first: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    Read { since: u64 },
+    Write { number: usize, durable: bool },
+    Flush,
+}
+
+struct World<'a> {
+    stack: &'a Stack,
+    gate: &'a Gate,
+    file: FileOf,
+    clients: [Option<Client>; CLIENTS],
+    foreign: Vec<Foreign>,
+    flying: HashMap<u64, Flying>,
+    promises: Promises,
+    next_token: u64,
+    /// Bytes in a block.
+    block: usize,
+    log: &'a mut Vec<String>,
+}
+
+impl<'a> World<'a> {
+    fn new(stack: &'a Stack, gate: &'a Gate, file: FileOf, log: &'a mut Vec<String>) -> Self {
+        let size = usize::try_from(gate.geometry().size).unwrap();
+        Self {
+            stack,
+            gate,
+            file,
+            clients: [const { None }; CLIENTS],
+            foreign: Vec::new(),
+            flying: HashMap::new(),
+            promises: Promises::new(size / SECTOR),
+            next_token: 0,
+            block: usize::try_from(gate.geometry().logical_block).unwrap(),
+            log,
+        }
+    }
+
+    fn take(&mut self, Move { step, seed }: &Move) -> Result<(), String> {
+        let machine = self.stack.bed.machine;
+        machine.step(*seed);
+        match *step {
+            Step::Open(client) => {
+                if self.clients[client].is_none() {
+                    self.note(|| format!("client {client} opens a queue"));
+                    let opened = Client::open(self.gate, machine.backend());
+                    self.clients[client] = Some(opened);
+                }
+            }
+            Step::Close(client) => self.close(client),
+            Step::Write(client, place, durable) => {
+                let (first, count) = self.sectors(place);
+                if self.clients[client].is_none() {
+                    return Ok(());
+                }
+                let number = self.promises.begin_write(first, count, Content::Pattern);
+                let mut data = Buffer::alloc(count * SECTOR).unwrap();
+                promises::fill(&mut data, number, first);
+                let operation = Operation::Write { data, durable };
+                let how = if durable { " durable" } else { "" };
+                let what = format!("{how} write #{number} of {}", span(first, count));
+                let kind = Kind::Write { number, durable };
+                self.submit(client, operation, what.trim_start().to_owned(), first, kind)?;
+            }
+            Step::Read(client, place) => {
+                let (first, count) = self.sectors(place);
+                let buffer = Buffer::alloc(count * SECTOR).unwrap();
+                let since = self.promises.tick();
+                let what = format!("read of {}", span(first, count));
+                let kind = Kind::Read { since };
+                self.submit(client, Operation::Read(buffer), what, first, kind)?;
+            }
+            Step::Flush(client) => {
+                let what = "flush".to_owned();
+                self.submit(client, Operation::Flush, what, 0, Kind::Flush)?;
+            }
+            Step::Discard(client, place) | Step::Zero(client, place) => {
+                self.unmap(client, place, matches!(step, Step::Zero(..)))?;
+            }
+            Step::Poll(client) => {
+                if let Some(client) = &mut self.clients[client] {
+                    client.poll();
+                }
+                self.reap(client)?;
+            }
+            Step::Settle(client) => {
+                if let Some(client) = &mut self.clients[client] {
+                    client.settle();
+                }
+                self.reap(client)?;
+            }
+            Step::Cut(..) => {}
+            Step::WriteBack(..)
+            | Step::Evict(_)
+            | Step::ForeignOpen
+            | Step::ForeignSync
+            | Step::ForeignRead(_)
+            | Step::ForeignClose => self.surround(step),
+        }
+        Ok(())
+    }
+
+    /// What the kernel and another program do.
+    fn surround(&mut self, step: &Step) {
+        let machine = self.stack.bed.machine;
+        match *step {
+            Step::WriteBack(place, fault) => {
+                let (bytes, span) = self.in_file(place);
+                let count = machine.write_back(self.file, bytes, fault);
+                let how = match fault.filter(|_| count > 0) {
+                    Some(error) => format!("fails: {error}"),
+                    None => format!("writes {count}"),
+                };
+                self.note(|| format!("writeback of {span} {how}"));
+            }
+            Step::Evict(place) => {
+                let (bytes, span) = self.in_file(place);
+                machine.evict(self.file, bytes);
+                self.note(|| format!("clean pages of {span} are evicted"));
+            }
+            Step::ForeignOpen => {
+                if self.foreign.len() < 3 {
+                    self.foreign.push(machine.foreign_open(self.file));
+                    self.note(|| "another program opens the file".to_owned());
+                }
+            }
+            Step::ForeignSync => {
+                if let Some(foreign) = self.foreign.last_mut() {
+                    let told = machine.foreign_sync(foreign);
+                    self.note(|| format!("another program's fsync: {told:?}"));
+                }
+            }
+            Step::ForeignRead(place) => {
+                let (bytes, span) = self.in_file(place);
+                if let Some(foreign) = self.foreign.last() {
+                    machine.foreign_read(foreign, bytes);
+                    self.note(|| format!("another program reads {span}"));
+                }
+            }
+            _ => {
+                if self.foreign.pop().is_some() {
+                    self.note(|| "another program closes the file".to_owned());
+                }
+            }
+        }
+    }
+
+    fn unmap(&mut self, client: usize, place: Place, zero: bool) -> Result<(), String> {
+        if self.clients[client].is_none() {
+            return Ok(());
+        }
+        let (first, count) = self.sectors(place);
+        let len = (count * SECTOR) as u64;
+        let (content, operation, name) = match zero {
+            true => {
+                let may_unmap = place.at.is_multiple_of(2);
+                let operation = Operation::WriteZeroes { len, may_unmap };
+                (Content::Zeros, operation, "zeroing")
+            }
+            false => (Content::Unknown, Operation::Discard { len }, "discard"),
+        };
+        let number = self.promises.begin_write(first, count, content);
+        let what = format!("{name} #{number} of {}", span(first, count));
+        let kind = Kind::Write {
+            number,
+            durable: false,
+        };
+        self.submit(client, operation, what, first, kind)
+    }
+
+    fn submit(
+        &mut self,
+        client: usize,
+        operation: Operation,
+        what: String,
+        first: usize,
+        kind: Kind,
+    ) -> Result<(), String> {
+        let Some(Client { ring, queue, done }) = &mut self.clients[client] else {
+            return Ok(());
+        };
+        let token = self.next_token;
+        self.next_token += 1;
+        if let Kind::Flush = kind {
+            self.promises.begin_flush(token);
+        }
+        let offset = match kind {
+            Kind::Flush => 0,
+            _ => (first * SECTOR) as u64,
+        };
+        self.log.push(format!("client {client} submits {what}"));
+        self.flying.insert(
+            token,
+            Flying {
+                client,
+                what,
+                first,
+                kind,
+            },
+        );
+        let request = Request {
+            operation,
+            offset,
+            token,
+        };
+        if let Submitted::Done(completion) = queue.submit(ring, request) {
+            done.push(completion);
+        }
+        self.reap(client)
+    }
+
+    /// Takes what a client has been answered.
+    fn reap(&mut self, client: usize) -> Result<(), String> {
+        let Some(open) = &mut self.clients[client] else {
+            return Ok(());
+        };
+        for Completion { request, result } in std::mem::take(&mut open.done) {
+            let flying = self.flying.remove(&request.token).expect("answered once");
+            let told = match result {
+                Ok(()) => "OK".to_owned(),
+                Err(fault) => format!("{fault}"),
+            };
+            self.log
+                .push(format!("client {client}: {} → {told}", flying.what));
+            match flying.kind {
+                Kind::Flush => self.promises.end_flush(request.token, result.is_ok()),
+                Kind::Write { number, durable } => {
+                    self.promises.end_write(number, result.is_ok(), durable);
+                }
+                Kind::Read { since } => {
+                    let Operation::Read(bytes) = &request.operation else {
+                        unreachable!("a read comes back as a read")
+                    };
+                    let checked = match self.stack.bed.machine.has_lost(self.file) {
+                        _ if result.is_err() => Ok(()),
+                        true => self.promises.check(flying.first, bytes),
+                        false => self.promises.check_live(flying.first, bytes, since),
+                    };
+                    checked.map_err(|wrong| format!("{}: {wrong}", flying.what))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, client: usize) {
+        if self.clients[client].take().is_none() {
+            return;
+        }
+        self.note(|| format!("client {client} goes away"));
+        let gone = self.flying.extract_if(|_, flying| flying.client == client);
+        for (token, flying) in gone {
+            match flying.kind {
+                Kind::Flush => self.promises.end_flush(token, false),
+                // Nothing of it is in flight any more where no other thread has it.
+                Kind::Write { number, .. } if !self.stack.threaded => {
+                    self.promises.end_write(number, false, false);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Everybody goes, and the cache shows what the medium has.
+    fn end(mut self) -> Promises {
+        self.stack.bed.machine.step(None);
+        (0..CLIENTS).for_each(|client| self.close(client));
+        self.stack.bed.machine.evict(self.file, 0..usize::MAX);
+        self.promises
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        self.log.push(what());
+    }
+
+    fn sectors(&self, place: Place) -> (usize, usize) {
+        let each = self.block / SECTOR;
+        (place.at * each, place.blocks * each)
+    }
+
+    /// A place in the file: what lies before the data is not written.
+    fn in_file(&self, place: Place) -> (Range<usize>, String) {
+        let (first, count) = self.sectors(place);
+        if place.at == 0 {
+            return (0..usize::MAX, "everything".to_owned());
+        }
+        let start = self.stack.image.len() - self.promises.size() * SECTOR;
+        let from = start + first * SECTOR;
+        (from..from + count * SECTOR, span(first, count))
+    }
+}
+
+fn span(first: usize, count: usize) -> String {
+    format!("sectors {first}..{}", first + count)
+}
