@@ -54,6 +54,37 @@ pub struct Move {
     pub seed: Option<u64>,
 }
 
+/// What the clients and others do, beside writes, reads and flushes.
+#[derive(Clone, Copy, Debug)]
+pub struct Habits {
+    /// Clients wait for no answer.
+    pub hasty: bool,
+    /// They write durably too.
+    pub durable: bool,
+    /// They come and go.
+    pub restless: bool,
+    /// Another program uses the file.
+    pub foreign: bool,
+}
+
+impl Habits {
+    /// All of them.
+    pub const ALL: Self = Self {
+        hasty: true,
+        durable: true,
+        restless: true,
+        foreign: true,
+    };
+
+    /// One client that waits for each answer.
+    pub const QUIET: Self = Self {
+        hasty: false,
+        durable: false,
+        restless: false,
+        foreign: false,
+    };
+}
+
 /// What a device lets happen to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
@@ -63,6 +94,7 @@ pub struct Scope {
     pub zeroes: bool,
     /// It lies in a mapping, whose file can be cut short.
     pub mapped: bool,
+    pub habits: Habits,
 }
 
 /// A history before it has happened.
@@ -81,8 +113,9 @@ impl History {
         chance.restart(Some(seed));
         let temper = temper(&mut chance);
         // Some histories have one client, that waits for each answer; some have all at once.
-        let clients = 1 + chance.below(CLIENTS);
-        let settles = [1, 2, 8][chance.below(3)];
+        let (some, often) = (1 + chance.below(CLIENTS), [1, 2, 8][chance.below(3)]);
+        let clients = if scope.habits.restless { some } else { 1 };
+        let settles = if scope.habits.hasty { often } else { 1 };
         let count = 4 + chance.below(36);
         let mut moves = Vec::with_capacity(2 * count + 1);
         let mut push = |step, chance: &mut Chance| {
@@ -149,7 +182,10 @@ fn temper(chance: &mut Chance) -> Temper {
 fn draw_step(chance: &mut Chance, client: usize, scope: &Scope) -> Step {
     let place = place(chance, scope.blocks);
     match chance.below(100) {
-        0..28 => Step::Write(client, place, chance.one_in(5)),
+        0..28 => {
+            let durable = chance.one_in(5);
+            Step::Write(client, place, durable && scope.habits.durable)
+        }
         28..34 => Step::Read(client, place),
         34..52 => Step::Flush(client),
         52..55 if scope.discard => Step::Discard(client, place),
@@ -157,11 +193,11 @@ fn draw_step(chance: &mut Chance, client: usize, scope: &Scope) -> Step {
         58..62 => Step::Poll(client),
         62..74 => Step::WriteBack(wide(place, scope), fault(chance)),
         74..78 => Step::Evict(wide(place, scope)),
-        78..81 => Step::ForeignOpen,
-        81..86 => Step::ForeignSync,
-        86..88 => Step::ForeignClose,
-        88..90 => Step::ForeignRead(place),
-        90..95 => Step::Close(client),
+        78..81 if scope.habits.foreign => Step::ForeignOpen,
+        81..86 if scope.habits.foreign => Step::ForeignSync,
+        86..88 if scope.habits.foreign => Step::ForeignClose,
+        88..90 if scope.habits.foreign => Step::ForeignRead(place),
+        90..95 if scope.habits.restless => Step::Close(client),
         95..96 if scope.mapped => Step::Cut(client, place),
         _ => Step::Open(client),
     }

@@ -76,3 +76,50 @@ fn keeps_its_promises(stack: &Stack, cases: usize) {
 fn file_through_the_cache() {
     keeps_its_promises(&stacks::file(false), 30_000);
 }
+
+#[test]
+fn old_numbers() {
+    use history::Habits;
+    let quiet = Habits::QUIET;
+    for (name, habits) in [
+        (
+            "item 1",
+            Habits {
+                durable: true,
+                ..quiet
+            },
+        ),
+        (
+            "item 2",
+            Habits {
+                restless: true,
+                foreign: true,
+                ..quiet
+            },
+        ),
+        (
+            "overtaking",
+            Habits {
+                hasty: true,
+                ..quiet
+            },
+        ),
+        ("all", Habits::ALL),
+    ] {
+        let mut counts = Vec::new();
+        for seed in 1..=5 {
+            let mut stack = stacks::file(false);
+            stack.habits = habits;
+            match hunt(&stack, noise(seed), 30_000) {
+                Ok(kept) => println!("{name}: none in 30000, kept {kept}"),
+                Err(broken) => {
+                    counts.push(broken.count);
+                    if seed == 1 {
+                        println!("{name}:\n{}\n", broken.story);
+                    }
+                }
+            }
+        }
+        println!("{name}: {counts:?}");
+    }
+}

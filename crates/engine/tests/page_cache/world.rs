@@ -12,7 +12,7 @@ use cryptline_engine::{
 use cryptline_testkit::cache::{FileOf, Foreign, Machine, Survivors, Temper};
 use tempfile::TempDir;
 
-use crate::history::{CLIENTS, History, Move, Place, Scope, Step};
+use crate::history::{CLIENTS, Habits, History, Move, Place, Scope, Step};
 use crate::promises::{self, Content, Promises, SECTOR};
 
 /// Requests in flight at most.
@@ -57,6 +57,7 @@ pub struct Stack {
     /// Other threads do I/O: what a client that went away had in flight may still take effect.
     pub threaded: bool,
     pub mapped: bool,
+    pub habits: Habits,
     image: Arc<Vec<u8>>,
 }
 
@@ -80,6 +81,7 @@ impl Stack {
             open: Box::new(open),
             threaded: false,
             mapped: false,
+            habits: Habits::ALL,
         }
     }
 
@@ -92,6 +94,7 @@ impl Stack {
             discard: geometry.discard,
             zeroes: geometry.write_zeroes,
             mapped: self.mapped,
+            habits: self.habits,
         }
     }
 

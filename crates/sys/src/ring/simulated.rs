@@ -28,9 +28,6 @@ pub trait Kernel: Send + Sync {
     /// Carries a file operation out. The range in the buffer was checked; never called for sockets.
     fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno>;
 
-    /// As [`Ring::lost_write`](super::Ring::lost_write).
-    fn lost_write(&self, file: &OwnedFd) -> Result<(), Errno>;
-
     /// What happens next to one of the `count` pending operations of a ring, oldest first.
     fn next(&self, count: usize) -> Next;
 
@@ -98,10 +95,6 @@ impl Simulated {
 
     pub fn opened(&self, file: &Arc<OwnedFd>) {
         self.simulation.0.opened(file);
-    }
-
-    pub fn lost_write(&self, file: &OwnedFd) -> Result<(), Errno> {
-        self.simulation.0.lost_write(file)
     }
 
     /// Carries an operation out at once, as often as it is interrupted.

@@ -10,7 +10,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::waker::Bell;
-use super::{Allocate, Engine, FileId, InFlight, Io, Patience, Ring};
+use super::{Allocate, InFlight, Io, Patience};
 
 /// The place of the bell among the waiting.
 const BELL: u32 = u32::MAX;
@@ -150,37 +150,6 @@ pub(super) fn run(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
         match once(fd, io) {
             Err(Errno::INTR) => {}
             result => return result,
-        }
-    }
-}
-
-impl Ring {
-    /// Whether a write to a file was lost that was made after this open file was opened, by whomever,
-    /// and that this open file was not told of: it is told once. Nothing is written for the answer;
-    /// what is just being written is waited for.
-    ///
-    /// Errors: the one that lost it (`sync_file_range` with `SYNC_FILE_RANGE_WAIT_BEFORE`).
-    pub fn lost_write(&self, file: FileId) -> Result<(), Errno> {
-        let file = &self.files[file.0 as usize];
-        match &self.engine {
-            Engine::Simulated(simulated) => simulated.lost_write(file),
-            _ => lost_write(file),
-        }
-    }
-}
-
-fn lost_write(fd: &OwnedFd) -> Result<(), Errno> {
-    loop {
-        // SAFETY: the descriptor is open, and the call takes no pointers.
-        let result = unsafe {
-            libc::sync_file_range(fd.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WAIT_BEFORE)
-        };
-        if result == 0 {
-            return Ok(());
-        }
-        match Errno::from_io_error(&io::Error::last_os_error()) {
-            Some(Errno::INTR) => {}
-            error => return Err(error.unwrap_or(Errno::IO)),
         }
     }
 }

@@ -63,8 +63,6 @@ struct State {
     names: HashMap<(u64, u64), FileOf>,
     open: HashMap<RawFd, Open>,
     chance: Chance,
-    /// No open file of the device's own is asked for lost writes: for tests of the tests.
-    hides_lost_writes: bool,
 }
 
 struct Open {
@@ -90,11 +88,7 @@ impl Machine {
     /// Forgets all files and open files; from here on the machine is as wild as `temper` says.
     pub fn reset(&self, temper: Temper) {
         let mut state = self.lock();
-        let hides_lost_writes = state.hides_lost_writes;
-        *state = State {
-            hides_lost_writes,
-            ..State::default()
-        };
+        *state = State::default();
         state.chance.temper = temper;
         state.chance.restart(None);
     }
@@ -159,11 +153,6 @@ impl Machine {
     #[must_use]
     pub fn after_crash(&self, file: FileOf, survivors: Survivors) -> Arc<Vec<u8>> {
         self.lock().files[file.0].after_crash(survivors)
-    }
-
-    /// Lets open files be asked for lost writes in vain, as if nobody had asked.
-    pub fn hide_lost_writes(&self) {
-        self.lock().hides_lost_writes = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -296,23 +285,6 @@ impl Kernel for Machine {
             open.since = since;
         }
         result
-    }
-
-    fn lost_write(&self, fd: &OwnedFd) -> Result<(), Errno> {
-        let mut state = self.lock();
-        let State {
-            files,
-            open,
-            hides_lost_writes,
-            ..
-        } = &mut *state;
-        match open.get_mut(&fd.as_raw_fd()) {
-            Some(open) if !*hides_lost_writes => {
-                let errors = &mut files[open.file.0].errors;
-                errors.check_and_advance(&mut open.since)
-            }
-            _ => Ok(()),
-        }
     }
 
     fn next(&self, count: usize) -> Next {
