@@ -11,6 +11,10 @@ mod world;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use cryptline_engine::layer::Policy;
+use cryptline_testkit::suite::devices::{
+    AES_512, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS,
+};
 use cryptline_testkit::suite::{Watchdog, noise};
 use history::History;
 use world::Stack;
@@ -72,54 +76,35 @@ fn keeps_its_promises(stack: &Stack, cases: usize) {
     }
 }
 
-#[test]
-fn file_through_the_cache() {
-    keeps_its_promises(&stacks::file(false), 30_000);
-}
-
-#[test]
-fn old_numbers() {
-    use history::Habits;
-    let quiet = Habits::QUIET;
-    for (name, habits) in [
-        (
-            "item 1",
-            Habits {
-                durable: true,
-                ..quiet
-            },
-        ),
-        (
-            "item 2",
-            Habits {
-                restless: true,
-                foreign: true,
-                ..quiet
-            },
-        ),
-        (
-            "overtaking",
-            Habits {
-                hasty: true,
-                ..quiet
-            },
-        ),
-        ("all", Habits::ALL),
-    ] {
-        let mut counts = Vec::new();
-        for seed in 1..=5 {
-            let mut stack = stacks::file(false);
-            stack.habits = habits;
-            match hunt(&stack, noise(seed), 30_000) {
-                Ok(kept) => println!("{name}: none in 30000, kept {kept}"),
-                Err(broken) => {
-                    counts.push(broken.count);
-                    if seed == 1 {
-                        println!("{name}:\n{}\n", broken.story);
-                    }
-                }
+/// A test for each stack, and how many histories it gets.
+macro_rules! promises_are_kept {
+    ($($name:ident: $cases:expr, $stack:expr;)+) => { $(
+        #[test]
+        fn $name() {
+            let stack: Option<Stack> = $stack.into();
+            if let Some(stack) = stack {
+                keeps_its_promises(&stack, $cases);
             }
         }
-        println!("{name}: {counts:?}");
-    }
+    )+ };
+}
+
+promises_are_kept! {
+    file_through_the_cache: 30_000, stacks::file();
+    file_by_direct_io: 15_000, stacks::direct_file();
+    file_in_memory: 15_000, stacks::file_in_memory();
+    xts_in_512: 10_000, stacks::encrypted(&AES_512, 512, Policy::Shared, INLINE);
+    xts_in_4096: 5_000, stacks::encrypted(&AES_4096, 4096, Policy::Shared, INLINE);
+    xts_in_512_of_4096: 8_000, stacks::encrypted(&AES_4096, 512, Policy::Shared, INLINE);
+    xts_with_helpers: 2_000, stacks::encrypted(&AES_512, 512, Policy::Shared, AUTO);
+    xts_with_workers: 2_000, stacks::encrypted(&AES_512, 512, Policy::Shared, QUEUE);
+    xts_with_bound_workers: 1_000, stacks::encrypted(&AES_512, 512, Policy::Shared, QUEUE_FLAGS);
+    xts_with_holes: 5_000, stacks::sparse(&AES_512);
+    cbc_in_4096: 5_000, stacks::encrypted(&CBC_4096, 4096, Policy::Shared, INLINE);
+    cbc_with_helpers: 2_000, stacks::encrypted(&CBC_4096, 4096, Policy::Shared, AUTO);
+    cbc_with_workers: 2_000, stacks::encrypted(&CBC_4096, 4096, Policy::Shared, QUEUE);
+    cbc_in_512_of_4096: 8_000, stacks::encrypted(&CBC_4096, 512, Policy::Shared, INLINE);
+    cbc_in_512_of_4096_exclusive: 5_000, stacks::encrypted(&CBC_4096, 512, Policy::Exclusive, INLINE);
+    cbc_in_512_of_4096_with_helpers: 2_000, stacks::encrypted(&CBC_4096, 512, Policy::Shared, AUTO);
+    cbc_in_1024_of_4096_with_workers: 2_000, stacks::encrypted(&CBC_4096, 1024, Policy::Shared, QUEUE);
 }

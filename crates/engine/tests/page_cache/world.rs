@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cryptline_engine::{
@@ -29,10 +29,19 @@ pub struct Bed {
 }
 
 impl Bed {
-    pub fn new(size: usize, unit: usize) -> Self {
-        let (path, folder) = cryptline_testkit::suite::devices::image_file();
-        let file = File::options().read(true).write(true).open(&path).unwrap();
-        file.set_len(size as u64).unwrap();
+    /// A file beside the test program, where files are not in memory.
+    pub fn new(size: u64, unit: usize) -> Self {
+        let program = std::env::current_exe().unwrap();
+        Self::new_in(program.parent().unwrap(), size, unit)
+    }
+
+    pub fn new_in(folder: &Path, size: u64, unit: usize) -> Self {
+        let folder = TempDir::new_in(folder).unwrap();
+        let path = folder.path().join("image");
+        let mut options = File::options();
+        let file = (options.read(true).write(true).create(true)).open(&path);
+        let file = file.unwrap();
+        file.set_len(size).unwrap();
         Self {
             machine: Machine::new(),
             path,
@@ -49,11 +58,18 @@ impl Bed {
     }
 }
 
+/// What a stack is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    History,
+    /// To read it through once. Threads are not worth starting for that.
+    Check,
+}
+
 /// A stack of devices over a file.
 pub struct Stack {
     pub bed: Bed,
-    /// Opens the device; what it did not cost to make again is shared by all histories.
-    pub open: Box<dyn Fn(&Bed) -> Gate>,
+    open: Box<dyn Fn(&Bed, Purpose) -> Gate>,
     /// Other threads do I/O: what a client that went away had in flight may still take effect.
     pub threaded: bool,
     pub mapped: bool,
@@ -63,11 +79,11 @@ pub struct Stack {
 
 impl Stack {
     /// A stack that the write [`promises::FILL`] has filled.
-    pub fn new(bed: Bed, open: impl Fn(&Bed) -> Gate + 'static) -> Self {
+    pub fn new(bed: Bed, open: impl Fn(&Bed, Purpose) -> Gate + 'static) -> Self {
         let size = bed.file.metadata().unwrap().len();
         let blank = Arc::new(vec![0; usize::try_from(size).unwrap()]);
         let file = bed.switch_on(&blank, Temper::default());
-        let gate = open(&bed);
+        let gate = open(&bed, Purpose::Check);
         let mut client = Client::open(&gate, bed.machine.backend());
         let size = usize::try_from(gate.geometry().size).unwrap();
         let mut data = Buffer::alloc(size).unwrap();
@@ -88,7 +104,7 @@ impl Stack {
     /// What can happen to it.
     pub fn scope(&self) -> Scope {
         self.bed.switch_on(&self.image, Temper::default());
-        let geometry = *(self.open)(&self.bed).geometry();
+        let geometry = *(self.open)(&self.bed, Purpose::Check).geometry();
         Scope {
             blocks: usize::try_from(geometry.size / u64::from(geometry.logical_block)).unwrap(),
             discard: geometry.discard,
@@ -101,7 +117,7 @@ impl Stack {
     /// Lets a history happen. How many writes flushes promised; or which promise was broken.
     pub fn run(&self, history: &History, log: &mut Vec<String>) -> Result<usize, String> {
         let file = self.bed.switch_on(&self.image, history.temper);
-        let gate = (self.open)(&self.bed);
+        let gate = (self.open)(&self.bed, Purpose::History);
         let mut world = World::new(self, &gate, file, log);
         for step in &history.moves {
             world.take(step)?;
@@ -118,7 +134,7 @@ impl Stack {
         drop(gate);
         for (name, image) in images {
             self.bed.switch_on(&image, Temper::default());
-            let checked = self.check(&(self.open)(&self.bed), &promises);
+            let checked = self.check(&(self.open)(&self.bed, Purpose::Check), &promises);
             checked.map_err(|wrong| format!("after a crash that left {name}: {wrong}"))?;
         }
         Ok(promises.kept)
