@@ -8,9 +8,11 @@
 //! * I3 **capability**: no write on a read-only device, nothing the geometry does not offer. On a
 //!   zoned device no range crosses from one zone into the next, and appends and actions name a zone
 //!   by its start;
-//! * I4 **latch**: once a write or flush has failed, no later flush succeeds. The kernel reports a
-//!   lost write to one `fsync` only; a second one that succeeded would be a lie. On a zoned device
-//!   only a flush sets it: the write pointers tell what of a failed write is there;
+//! * I4 **latch**: once a write or flush has failed, no later flush succeeds, and no durable write.
+//!   The kernel reports a lost write to one `fsync` only; a second one that succeeded would be a lie.
+//!   A durable write is a write and an `fsync`: its failure can be the report of earlier writes, so
+//!   it is judged as a flush, whatever the error. On a zoned device plain writes do not set the
+//!   latch: the write pointers tell what of them is there;
 //! * I5 **once**: each submitted request comes back exactly once.
 //!
 //! Foreign input is refused with a [`Fault`]; what would be our own bug is asserted.
@@ -261,7 +263,7 @@ impl GatedQueue {
     }
 }
 
-/// Set by the first failed write or flush, for good.
+/// Set by the first failed write or sync, for good.
 #[derive(Default)]
 struct Latch(AtomicBool);
 
@@ -270,38 +272,41 @@ impl Latch {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Sets the latch on a lost write; fails a flush that was under way when it happened.
+    /// Sets the latch on a lost write; fails a sync that was under way when it happened.
     ///
-    /// `NoSpace` and refusals do not latch: nothing that anybody was told is written was lost, and
-    /// the cause can be removed while the device is open.
+    /// Refusals do not latch, and neither does `NoSpace` for a plain write: nothing that anybody was
+    /// told is written was lost, and the cause can be removed while the device is open. From a flush
+    /// or a durable write `NoSpace` may be the end of earlier writes, which were acknowledged.
+    #[inline]
     fn judge(
         &self,
         request: &Request,
         result: Result<(), Fault>,
         geometry: &Geometry,
     ) -> Result<(), Fault> {
-        let is_flush = matches!(request.operation, Operation::Flush);
         match result {
-            Ok(()) if !is_flush => result,
-            _ => self.judge_flush_or_failure(request, result, geometry.zones.is_some()),
+            Ok(()) if !request.is_sync() => result,
+            _ => self.judge_sync_or_failure(request, result, geometry.zones.is_some()),
         }
     }
 
     #[cold]
-    fn judge_flush_or_failure(
+    fn judge_sync_or_failure(
         &self,
         request: &Request,
         result: Result<(), Fault>,
         has_zones: bool,
     ) -> Result<(), Fault> {
-        let is_flush = matches!(request.operation, Operation::Flush);
+        let is_sync = request.is_sync();
         match result {
             Ok(()) if self.is_set() => return Err(Fault::Latched),
             Ok(()) => {}
-            Err(_) if !is_flush && !request.is_write() => {}
-            Err(Fault::NoSpace) if !is_flush => {}
-            Err(fault) if !is_flush && fault.is_refusal() => {}
-            Err(_) if !is_flush && has_zones => {}
+            Err(_) if !is_sync && !request.is_write() => {}
+            Err(Fault::NoSpace) if !is_sync => {}
+            Err(_) if !is_sync && has_zones => {}
+            Err(Fault::Busy) => {}
+            // Nothing is wrong with a flush, so a refusal of one is a promise that cannot be made.
+            Err(fault) if request.is_write() && fault.is_refusal() => {}
             Err(_) => self.0.store(true, Ordering::Release),
         }
         result

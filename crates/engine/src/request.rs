@@ -151,6 +151,17 @@ impl Request {
         !matches!(self.operation, Operation::Read(_) | Operation::Flush)
     }
 
+    /// Whether its success promises that something is durable: a flush, or a durable write.
+    #[must_use]
+    #[inline]
+    pub fn is_sync(&self) -> bool {
+        match &self.operation {
+            Operation::Flush => true,
+            Operation::Write { durable, .. } | Operation::ZoneAppend { durable, .. } => *durable,
+            _ => false,
+        }
+    }
+
     /// Ends the request.
     pub fn complete(self, result: Result<(), Fault>) -> Completion {
         Completion {
@@ -205,6 +216,9 @@ pub enum Fault {
     TooManyOpen,
     /// One more zone can not be active ([`ZoneModel::max_active`](crate::zone::ZoneModel)).
     TooManyActive,
+    /// More requests than there are places for; this one can be submitted again when others have
+    /// ended.
+    Busy,
     /// Any other error from below.
     Io(Errno),
 }
@@ -225,7 +239,8 @@ impl Fault {
             | Self::ZoneBusy
             | Self::ZoneFrozen
             | Self::TooManyOpen
-            | Self::TooManyActive => true,
+            | Self::TooManyActive
+            | Self::Busy => true,
             Self::NoSpace | Self::Truncated | Self::Latched | Self::Io(_) => false,
         }
     }
@@ -247,6 +262,7 @@ impl Fault {
             | Self::WritePointer
             | Self::ZoneCondition
             | Self::ZoneFrozen => Errno::IO,
+            Self::Busy => Errno::AGAIN,
             Self::Io(errno) => errno,
         }
     }
@@ -285,6 +301,9 @@ impl fmt::Display for Fault {
                 f.write_str("too many open zones; close, finish or reset one first")
             }
             Self::TooManyActive => f.write_str("too many active zones; finish or reset one first"),
+            Self::Busy => {
+                f.write_str("too many requests at a time; try again when others have ended")
+            }
             Self::Io(errno) => errno.fmt(f),
         }
     }

@@ -210,6 +210,54 @@ fn full_medium_does_not_latch() {
     });
 }
 
+fn durable(driver: &Driver, offset: u64) -> (Operation, u64) {
+    let mut data = driver.buffer(4096);
+    data.fill(7);
+    let durable = true;
+    (Operation::Write { data, durable }, offset)
+}
+
+/// It can be the report of earlier writes, which were acknowledged; and there is no other.
+#[test]
+fn full_medium_that_a_durable_write_was_told_of_latches() {
+    for rule in ["write:nth=2:error=ENOSPC", "write:nth=2:error=ENOSPC:late"] {
+        everywhere(&[rule], |fresh, driver, setup| {
+            let mut other = Driver::new(&fresh.gate, setup);
+            let plain = driver.write_request(0, 4096, 1, 1);
+            assert_eq!(driver.run(plain).result, Ok(()));
+            let (write, offset) = durable(driver, 4096);
+            assert_eq!(driver.result(write, offset), Err(Fault::NoSpace));
+            assert!(fresh.gate.is_latched());
+            for driver in [driver, &mut other] {
+                assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+            }
+        });
+    }
+}
+
+#[test]
+fn refused_durable_write_does_not_latch() {
+    everywhere(&["write:nth=1:error=EOPNOTSUPP"], |fresh, driver, _| {
+        let (write, offset) = durable(driver, 0);
+        assert_eq!(driver.result(write, offset), Err(Fault::NotSupported));
+        assert!(!fresh.gate.is_latched());
+        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+    });
+}
+
+#[test]
+fn durable_write_promises_nothing_after_a_lost_write() {
+    everywhere(&["write:nth=1"], |fresh, driver, setup| {
+        let mut other = Driver::new(&fresh.gate, setup);
+        let lost = driver.write_request(0, 4096, 1, 1);
+        assert_eq!(driver.run(lost).result, Err(EIO));
+        for driver in [driver, &mut other] {
+            let (write, offset) = durable(driver, 4096);
+            assert_eq!(driver.result(write, offset), Err(Fault::Latched));
+        }
+    });
+}
+
 #[test]
 fn short_transfers_are_carried_on_to_the_end() {
     let _watchdog = Watchdog::start(Duration::from_secs(60));
@@ -378,7 +426,7 @@ fn more_requests_than_the_ring_has_places_are_refused_and_the_others_complete() 
         .drain(..)
         .map(|done| (done.request.token, done.result))
         .collect();
-    let busy = Err(Fault::Io(Errno::AGAIN));
+    let busy = Err(Fault::Busy);
     assert_eq!(refused, [(4, busy), (5, busy)]);
     while queue.in_flight() > 0 {
         ring.wait().unwrap();
@@ -386,4 +434,44 @@ fn more_requests_than_the_ring_has_places_are_refused_and_the_others_complete() 
     }
     assert_eq!(done.len(), 4);
     assert!(done.iter().all(|completion| completion.result.is_ok()));
+}
+
+/// A write or flush that found no place changed nothing, so nothing was lost.
+#[test]
+fn requests_refused_because_the_queue_is_full_do_not_latch() {
+    for encrypted in [false, true] {
+        let fresh = devices::file_buffered().unwrap();
+        let fresh = match encrypted {
+            true => devices::crypt(fresh, &AES_512),
+            false => fresh,
+        };
+        let mut ring = Ring::new(Setup::ALL[0].backend, 4).unwrap();
+        let mut queue = fresh.gate.open_queue(&mut ring).unwrap();
+        let helper = Driver::new(&fresh.gate, Setup::ALL[0]);
+        for token in 0..4 {
+            let read = helper.read_request(token * 512, 512, token);
+            assert!(matches!(queue.submit(&mut ring, read), Submitted::Pending));
+        }
+        let mut data = helper.buffer(512);
+        data.fill(1);
+        let durable = Request::write(0, data, true, 6);
+        for request in [
+            helper.write_request(0, 512, 1, 4),
+            Request::flush(5),
+            durable,
+        ] {
+            let Submitted::Done(refused) = queue.submit(&mut ring, request) else {
+                panic!("a fifth request was taken")
+            };
+            assert_eq!(refused.result, Err(Fault::Busy));
+        }
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            ring.wait().unwrap();
+            queue.poll(&mut ring, &mut done);
+        }
+        assert!(!fresh.gate.is_latched());
+        let mut other = Driver::new(&fresh.gate, Setup::ALL[0]);
+        assert_eq!(other.result(Operation::Flush, 0), Ok(()));
+    }
 }

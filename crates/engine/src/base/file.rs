@@ -4,7 +4,10 @@
 //! so that above this file a request is done or failed, never half. Reaching the end of the file
 //! inside the announced size means that somebody cut it short: from then on every request fails
 //! ([`Fault::Truncated`]), because a hole in the ciphertext would decrypt to noise.
+//!
+//! What makes a flush or a durable write believable is told in [`syncs`](super::syncs).
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +17,7 @@ use rustix::fs::{FsWord, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::host_zones;
+use super::syncs::{Keeper, Syncs};
 use crate::slab::Slab;
 use crate::zone::{Zone, ZoneModel};
 use crate::{
@@ -22,13 +26,13 @@ use crate::{
 
 /// A file or block device as a device.
 pub struct FileDevice {
-    file: Arc<OwnedFd>,
     geometry: Geometry,
     shared: Arc<Shared>,
 }
 
 /// What all queues of one file share.
 struct Shared {
+    keeper: Keeper,
     size: u64,
     is_block_device: bool,
     truncated: AtomicBool,
@@ -40,7 +44,8 @@ struct Shared {
 }
 
 impl FileDevice {
-    /// A device over an open file; `alignment` is O_DIRECT's, where that is switched on.
+    /// A device over an open file; `alignment` is O_DIRECT's, where that is switched on. The open
+    /// file is the device's alone from here on, and nobody else may sync it.
     pub(super) fn new(
         file: OwnedFd,
         geometry: Geometry,
@@ -49,9 +54,9 @@ impl FileDevice {
     ) -> Self {
         let in_memory = is_in_memory(&file);
         Self {
-            file: Arc::new(file),
             geometry,
             shared: Arc::new(Shared {
+                keeper: Keeper::new(file),
                 size: geometry.size,
                 is_block_device,
                 truncated: AtomicBool::new(false),
@@ -68,17 +73,40 @@ impl FileDevice {
         self.shared.alignment.is_some()
     }
 
-    /// Another open file for one queue. The kernel reports a lost write to the first `fsync` of
-    /// each open file: with one of its own, no queue's flush can take the report from another's.
-    /// Where `/proc` is not mounted the queues share one, and only the gate's latch tells them.
-    fn reopen(&self) -> Arc<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let reopened = rustix::fs::fcntl_getfl(&self.file).and_then(|flags| {
+    fn file(&self) -> &Arc<OwnedFd> {
+        self.shared.keeper.file()
+    }
+
+    /// Another open file for one queue; `None` where there is no `/proc`, no permission any more, or
+    /// no descriptor left.
+    fn reopen(&self) -> Option<Arc<OwnedFd>> {
+        let path = format!("/proc/self/fd/{}", self.file().as_raw_fd());
+        let reopened = rustix::fs::fcntl_getfl(self.file()).and_then(|flags| {
             let kept = OFlags::RWMODE | OFlags::DIRECT;
             let flags = (flags & kept) | OFlags::CLOEXEC;
             rustix::fs::open(path, flags, rustix::fs::Mode::empty())
         });
-        reopened.map_or_else(|_| Arc::clone(&self.file), Arc::new)
+        reopened.ok().map(Arc::new)
+    }
+
+    /// A queue over an open file of its own, or over the keeper's.
+    fn queue(&self, ring: &mut Ring, own: Option<Arc<OwnedFd>>) -> FileQueue {
+        let doubt = match own {
+            Some(_) => Doubt::OfFlushes,
+            None => Doubt::Shared,
+        };
+        let fd = own.unwrap_or_else(|| Arc::clone(self.file()));
+        FileQueue {
+            file: ring.add_file(Arc::clone(&fd)),
+            fd,
+            source: ring.add_source(),
+            keeper: (ring.add_file(Arc::clone(self.file())), ring.add_source()),
+            doubt,
+            syncs: Syncs::new(ring.depth()),
+            stalled: VecDeque::new(),
+            in_flight: Slab::new(ring.depth()),
+            shared: Arc::clone(&self.shared),
+        }
     }
 }
 
@@ -88,14 +116,8 @@ impl Device for FileDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        let file = self.reopen();
-        Ok(Box::new(FileQueue {
-            file: ring.add_file(Arc::clone(&file)),
-            fd: file,
-            source: ring.add_source(),
-            in_flight: Slab::new(ring.depth()),
-            shared: Arc::clone(&self.shared),
-        }))
+        let own = self.reopen();
+        Ok(Box::new(self.queue(ring, own)))
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
@@ -103,10 +125,10 @@ impl Device for FileDevice {
         let found = |result: Result<u64, Errno>| match result {
             Ok(position) => Ok(Some(position.min(end))),
             // No data up to the end of the file; which must not have come nearer.
-            Err(Errno::NXIO) => self.shared.check_size(&self.file).map(|()| None),
+            Err(Errno::NXIO) => self.shared.check_size(self.file()).map(|()| None),
             Err(error) => Err(Fault::from(error)),
         };
-        let data = found(rustix::fs::seek(&self.file, SeekFrom::Data(offset)))?.unwrap_or(end);
+        let data = found(rustix::fs::seek(self.file(), SeekFrom::Data(offset)))?.unwrap_or(end);
         if data > offset {
             return Ok(Extent {
                 len: data - offset,
@@ -114,7 +136,7 @@ impl Device for FileDevice {
                 zero: true,
             });
         }
-        let hole = found(rustix::fs::seek(&self.file, SeekFrom::Hole(offset)))?.unwrap_or(end);
+        let hole = found(rustix::fs::seek(self.file(), SeekFrom::Hole(offset)))?.unwrap_or(end);
         Ok(Extent {
             len: hole.max(offset + 1) - offset,
             hole: false,
@@ -123,7 +145,7 @@ impl Device for FileDevice {
     }
 
     fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
-        host_zones::report(&*self.file, offset, zones)
+        host_zones::report(&**self.file(), offset, zones)
     }
 }
 
@@ -134,6 +156,8 @@ struct InFlight {
     offset: u64,
     token: u64,
     done: usize,
+    /// Its number among the syncs of the queue's open file, where it is one.
+    sync: Option<u64>,
 }
 
 enum Kind {
@@ -142,10 +166,28 @@ enum Kind {
     Other(Operation),
 }
 
+/// What the queue's own open file may not have been told, so that the keeper must be asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    None,
+    /// Of what was lost before the queue was opened: flushes are in doubt.
+    OfFlushes,
+    /// An interrupted sync may have used a report up: all syncs are in doubt.
+    OfAll,
+    /// The file is the keeper's own: it is only ever synced by asking.
+    Shared,
+}
+
 struct FileQueue {
     file: FileId,
     fd: Arc<OwnedFd>,
     source: Source,
+    /// The keeper's file on this ring, and an inbox for its answers.
+    keeper: (FileId, Source),
+    doubt: Doubt,
+    syncs: Syncs<Completion>,
+    /// Begun and to be continued, when the ring has a place again.
+    stalled: VecDeque<(usize, Option<Buffer>)>,
     in_flight: Slab<InFlight>,
     shared: Arc<Shared>,
 }
@@ -161,6 +203,18 @@ impl Queue for FileQueue {
                 host_zones::act(&*self.fd, model, self.shared.size, request.offset, *action);
             return Submitted::Done(request.complete(result));
         }
+        if request.is_sync() && self.shared.keeper.is_lost() {
+            return Submitted::Done(request.complete(Err(Fault::Latched)));
+        }
+        if let (Operation::Flush, Doubt::Shared) = (&request.operation, self.doubt) {
+            let flushed = self.ask_keeper(ring);
+            let result = flushed.and_then(|()| self.shared.check_size(&self.fd));
+            return Submitted::Done(request.complete(result));
+        }
+        if self.in_flight.is_full() {
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
+        }
+        let is_sync = request.is_sync() && self.doubt != Doubt::Shared;
         let Request {
             operation,
             offset,
@@ -176,19 +230,41 @@ impl Queue for FileQueue {
             offset,
             token,
             done: 0,
+            sync: is_sync.then(|| self.syncs.begin()),
         };
-        let index = match self.in_flight.insert(entry) {
-            Ok(index) => index,
-            Err(entry) => return refused(entry, buffer),
+        let Ok(index) = self.in_flight.insert(entry) else {
+            unreachable!("a place was free a moment ago")
         };
-        self.start(ring, index, buffer)
+        match self.start(ring, index, buffer) {
+            Ok(()) => Submitted::Pending,
+            // More requests than the ring has places for: the front's bug.
+            Err(buffer) => {
+                let entry = self.in_flight.remove(index);
+                let entry = entry.expect("the entry was made a moment ago");
+                if let Some(number) = entry.sync {
+                    self.syncs.end(number);
+                }
+                Submitted::Done(entry.into_request(buffer).complete(Err(Fault::Busy)))
+            }
+        }
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        for _ in 0..self.stalled.len() {
+            if let Some((index, buffer)) = self.stalled.pop_front() {
+                self.go_on(ring, index, buffer);
+            }
+        }
         while let Some(finished) = ring.next_done(self.source) {
             if let Some(completion) = self.finish(ring, finished) {
                 done.push(completion);
             }
+        }
+        while let Some(mut completion) = self.syncs.release() {
+            if self.shared.keeper.is_lost() {
+                completion.result = Err(Fault::Latched);
+            }
+            done.push(completion);
         }
     }
 
@@ -200,24 +276,29 @@ impl Queue for FileQueue {
 }
 
 impl FileQueue {
-    /// Submits what is left of a request.
-    fn start(&mut self, ring: &mut Ring, index: usize, buffer: Option<Buffer>) -> Submitted {
+    /// Submits what is left of a request; gives its buffer back where the ring has no place.
+    fn start(
+        &mut self,
+        ring: &mut Ring,
+        index: usize,
+        buffer: Option<Buffer>,
+    ) -> Result<(), Option<Buffer>> {
         let Some(entry) = self.in_flight.get_mut(index) else {
             unreachable!("the caller has just found or made this entry")
         };
         let io = entry.io(self.file, buffer);
         if self.shared.copies_at_once(&io) {
             ring.submit_at_once(self.source, index as u64, io);
-            return Submitted::Pending;
+            return Ok(());
         }
-        match ring.submit(self.source, index as u64, io) {
-            Ok(()) => Submitted::Pending,
-            Err(io) => {
-                let Some(entry) = self.in_flight.remove(index) else {
-                    unreachable!("the entry was there a moment ago")
-                };
-                refused(entry, buffer_of(io))
-            }
+        ring.submit(self.source, index as u64, io)
+            .map_err(buffer_of)
+    }
+
+    /// Continues a request that was begun, as soon as there is a place for it.
+    fn go_on(&mut self, ring: &mut Ring, index: usize, buffer: Option<Buffer>) {
+        if let Err(buffer) = self.start(ring, index, buffer) {
+            self.stalled.push_back((index, buffer));
         }
     }
 
@@ -228,12 +309,18 @@ impl FileQueue {
         let buffer = buffer_of(finished.io);
         let len = buffer.as_ref().map_or(0, |buffer| buffer.len());
         let verdict = match (finished.result, &entry.kind) {
-            (Err(Errno::INTR | Errno::AGAIN), _) => None,
+            (Err(Errno::INTR | Errno::AGAIN), _) => {
+                if entry.sync.is_some() {
+                    // It may have been the report of a lost write that has this number.
+                    self.doubt = Doubt::OfAll;
+                }
+                None
+            }
             (Err(errno), _) if self.shared.zones.is_some() => {
                 Some(Err(host_zones::fault_of(errno)))
             }
+            (Err(errno), _) if entry.sync.is_some() => Some(Err(self.shared.keeper.lose(errno))),
             (Err(errno), _) => Some(Err(Fault::from(errno))),
-            (Ok(_), Kind::Other(Operation::Flush)) => Some(self.shared.check_size(&self.fd)),
             (Ok(_), Kind::Other(_)) => Some(Ok(())),
             (Ok(moved), kind) => {
                 entry.done += moved;
@@ -247,16 +334,60 @@ impl FileQueue {
                 }
             }
         };
-        match verdict {
-            Some(result) => {
-                let entry = self.in_flight.remove(index)?;
-                Some(entry.into_request(buffer).complete(result))
-            }
-            None => match self.start(ring, index, buffer) {
-                Submitted::Done(completion) => Some(completion),
-                Submitted::Pending => None,
-            },
+        let Some(result) = verdict else {
+            self.go_on(ring, index, buffer);
+            return None;
+        };
+        let entry = self.in_flight.remove(index)?;
+        let number = entry.sync;
+        let request = entry.into_request(buffer);
+        if !request.is_sync() {
+            return Some(request.complete(result));
         }
+        let result = result.and_then(|()| self.confirm(ring, &request));
+        if let Some(number) = number {
+            self.syncs.end(number);
+        }
+        match result {
+            Ok(()) => {
+                self.syncs.hold(request.complete(Ok(())));
+                None
+            }
+            Err(fault) => {
+                self.shared.note_failed_sync(fault);
+                Some(request.complete(Err(fault)))
+            }
+        }
+    }
+
+    /// What else a sync that succeeded on this queue's file must be good on.
+    fn confirm(&mut self, ring: &mut Ring, request: &Request) -> Result<(), Fault> {
+        let is_flush = matches!(request.operation, Operation::Flush);
+        let must_ask = match self.doubt {
+            Doubt::None => false,
+            Doubt::OfFlushes => is_flush,
+            Doubt::OfAll | Doubt::Shared => true,
+        };
+        if must_ask {
+            self.ask_keeper(ring)?;
+            if self.doubt != Doubt::Shared {
+                self.doubt = Doubt::None;
+            }
+        }
+        if is_flush {
+            self.shared.check_size(&self.fd)?;
+        }
+        Ok(())
+    }
+
+    /// Syncs the keeper's file and waits for it: once for a queue, unless it has no file of its own.
+    fn ask_keeper(&self, ring: &mut Ring) -> Result<(), Fault> {
+        let (file, inbox) = self.keeper;
+        self.shared.keeper.ask(|| {
+            ring.submit_at_once(inbox, 0, Io::Sync { file });
+            let answer = ring.next_done(inbox);
+            answer.map_or(Err(Errno::IO), |done| done.result.map(drop))
+        })
     }
 }
 
@@ -283,6 +414,13 @@ impl Shared {
             Io::Read { .. } | Io::Write { .. } if self.in_memory => true,
             Io::Write { durable: false, .. } => buffered,
             _ => false,
+        }
+    }
+
+    /// A failed sync leaves nothing durable, unless it was refused before anything was synced.
+    fn note_failed_sync(&self, fault: Fault) {
+        if !fault.is_refusal() {
+            self.keeper.lose(fault.errno());
         }
     }
 
@@ -313,8 +451,9 @@ impl InFlight {
                     offset,
                 }
             }
-            (Kind::Write { durable }, Some(buffer)) => {
-                let (len, durable) = (buffer.len() - start, *durable);
+            (Kind::Write { .. }, Some(buffer)) => {
+                // Without a number the keeper is asked when all is written.
+                let (len, durable) = (buffer.len() - start, self.sync.is_some());
                 Io::Write {
                     file,
                     buffer,
@@ -373,10 +512,4 @@ fn buffer_of(io: Io) -> Option<Buffer> {
         Io::Read { buffer, .. } | Io::Write { buffer, .. } => Some(buffer),
         _ => None,
     }
-}
-
-/// More requests than the ring has places for: the front's bug, answered as a busy system would.
-fn refused(entry: InFlight, buffer: Option<Buffer>) -> Submitted {
-    let request = entry.into_request(buffer);
-    Submitted::Done(request.complete(Err(Fault::Io(Errno::AGAIN))))
 }

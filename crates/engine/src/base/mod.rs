@@ -5,6 +5,7 @@ mod host_zones;
 mod image;
 mod pmem;
 mod ram;
+mod syncs;
 mod zoned;
 
 pub use file::FileDevice;

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cryptline_sys::Ring;
-use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
 use crate::slab::Slab;
@@ -109,7 +108,7 @@ impl Queue for DelayQueue {
         };
         let Ok(place) = self.below.insert(below) else {
             // As `file` answers more requests than the ring has places for.
-            return Submitted::Done(request.complete(Err(Fault::Io(Errno::AGAIN))));
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
         };
         request.token = place as u64;
         let Submitted::Done(completion) = self.lower.submit(ring, request) else {

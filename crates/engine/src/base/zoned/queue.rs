@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use cryptline_sys::{Buffer, Ring};
-use rustix::io::Errno;
 
 use super::Shared;
 use crate::gate::GatedQueue;
@@ -81,7 +80,7 @@ impl Queue for ZonedQueue {
         let before = self.ended.len();
         if self.below.is_full() {
             // As `file` answers more requests than the ring has places for.
-            return Submitted::Done(request.complete(Err(Fault::Io(Errno::AGAIN))));
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
         if let Err((request, fault)) = self.start(ring, request) {
             return Submitted::Done(request.complete(Err(fault)));

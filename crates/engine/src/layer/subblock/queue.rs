@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_sys::{Buffer, Ring};
-use rustix::io::Errno;
 
 use super::claims::Kick;
 use super::cut::{Cut, Part};
@@ -116,7 +115,7 @@ impl Queue for SubBlockQueue {
         let token = request.token;
         let before = self.finished.len();
         if let Err(request) = self.take(ring, request) {
-            return Submitted::Done(request.complete(Err(Fault::Io(Errno::AGAIN))));
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
         self.tell_of_released();
         // Its own end is the last one, if it came at once: what came before it are the ends of others

@@ -491,5 +491,5 @@ fn as_submitted(completion: &mut Completion, append: Option<u64>) {
 
 /// As `file` answers more requests than the ring has places for.
 fn busy(request: Request) -> Completion {
-    request.complete(Err(Fault::Io(Errno::AGAIN)))
+    request.complete(Err(Fault::Busy))
 }

@@ -136,7 +136,7 @@ impl ReleaseQueue {
     fn send(&mut self, ring: &mut Ring, mut request: Request) -> Sent {
         if self.below.is_full() {
             // As `file` answers more requests than the ring has places for.
-            return Sent::Ended(request.complete(Err(Fault::Io(Errno::AGAIN))));
+            return Sent::Ended(request.complete(Err(Fault::Busy)));
         }
         let mut write = None;
         if let Operation::Write { .. } | Operation::WriteZeroes { .. } = request.operation {

@@ -198,6 +198,7 @@ fn error_of(fault: Fault) -> NbdError {
         }
         Fault::ReadOnly => NbdError::Perm,
         Fault::NoSpace => NbdError::NoSpc,
+        Fault::Busy => NbdError::NoMem,
         // The zones' own never come here: NBD has no zones, so no zoned volume is exported.
         Fault::Truncated
         | Fault::Latched
