@@ -59,7 +59,7 @@ fn hunt(stack: &Stack, seed: u64, cases: usize) -> Result<usize, Broken> {
 
 /// Runs histories over a stack that must keep its promises.
 fn keeps_its_promises(stack: &Stack, cases: usize) {
-    let _watchdog = Watchdog::start(Duration::from_secs(230));
+    let _watchdog = Watchdog::start(Duration::from_secs(200));
     let number = |name| {
         let text = std::env::var(name).ok()?;
         Some(text.parse::<u64>().expect("a number"))

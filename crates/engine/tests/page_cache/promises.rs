@@ -28,7 +28,8 @@ struct Write {
     /// `None` while it may still take effect.
     ended: Option<Tick>,
     acknowledged: bool,
-    promised: bool,
+    /// Since when.
+    promised: Option<Tick>,
 }
 
 /// All writes of a history, and where they went.
@@ -51,7 +52,7 @@ impl Promises {
             submitted: 0,
             ended: Some(0),
             acknowledged: true,
-            promised: true,
+            promised: Some(0),
         };
         Self {
             writes: vec![fill],
@@ -76,7 +77,7 @@ impl Promises {
             submitted,
             ended: None,
             acknowledged: false,
-            promised: false,
+            promised: None,
         });
         for sector in &mut self.sectors[first..first + count] {
             sector.push(number);
@@ -90,8 +91,8 @@ impl Promises {
         let write = &mut self.writes[number];
         write.ended = Some(now);
         write.acknowledged = acknowledged;
-        write.promised = acknowledged && durable;
-        self.kept += usize::from(write.promised);
+        write.promised = (acknowledged && durable).then_some(now);
+        self.kept += usize::from(write.promised.is_some());
     }
 
     pub fn begin_flush(&mut self, token: u64) {
@@ -102,33 +103,41 @@ impl Promises {
     pub fn end_flush(&mut self, token: u64, is_ok: bool) {
         let place = self.flushes.iter().position(|flush| flush.0 == token);
         let (_, submitted) = self.flushes.swap_remove(place.expect("a flush ends once"));
+        let now = self.tick();
         if !is_ok {
             return;
         }
         for write in &mut self.writes {
             if write.acknowledged && write.ended.is_some_and(|ended| ended < submitted) {
-                self.kept += usize::from(!write.promised);
-                write.promised = true;
+                self.kept += usize::from(write.promised.is_none());
+                write.promised.get_or_insert(now);
             }
         }
     }
 
-    /// Now, for [`check_live`](Self::check_live).
+    /// Now.
     pub fn tick(&mut self) -> Tick {
         self.now += 1;
         self.now
     }
 
-    /// Judges what was read from `first` on. The error names the first sector that is wrong.
+    /// Judges what was read from `first` on, at the end. The error names the first sector that is wrong.
     pub fn check(&self, first: usize, bytes: &[u8]) -> Result<(), String> {
-        self.judge(first, bytes, |write| write.promised)
+        self.judge(first, bytes, |write| write.promised.is_some())
     }
 
-    /// Judges what a read submitted at `since` found while no write was lost: then what has ended
-    /// counts as what is promised.
-    pub fn check_live(&self, first: usize, bytes: &[u8], since: Tick) -> Result<(), String> {
+    /// Judges what a read that was submitted at `since` found. As long as no write was `lost`, what
+    /// has ended counts as what is promised.
+    pub fn check_read(
+        &self,
+        first: usize,
+        bytes: &[u8],
+        since: Tick,
+        lost: bool,
+    ) -> Result<(), String> {
+        let before = |moment: Option<Tick>| moment.is_some_and(|moment| moment < since);
         self.judge(first, bytes, |write| {
-            write.promised || write.acknowledged && write.ended.is_some_and(|ended| ended < since)
+            before(write.promised) || !lost && write.acknowledged && before(write.ended)
         })
     }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cryptline_engine::{
     BackendChoice, Buffer, Completion, Fault, Gate, GatedQueue, Operation, Request, Ring, Submitted,
@@ -291,9 +292,7 @@ impl<'a> World<'a> {
                 self.reap(client)?;
             }
             Step::Settle(client) => {
-                if let Some(client) = &mut self.clients[client] {
-                    client.settle();
-                }
+                self.settle(client)?;
                 self.reap(client)?;
             }
             Step::Cut(..) => {}
@@ -438,13 +437,33 @@ impl<'a> World<'a> {
                     let Operation::Read(bytes) = &request.operation else {
                         unreachable!("a read comes back as a read")
                     };
-                    let checked = match self.stack.bed.machine.has_lost(self.file) {
-                        _ if result.is_err() => Ok(()),
-                        true => self.promises.check(flying.first, bytes),
-                        false => self.promises.check_live(flying.first, bytes, since),
+                    let lost = self.stack.bed.machine.has_lost(self.file);
+                    let checked = match result {
+                        Ok(()) => self.promises.check_read(flying.first, bytes, since, lost),
+                        Err(_) => Ok(()),
                     };
                     checked.map_err(|wrong| format!("{}: {wrong}", flying.what))?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all that a client has in flight; which may wait for what others have.
+    fn settle(&mut self, client: usize) -> Result<(), String> {
+        let started = Instant::now();
+        let is_busy = |client: &Option<Client>| {
+            let queue = client.as_ref().map(|client| &client.queue);
+            queue.is_some_and(|queue| queue.in_flight() > 0)
+        };
+        while is_busy(&self.clients[client]) {
+            if self.clients.iter().filter(|client| is_busy(client)).count() == 1 {
+                self.clients[client].as_mut().unwrap().settle();
+                return Ok(());
+            }
+            self.clients.iter_mut().flatten().for_each(Client::poll);
+            if started.elapsed() > Duration::from_secs(20) {
+                return Err(format!("client {client} waits for ever"));
             }
         }
         Ok(())
