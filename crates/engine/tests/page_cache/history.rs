@@ -102,6 +102,8 @@ pub struct Scope {
 pub struct History {
     pub temper: Temper,
     pub moves: Vec<Move>,
+    /// In the middle of which `msync` the power fails too, in a copy of the world.
+    pub outage: Option<u32>,
     /// For what a crash leaves.
     pub seed: u64,
 }
@@ -130,9 +132,11 @@ impl History {
                 push(Step::Settle(client), &mut chance);
             }
         }
+        let outage = scope.mapped.then(|| chance.below(60));
         Self {
             temper,
             moves,
+            outage: outage.and_then(|count| u32::try_from(count).ok()),
             seed: chance.draw(),
         }
     }

@@ -106,5 +106,8 @@ promises_are_kept! {
     cbc_in_512_of_4096: 8_000, stacks::encrypted(&CBC_4096, 512, Policy::Shared, INLINE);
     cbc_in_512_of_4096_exclusive: 5_000, stacks::encrypted(&CBC_4096, 512, Policy::Exclusive, INLINE);
     cbc_in_512_of_4096_with_helpers: 2_000, stacks::encrypted(&CBC_4096, 512, Policy::Shared, AUTO);
+    pmem: 5_000, stacks::pmem();
+    btt_in_512: 200, stacks::btt(512);
+    btt_in_4096: 200, stacks::btt(4096);
     cbc_in_1024_of_4096_with_workers: 2_000, stacks::encrypted(&CBC_4096, 1024, Policy::Shared, QUEUE);
 }

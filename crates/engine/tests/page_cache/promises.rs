@@ -22,6 +22,7 @@ pub enum Content {
     Unknown,
 }
 
+#[derive(Clone)]
 struct Write {
     content: Content,
     submitted: Tick,
@@ -33,6 +34,7 @@ struct Write {
 }
 
 /// All writes of a history, and where they went.
+#[derive(Clone)]
 pub struct Promises {
     writes: Vec<Write>,
     /// The writes of each sector, by number.
@@ -61,11 +63,6 @@ impl Promises {
             flushes: Vec::new(),
             kept: 0,
         }
-    }
-
-    /// Sectors of the disk.
-    pub fn size(&self) -> usize {
-        self.sectors.len()
     }
 
     /// A write is about to be submitted; its number.

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use cryptline_engine::Gate;
-use cryptline_engine::base::{DirectMode, Image};
+use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
+use cryptline_engine::btt::{Btt, BttDevice, NewTable};
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::Policy;
+use cryptline_sys::{SharedMemory, Simulation};
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, INLINE, Layout};
 
@@ -15,6 +17,8 @@ use crate::world::{Bed, Purpose, Stack};
 const SIZE: u64 = 16 * 512;
 /// The same where a cipher sector has 4096 bytes.
 const SIZE_4096: u64 = 5 * 4096;
+/// Bytes of the smallest file that can hold a block translation table.
+const TABLE: usize = (16 << 20) + 4096;
 
 /// A file through the page cache.
 pub fn file() -> Stack {
@@ -82,6 +86,39 @@ pub fn sparse(layout: &'static Layout) -> Stack {
     Stack::new(bed, move |bed, _| {
         devices::sparse(Fresh::new(buffered(bed)), layout).gate
     })
+}
+
+/// A mapped file.
+pub fn pmem() -> Stack {
+    Stack::new(Bed::mapped(SIZE_4096), |bed, _| {
+        Gate::new(PmemDevice::new(memory(bed), false))
+    })
+}
+
+/// A block translation table in a mapped file, with sectors of `sector_size` bytes.
+pub fn btt(sector_size: u32) -> Stack {
+    let medium = SharedMemory::new(TABLE).unwrap();
+    let new = NewTable {
+        sector_size,
+        uuid: [1; 16],
+        is_zero: true,
+    };
+    let sectors = new.write(&medium, |_| ()).unwrap();
+    assert!(sectors > 0, "no table fits");
+    let mut content = vec![0; TABLE];
+    medium.read(0, &mut content);
+    let size = usize::try_from(SIZE_4096).unwrap();
+    Stack::over(Bed::mapped(TABLE as u64), content, size, |bed, _| {
+        Gate::new(BttDevice::new(
+            Btt::open(memory(bed), false).unwrap(),
+            false,
+        ))
+    })
+}
+
+fn memory(bed: &Bed) -> PersistentMemory {
+    let memory = PersistentMemory::open(&bed.path, false).unwrap();
+    memory.simulate(Simulation::new(bed.machine))
 }
 
 fn buffered(bed: &Bed) -> Gate {

@@ -26,6 +26,8 @@ pub struct Bed {
     file: File,
     /// What a crash leaves is in units of so many bytes.
     unit: usize,
+    /// The file will be mapped.
+    mapped: bool,
     _folder: TempDir,
 }
 
@@ -48,14 +50,35 @@ impl Bed {
             path,
             file,
             unit,
+            mapped: false,
             _folder: folder,
         }
     }
 
+    /// A file to be mapped: in memory where possible, so that holes are what was never written.
+    pub fn mapped(size: u64) -> Self {
+        let memory = Path::new("/dev/shm");
+        let bed = match memory.is_dir() {
+            true => Self::new_in(memory, size, 512),
+            false => Self::new(size, 512),
+        };
+        Self {
+            mapped: true,
+            ..bed
+        }
+    }
+
+    pub fn size(&self) -> usize {
+        usize::try_from(self.file.metadata().unwrap().len()).unwrap()
+    }
+
     fn switch_on(&self, image: &Arc<Vec<u8>>, temper: Temper) -> FileOf {
         self.machine.reset(temper);
-        self.machine
-            .attach(&self.file, Arc::clone(image), self.unit)
+        let image = Arc::clone(image);
+        match self.mapped {
+            true => self.machine.attach_mapped(&self.file, image, self.unit),
+            false => self.machine.attach(&self.file, image, self.unit),
+        }
     }
 }
 
@@ -73,32 +96,43 @@ pub struct Stack {
     open: Box<dyn Fn(&Bed, Purpose) -> Gate>,
     /// Other threads do I/O: what a client that went away had in flight may still take effect.
     pub threaded: bool,
-    pub mapped: bool,
     pub habits: Habits,
+    /// Bytes of the device that histories use.
+    size: usize,
     image: Arc<Vec<u8>>,
 }
 
 impl Stack {
     /// A stack that the write [`promises::FILL`] has filled.
     pub fn new(bed: Bed, open: impl Fn(&Bed, Purpose) -> Gate + 'static) -> Self {
-        let size = bed.file.metadata().unwrap().len();
-        let blank = Arc::new(vec![0; usize::try_from(size).unwrap()]);
-        let file = bed.switch_on(&blank, Temper::default());
+        let blank = vec![0; bed.size()];
+        Self::over(bed, blank, usize::MAX, open)
+    }
+
+    /// The same over a file that holds something; only `most` bytes of the device are used.
+    pub fn over(
+        bed: Bed,
+        content: Vec<u8>,
+        most: usize,
+        open: impl Fn(&Bed, Purpose) -> Gate + 'static,
+    ) -> Self {
+        let file = bed.switch_on(&Arc::new(content), Temper::default());
         let gate = open(&bed, Purpose::Check);
         let mut client = Client::open(&gate, bed.machine.backend());
-        let size = usize::try_from(gate.geometry().size).unwrap();
+        let size = usize::try_from(gate.geometry().size).unwrap().min(most);
         let mut data = Buffer::alloc(size).unwrap();
         promises::fill(&mut data, promises::FILL, 0);
-        client.finish(Request::write(0, data, false, 0)).unwrap();
+        client.finish(Request::write(0, data, true, 0)).unwrap();
         client.finish(Request::flush(0)).unwrap();
+        let image = bed.machine.after_crash(file, Survivors::None);
         drop((client, gate));
         Self {
-            image: bed.machine.after_crash(file, Survivors::None),
             bed,
             open: Box::new(open),
             threaded: false,
-            mapped: false,
             habits: Habits::ALL,
+            size,
+            image,
         }
     }
 
@@ -107,10 +141,10 @@ impl Stack {
         self.bed.switch_on(&self.image, Temper::default());
         let geometry = *(self.open)(&self.bed, Purpose::Check).geometry();
         Scope {
-            blocks: usize::try_from(geometry.size / u64::from(geometry.logical_block)).unwrap(),
+            blocks: self.size / usize::try_from(geometry.logical_block).unwrap(),
             discard: geometry.discard,
             zeroes: geometry.write_zeroes,
-            mapped: self.mapped,
+            mapped: self.bed.mapped,
             habits: self.habits,
         }
     }
@@ -119,36 +153,49 @@ impl Stack {
     pub fn run(&self, history: &History, log: &mut Vec<String>) -> Result<usize, String> {
         let file = self.bed.switch_on(&self.image, history.temper);
         let gate = (self.open)(&self.bed, Purpose::History);
+        let machine = self.bed.machine;
+        if let Some(count) = history.outage {
+            machine.fail_power_at(count, Survivors::Some(history.seed));
+        }
         let mut world = World::new(self, &gate, file, log);
         for step in &history.moves {
             world.take(step)?;
         }
-        let promises = world.end();
-        self.check(&gate, &promises)
-            .map_err(|wrong| format!("read back: {wrong}"))?;
-        let machine = self.bed.machine;
-        let states = [
-            ("nothing that was not synced", Survivors::None),
-            ("some of what was not synced", Survivors::Some(history.seed)),
-        ];
-        let images = states.map(|(name, left)| (name, machine.after_crash(file, left)));
+        let ended = world.end();
+        if ended.damage.is_some() {
+            return Ok(0);
+        }
+        let promises = ended.promises;
+        (self.check(&gate, &promises)).map_err(|wrong| format!("read back: {wrong}"))?;
+        let states = [Survivors::None, Survivors::Some(history.seed)];
+        let mut images = states.map(|left| machine.after_crash(file, left)).to_vec();
         drop(gate);
-        for (name, image) in images {
+        let kept = promises.kept;
+        let mut known = vec![promises.clone(), promises];
+        if let Some((image, promises)) = ended.outage {
+            images.push(image);
+            known.push(promises);
+        }
+        let names = [
+            "that left nothing unsynced",
+            "that left some of what was not synced",
+            "in the middle of a request",
+        ];
+        for ((name, image), promises) in names.iter().zip(images).zip(known) {
             self.bed.switch_on(&image, Temper::default());
             let checked = self.check(&(self.open)(&self.bed, Purpose::Check), &promises);
-            checked.map_err(|wrong| format!("after a crash that left {name}: {wrong}"))?;
+            checked.map_err(|wrong| format!("after a crash {name}: {wrong}"))?;
         }
-        Ok(promises.kept)
+        Ok(kept)
     }
 
     /// Reads all of the device through a new queue.
     fn check(&self, gate: &Gate, promises: &Promises) -> Result<(), String> {
         let mut client = Client::open(gate, self.bed.machine.backend());
-        let size = usize::try_from(gate.geometry().size).unwrap();
         // A direct read may be told of what others lost; the next is not.
         let mut tries = 0;
         let bytes = loop {
-            match client.finish(Request::read(0, Buffer::alloc(size).unwrap(), 0)) {
+            match client.finish(Request::read(0, Buffer::alloc(self.size).unwrap(), 0)) {
                 Ok(Operation::Read(bytes)) => break bytes,
                 Err(fault) if tries == 3 => return Err(format!("cannot be read: {fault}")),
                 _ => tries += 1,
@@ -224,12 +271,30 @@ struct World<'a> {
     next_token: u64,
     /// Bytes in a block.
     block: usize,
+    damage: Option<Damage>,
+    /// What a power cut in the middle of a request left, and what was promised then.
+    outage: Option<(Arc<Vec<u8>>, Promises)>,
     log: &'a mut Vec<String>,
+}
+
+/// Somebody cut the file short.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    /// The device met it: from then on nothing may be promised.
+    Met,
+    /// It could not know.
+    Unseen,
+}
+
+/// How a history ended.
+struct Ended {
+    promises: Promises,
+    damage: Option<Damage>,
+    outage: Option<(Arc<Vec<u8>>, Promises)>,
 }
 
 impl<'a> World<'a> {
     fn new(stack: &'a Stack, gate: &'a Gate, file: FileOf, log: &'a mut Vec<String>) -> Self {
-        let size = usize::try_from(gate.geometry().size).unwrap();
         Self {
             stack,
             gate,
@@ -237,9 +302,11 @@ impl<'a> World<'a> {
             clients: [const { None }; CLIENTS],
             foreign: Vec::new(),
             flying: HashMap::new(),
-            promises: Promises::new(size / SECTOR),
+            promises: Promises::new(stack.size / SECTOR),
             next_token: 0,
             block: usize::try_from(gate.geometry().logical_block).unwrap(),
+            damage: None,
+            outage: None,
             log,
         }
     }
@@ -295,7 +362,7 @@ impl<'a> World<'a> {
                 self.settle(client)?;
                 self.reap(client)?;
             }
-            Step::Cut(..) => {}
+            Step::Cut(client, place) => self.cut(client, place)?,
             Step::WriteBack(..)
             | Step::Evict(_)
             | Step::ForeignOpen
@@ -412,7 +479,43 @@ impl<'a> World<'a> {
         if let Submitted::Done(completion) = queue.submit(ring, request) {
             done.push(completion);
         }
+        if let Some(image) = self.stack.bed.machine.take_left() {
+            self.log.push("the power may have failed here".to_owned());
+            self.outage = Some((image, self.promises.clone()));
+        }
         self.reap(client)
+    }
+
+    /// Somebody cuts the file short, a client reads there or flushes, and the file grows again.
+    fn cut(&mut self, client: usize, place: Place) -> Result<(), String> {
+        let Some(open) = &mut self.clients[client] else {
+            return Ok(());
+        };
+        let (first, count) = (place.at * self.block / SECTOR, place.blocks * self.block);
+        let file = &self.stack.bed.file;
+        let size = file.metadata().unwrap().len();
+        // Where sectors lie elsewhere than their numbers say, all but the first page is cut off.
+        let at = match self.stack.bed.size() == self.stack.size {
+            true => (first * SECTOR / 4096 * 4096) as u64,
+            false => 4096,
+        };
+        file.set_len(at).unwrap();
+        let (what, result) = match place.at.is_multiple_of(2) {
+            true => {
+                let read = Request::read((first * SECTOR) as u64, Buffer::alloc(count).unwrap(), 0);
+                ("read there", open.finish(read).err())
+            }
+            false => ("flush", open.finish(Request::flush(0)).err()),
+        };
+        file.set_len(size).unwrap();
+        let told = result.map_or("OK".to_owned(), |fault| fault.to_string());
+        self.note(|| format!("the file is cut to {at} bytes; {what} → {told}; it grows again"));
+        match result {
+            Some(_) => self.damage = Some(Damage::Met),
+            None if what == "flush" => return Err("a file that is short was flushed".to_owned()),
+            None => _ = self.damage.get_or_insert(Damage::Unseen),
+        }
+        Ok(())
     }
 
     /// Takes what a client has been answered.
@@ -428,6 +531,10 @@ impl<'a> World<'a> {
             };
             self.log
                 .push(format!("client {client}: {} → {told}", flying.what));
+            let is_sync = matches!(flying.kind, Kind::Flush | Kind::Write { durable: true, .. });
+            if self.damage == Some(Damage::Met) && is_sync && result.is_ok() {
+                return Err(format!("{} said yes after a page was lost", flying.what));
+            }
             match flying.kind {
                 Kind::Flush => self.promises.end_flush(request.token, result.is_ok()),
                 Kind::Write { number, durable } => {
@@ -488,11 +595,15 @@ impl<'a> World<'a> {
     }
 
     /// Everybody goes, and the cache shows what the medium has.
-    fn end(mut self) -> Promises {
+    fn end(mut self) -> Ended {
         self.stack.bed.machine.step(None);
         (0..CLIENTS).for_each(|client| self.close(client));
         self.stack.bed.machine.evict(self.file, 0..usize::MAX);
-        self.promises
+        Ended {
+            promises: self.promises,
+            damage: self.damage,
+            outage: self.outage,
+        }
     }
 
     fn note(&mut self, what: impl FnOnce() -> String) {
@@ -510,7 +621,7 @@ impl<'a> World<'a> {
         if place.at == 0 {
             return (0..usize::MAX, "everything".to_owned());
         }
-        let start = self.stack.image.len() - self.promises.size() * SECTOR;
+        let start = self.stack.image.len() - self.stack.size;
         let from = start + first * SECTOR;
         (from..from + count * SECTOR, span(first, count))
     }

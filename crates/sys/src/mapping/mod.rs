@@ -23,8 +23,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
+use crate::Simulation;
 use persist::Flush;
 
 /// A page of the mapping is gone: the file was cut short, its disk is full, or the medium failed.
@@ -51,6 +53,8 @@ pub struct Mapping {
     /// The kernel reports a lost write to one msync only: the next must not run until the first
     /// one's caller could note it.
     syncing: Mutex<Result<(), i32>>,
+    /// Syncs in place of Linux.
+    simulation: Option<Simulation>,
 }
 
 // SAFETY: the mapping lives as long as the value; all access is by bounded copies and atomic words.
@@ -97,7 +101,16 @@ impl Mapping {
             guard,
             file,
             syncing: Mutex::new(Ok(())),
+            simulation: None,
         })
+    }
+
+    /// Lets a kernel of a test's making carry out what makes the page cache durable.
+    #[must_use]
+    pub fn simulate(mut self, simulation: Simulation) -> Self {
+        simulation.kernel().mapped(&self.file);
+        self.simulation = Some(simulation);
+        self
     }
 
     /// Size in bytes.
@@ -234,14 +247,7 @@ impl Mapping {
         if let Err(errno) = *last {
             return Err(io::Error::from_raw_os_error(errno));
         }
-        // SAFETY: a range of whole pages inside the mapping; msync reads and changes none of it.
-        let synced = unsafe {
-            rustix::mm::msync(
-                self.at(start).cast(),
-                offset + len - start,
-                MsyncFlags::SYNC,
-            )
-        };
+        let synced = self.msync(start, offset + len - start);
         *last = synced.map_err(rustix::io::Errno::raw_os_error);
         Ok(synced?)
     }
@@ -251,11 +257,26 @@ impl Mapping {
     pub fn punch(&self, offset: usize, len: usize) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, offset as u64, len as u64) {
-            Ok(()) => self.file.sync_all(),
+            Ok(()) => Ok(self.fsync()?),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODEV) => {
                 Err(io::ErrorKind::Unsupported.into())
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn msync(&self, start: usize, len: usize) -> Result<(), Errno> {
+        if let Some(simulation) = self.simulation {
+            return simulation.kernel().msync(&self.file, start, len);
+        }
+        // SAFETY: a range of whole pages inside the mapping; msync reads and changes none of it.
+        unsafe { rustix::mm::msync(self.at(start).cast(), len, MsyncFlags::SYNC) }
+    }
+
+    fn fsync(&self) -> Result<(), Errno> {
+        match self.simulation {
+            Some(simulation) => simulation.kernel().msync(&self.file, 0, self.len),
+            None => rustix::fs::fsync(&self.file),
         }
     }
 

@@ -8,9 +8,11 @@
 //! the second to take effect can be the first to be reported. [`Kernel::next`] chooses both.
 //!
 //! Descriptors are real, so that what is above opens and locks files as ever. Sockets and wakers
-//! work as over system calls.
+//! work as over system calls. A [`Mapping`](crate::Mapping) maps real memory; only its `msync` comes
+//! here.
 
 use std::fmt;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -27,6 +29,12 @@ pub trait Kernel: Send + Sync {
 
     /// Carries a file operation out. The range in the buffer was checked; never called for sockets.
     fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno>;
+
+    /// A file was mapped.
+    fn mapped(&self, file: &File);
+
+    /// Carries an `msync` of a range of a mapped file out, or an `fsync` of it.
+    fn msync(&self, file: &File, offset: usize, len: usize) -> Result<(), Errno>;
 
     /// What happens next to one of the `count` pending operations of a ring, oldest first.
     fn next(&self, count: usize) -> Next;
@@ -55,6 +63,10 @@ impl Simulation {
     #[must_use]
     pub const fn new(kernel: &'static dyn Kernel) -> Self {
         Self(kernel)
+    }
+
+    pub(crate) fn kernel(self) -> &'static dyn Kernel {
+        self.0
     }
 }
 

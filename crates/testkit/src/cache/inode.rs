@@ -114,6 +114,18 @@ impl Inode {
         }
     }
 
+    /// Notes what a program has stored in the mapped page that begins at `offset`.
+    pub fn note_stores(&mut self, offset: usize, page: &[u8]) {
+        let mut shown = vec![0; self.unit];
+        for (index, stored) in page.chunks_exact(self.unit).enumerate() {
+            let at = offset + index * self.unit;
+            self.read(at, &mut shown, false);
+            if shown != stored {
+                self.write_cached(at, stored);
+            }
+        }
+    }
+
     /// Before a direct transfer or a change of the allocation: what is dirty there is written back,
     /// and an error that nobody was told of in this way ends here (`filemap_write_and_wait_range`).
     pub fn settle(&mut self, offset: usize, len: usize) -> Result<(), Errno> {
@@ -199,26 +211,14 @@ impl Inode {
         Ok(())
     }
 
-    /// Makes the file shorter or longer; what is cut off is gone, and zeros if it comes back.
-    pub fn resize(&mut self, size: usize) {
-        let size = size.min(self.image.len());
-        for number in size.div_ceil(self.unit)..self.image.len() / self.unit {
-            let zeros: Block = vec![0; self.unit].into();
-            let touched = self.touch(number);
-            touched.cached = None;
-            touched.dirty = false;
-            touched.reach(zeros);
-        }
-        self.size = size;
-    }
-
     /// What a crash leaves.
     pub fn after_crash(&self, survivors: Survivors) -> Arc<Vec<u8>> {
         let mut bytes = self.image.as_ref().clone();
         let mut chance = Chance::default();
-        if let Survivors::Some(seed) = survivors {
-            chance.restart(Some(seed));
-        }
+        chance.restart(match survivors {
+            Survivors::None => None,
+            Survivors::Some(seed) => Some(seed),
+        });
         for (number, touched) in &self.units {
             let dirty = touched.cached.as_ref().filter(|_| touched.dirty);
             let versions = touched.loose.iter().chain(dirty);

@@ -22,6 +22,7 @@
 mod chance;
 pub mod errseq;
 mod inode;
+mod mapped;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -63,6 +64,12 @@ struct State {
     names: HashMap<(u64, u64), FileOf>,
     open: HashMap<RawFd, Open>,
     chance: Chance,
+    /// Files whose page cache is the system's own, since they are mapped.
+    real: HashMap<usize, File>,
+    mapped: HashMap<RawFd, (FileOf, Since)>,
+    /// After how many syncs of a mapping the power fails, and what that leaves.
+    outage: Option<(u32, Survivors)>,
+    left: Option<Arc<Vec<u8>>>,
 }
 
 struct Open {
@@ -117,13 +124,19 @@ impl Machine {
     /// many units.
     pub fn write_back(&self, file: FileOf, range: Range<usize>, fault: Option<Errno>) -> usize {
         let mut state = self.lock();
+        state.absorb(file);
         let State { files, chance, .. } = &mut *state;
-        files[file.0].write_back(range, fault, chance)
+        let count = files[file.0].write_back(range, fault, chance);
+        state.reflect(file);
+        count
     }
 
     /// The kernel drops what is clean in a range from the cache.
     pub fn evict(&self, file: FileOf, range: Range<usize>) {
-        self.lock().files[file.0].evict(range);
+        let mut state = self.lock();
+        state.absorb(file);
+        state.files[file.0].evict(range);
+        state.reflect(file);
     }
 
     /// Another program opens a file.
@@ -135,7 +148,11 @@ impl Machine {
 
     /// Another program's `fsync`.
     pub fn foreign_sync(&self, foreign: &mut Foreign) -> Result<(), Errno> {
-        self.lock().sync(foreign.file, None, &mut foreign.since)
+        let mut state = self.lock();
+        state.absorb(foreign.file);
+        let synced = state.sync(foreign.file, None, &mut foreign.since);
+        state.reflect(foreign.file);
+        synced
     }
 
     /// Another program reads a range.
@@ -152,7 +169,9 @@ impl Machine {
     /// What a power cut now leaves of a file.
     #[must_use]
     pub fn after_crash(&self, file: FileOf, survivors: Survivors) -> Arc<Vec<u8>> {
-        self.lock().files[file.0].after_crash(survivors)
+        let mut state = self.lock();
+        state.absorb(file);
+        state.files[file.0].after_crash(survivors)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -285,6 +304,14 @@ impl Kernel for Machine {
             open.since = since;
         }
         result
+    }
+
+    fn mapped(&self, file: &File) {
+        self.lock().map(file);
+    }
+
+    fn msync(&self, file: &File, offset: usize, len: usize) -> Result<(), Errno> {
+        self.lock().msync(file, offset, len)
     }
 
     fn next(&self, count: usize) -> Next {
