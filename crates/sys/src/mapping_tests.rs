@@ -58,6 +58,31 @@ fn page_that_was_cut_off_is_an_error_for_good_and_no_death() {
 }
 
 #[test]
+fn mapping_that_lost_a_page_is_never_synced_again_though_the_file_grows_back() {
+    let page = crate::page_size();
+    let file = file(4 * page as u64);
+    let mapping = map(&file, 4 * page);
+    mapping.store(0, &[1; 64]).unwrap();
+    mapping.sync().unwrap();
+    file.set_len(page as u64).unwrap();
+    let mut bytes = [0; 64];
+    assert_eq!(mapping.read(3 * page, &mut bytes), Err(Lost));
+    file.set_len(4 * page as u64).unwrap();
+    for _ in 0..2 {
+        assert!(mapping.sync().is_err());
+        assert!(mapping.sync_range(0, 64).is_err());
+        assert!(mapping.punch(0, page).is_err());
+        assert_eq!(mapping.check_whole(), Err(Lost));
+    }
+    // Nor is one that was given up.
+    let given_up = map(&file, page);
+    given_up.sync().unwrap();
+    given_up.lose();
+    assert!(given_up.sync().is_err());
+    assert_eq!(given_up.read(0, &mut bytes), Err(Lost));
+}
+
+#[test]
 fn many_threads_may_meet_lost_pages_at_once() {
     let page = crate::page_size();
     let file = file(64 * page as u64);

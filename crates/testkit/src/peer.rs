@@ -64,6 +64,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("cryptsetup", "cryptsetup-bin"),
     program("dmsetup", "dmsetup"),
     program("fio", "fio"),
+    program("losetup", "mount"),
     program("mkfs.ext4", "e2fsprogs"),
     program("nbdcopy", "libnbd-bin"),
     program("nbdinfo", "libnbd-bin"),
@@ -82,6 +83,7 @@ pub const PEERS: &[PeerInfo] = &[
         package: "libc6-dev-arm64-cross",
         probe: Probe::File("/usr/aarch64-linux-gnu/lib/libc.so"),
     },
+    program("unshare", "util-linux"),
     // Counts instructions.
     program("valgrind", "valgrind"),
     PeerInfo {

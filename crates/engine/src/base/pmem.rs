@@ -5,6 +5,9 @@
 //! Where the mapping is persistent memory (`MAP_SYNC`), every write is durable when it completes,
 //! in units of eight bytes: a sector can be torn by a crash, which is what [`btt`](crate::btt) is
 //! for. Elsewhere a flush or a durable write is an `msync`.
+//!
+//! A device that lost a page, was found cut short, or failed to sync fails every request from then
+//! on, and no flush succeeds any more, also when the file is as long as ever again.
 
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -102,10 +105,34 @@ impl PersistentMemory {
 
     /// Why a page was lost.
     fn fault(&self, _: Lost) -> Fault {
-        match Medium::check(self) {
+        match self.check_size() {
             Err(fault) => fault,
             // The file is as long as ever: a full disk below a hole, or a failed medium.
             Ok(()) => Fault::Io(Errno::IO),
+        }
+    }
+
+    /// Why the mapping could not be synced.
+    fn sync_fault(&self, error: std::io::Error) -> Fault {
+        match self.check_size() {
+            Err(fault) => fault,
+            Ok(()) => system_fault(error),
+        }
+    }
+
+    /// The bytes behind a file's new end read as zeros up to the end of their page, without a
+    /// signal: so its size is looked at too.
+    fn check_size(&self) -> Result<(), Fault> {
+        if !self.is_file {
+            return Ok(());
+        }
+        let size = rustix::fs::fstat(self.mapping.file())?.st_size;
+        match u64::try_from(size) {
+            Ok(size) if size >= self.size() => Ok(()),
+            _ => {
+                self.mapping.lose();
+                Err(Fault::Truncated)
+            }
         }
     }
 }
@@ -141,14 +168,15 @@ impl Medium for PersistentMemory {
     }
 
     fn persist(&self) -> Result<(), Fault> {
-        self.mapping.sync().map_err(system_fault)
+        let synced = self.mapping.sync();
+        synced.map_err(|error| self.sync_fault(error))
     }
 
     fn clear(&self, offset: u64, len: u64) -> Result<(), Fault> {
         match self.mapping.punch(position(offset), position(len)) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => {}
-            Err(error) => return Err(system_fault(error)),
+            Err(error) => return Err(self.sync_fault(error)),
         }
         let (mut at, end) = (offset, offset + len);
         while at < end {
@@ -159,17 +187,10 @@ impl Medium for PersistentMemory {
         self.persist()
     }
 
-    /// The bytes behind a file's new end read as zeros up to the end of their page, without a
-    /// signal: so its size is looked at too.
     fn check(&self) -> Result<(), Fault> {
-        if !self.is_file {
-            return Ok(());
-        }
-        let size = rustix::fs::fstat(self.mapping.file())?.st_size;
-        match u64::try_from(size) {
-            Ok(size) if size >= self.size() => Ok(()),
-            _ => Err(Fault::Truncated),
-        }
+        self.check_size()?;
+        let whole = self.mapping.check_whole();
+        whole.map_err(|lost| self.fault(lost))
     }
 }
 
@@ -239,7 +260,8 @@ impl PmemQueue {
         match durable {
             true => {
                 let (offset, mapping) = (position(offset), &self.memory.mapping);
-                mapping.sync_range(offset, data.len()).map_err(system_fault)
+                let synced = mapping.sync_range(offset, data.len());
+                synced.map_err(|error| self.memory.sync_fault(error))
             }
             false => Ok(()),
         }

@@ -37,7 +37,8 @@ pub trait Medium: Send + Sync {
     /// Makes a range read as zeros, durably; by giving its space back where that works.
     fn clear(&self, offset: u64, len: u64) -> Result<(), Fault>;
 
-    /// Whether the medium still is what it was when it was opened.
+    /// Whether the medium still is what it was when it was opened, and has lost nothing that was
+    /// stored. Once it is not, it never is again.
     fn check(&self) -> Result<(), Fault>;
 }
 

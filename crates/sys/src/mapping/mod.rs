@@ -11,6 +11,9 @@
 //! everything after it report [`Lost`]. No other way checks a mapping: the size can change between
 //! any check and the copy.
 //!
+//! A mapping that lost something never gets well, whatever becomes of the file: acknowledged stores
+//! may be gone. So it is too when an msync fails, which the kernel tells once.
+//!
 //! As in [`SharedMemory`](crate::SharedMemory), no reference into the mapping ever exists.
 
 mod persist;
@@ -50,9 +53,9 @@ pub struct Mapping {
     domain: Domain,
     guard: sigbus::Guard,
     file: File,
-    /// The kernel reports a lost write to one msync only: the next must not run until the first
-    /// one's caller could note it.
-    syncing: Mutex<Result<(), i32>>,
+    /// The kernel reports a lost write to one sync of this open file only: the next must not run
+    /// until the first one's failure is noted.
+    syncing: Mutex<Result<(), Errno>>,
     /// Syncs in place of Linux.
     simulation: Option<Simulation>,
 }
@@ -227,12 +230,24 @@ impl Mapping {
         }
     }
 
+    /// Whether nothing was lost so far.
+    pub fn check_whole(&self) -> Result<(), Lost> {
+        self.guard.check()
+    }
+
+    /// Gives the mapping up: for who finds out in another way that something is lost.
+    pub fn lose(&self) {
+        self.guard.lose();
+    }
+
     /// Makes everything stored durable.
+    ///
+    /// Errors: that of the msync, now or ever before; `EIO` where a page is lost.
     pub fn sync(&self) -> io::Result<()> {
         self.sync_range(0, self.len)
     }
 
-    /// Makes everything stored in a range durable.
+    /// Makes everything stored in a range durable. Errors: as [`sync`](Self::sync).
     ///
     /// # Panics
     /// Where the range leaves the mapping.
@@ -240,16 +255,24 @@ impl Mapping {
         self.check(offset, len);
         if let Domain::Processor(flush) = self.domain {
             flush.fence();
-            return Ok(());
+            return self.guard.check().map_err(|Lost| Errno::IO.into());
         }
         let start = offset - offset % crate::page_size();
+        let end = offset + len;
+        self.sync_by(|| self.msync(start, end - start))
+    }
+
+    /// Syncs the open file by `sync`, alone, and gives the mapping up where that fails.
+    fn sync_by(&self, sync: impl FnOnce() -> Result<(), Errno>) -> io::Result<()> {
         let mut last = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(errno) = *last {
-            return Err(io::Error::from_raw_os_error(errno));
+        (*last)?;
+        if let Err(errno) = sync() {
+            *last = Err(errno);
+            self.guard.lose();
         }
-        let synced = self.msync(start, offset + len - start);
-        *last = synced.map_err(rustix::io::Errno::raw_os_error);
-        Ok(synced?)
+        (*last)?;
+        // Zeros that stand for a lost page are in no file.
+        self.guard.check().map_err(|Lost| Errno::IO.into())
     }
 
     /// Makes a range read as zeros by giving its space back, durably. `Unsupported` where the
@@ -257,10 +280,8 @@ impl Mapping {
     pub fn punch(&self, offset: usize, len: usize) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, offset as u64, len as u64) {
-            Ok(()) => Ok(self.fsync()?),
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODEV) => {
-                Err(io::ErrorKind::Unsupported.into())
-            }
+            Ok(()) => self.sync_by(|| self.fsync()),
+            Err(Errno::OPNOTSUPP | Errno::NODEV) => Err(io::ErrorKind::Unsupported.into()),
             Err(error) => Err(error.into()),
         }
     }

@@ -75,6 +75,11 @@ impl Guard {
         }
     }
 
+    /// Marks the range as lost, as if a page were.
+    pub fn lose(&self) {
+        self.0.lost.store(true, Ordering::SeqCst);
+    }
+
     /// Stops watching.
     pub fn release(&self) {
         self.0.start.store(FREE, Ordering::Release);
