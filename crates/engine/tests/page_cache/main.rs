@@ -6,6 +6,7 @@
 
 mod history;
 mod promises;
+mod stack;
 mod stacks;
 mod world;
 
@@ -17,7 +18,7 @@ use cryptline_testkit::suite::devices::{
 };
 use cryptline_testkit::suite::{Watchdog, noise};
 use history::History;
-use world::Stack;
+use stack::Stack;
 
 /// A broken promise: after how many histories it was found, and how it comes about.
 struct Broken {

@@ -11,7 +11,7 @@ use cryptline_sys::{SharedMemory, Simulation};
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, INLINE, Layout};
 
-use crate::world::{Bed, Purpose, Stack};
+use crate::stack::{Bed, Purpose, Stack};
 
 /// Bytes of the device.
 const SIZE: u64 = 16 * 512;
