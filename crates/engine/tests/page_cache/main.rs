@@ -4,6 +4,7 @@
 //! A failure prints the shortest history that fails, and a seed: `CRYPTLINE_SEED=<seed>` runs the same
 //! history again. `CRYPTLINE_CASES` sets how many histories each stack gets.
 
+mod careless;
 mod history;
 mod promises;
 mod stack;
@@ -12,12 +13,13 @@ mod world;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use careless::{Mistake, careless};
 use cryptline_engine::layer::Policy;
 use cryptline_testkit::suite::devices::{
     AES_512, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS,
 };
 use cryptline_testkit::suite::{Watchdog, noise};
-use history::History;
+use history::{Habits, History};
 use stack::Stack;
 
 /// A broken promise: after how many histories it was found, and how it comes about.
@@ -111,4 +113,47 @@ promises_are_kept! {
     btt_in_512: 200, stacks::btt(512);
     btt_in_4096: 200, stacks::btt(4096);
     cbc_in_1024_of_4096_with_workers: 2_000, stacks::encrypted(&CBC_4096, 1024, Policy::Shared, QUEUE);
+}
+
+/// The histories would see each mistake that was made once; and see none where there is none.
+#[test]
+fn known_mistakes_are_found() {
+    let _watchdog = Watchdog::start(Duration::from_secs(200));
+    let quiet = Habits::QUIET;
+    let durable = Habits {
+        durable: true,
+        ..quiet
+    };
+    let shared = Habits {
+        restless: true,
+        foreign: true,
+        ..quiet
+    };
+    let hasty = Habits {
+        hasty: true,
+        ..quiet
+    };
+    for (mistake, habits) in [
+        (Mistake::ForgivesNoSpace, durable),
+        (Mistake::AsksItsOwnFileOnly, shared),
+        (Mistake::BelievesTheFirst, hasty),
+        (Mistake::AsksAgain, quiet),
+        (Mistake::FlushesNothing, quiet),
+    ] {
+        let mut stack = careless(Mistake::None);
+        stack.habits = habits;
+        let kept = hunt(&stack, noise(7), 2_000);
+        let kept = kept.unwrap_or_else(|broken| panic!("{habits:?}:\n{}", broken.story));
+        assert!(kept > 1_000, "{habits:?}: only {kept} writes were promised");
+        let mut stack = careless(mistake);
+        stack.habits = habits;
+        let found = hunt(&stack, noise(7), 20_000);
+        let Err(broken) = found else {
+            panic!("{mistake:?} was not found")
+        };
+        println!(
+            "{mistake:?} after {} histories:\n{}\n",
+            broken.count, broken.story
+        );
+    }
 }
