@@ -26,8 +26,6 @@ pub enum Mistake {
     AsksItsOwnFileOnly,
     /// Of two syncs in flight the first to be answered is believed.
     BelievesTheFirst,
-    /// A failed flush fails, and the next is asked as if nothing had been.
-    AsksAgain,
     /// A flush is answered and not made.
     FlushesNothing,
 }
@@ -254,7 +252,6 @@ impl CarelessQueue {
     fn judge(&self, kind: Kind, errno: Errno) -> Fault {
         match (self.mistake, kind, errno) {
             (Mistake::ForgivesNoSpace, Kind::Durable, Errno::NOSPC) => return Fault::NotSupported,
-            (Mistake::AsksAgain, Kind::Flush, _) => return Fault::NotSupported,
             (_, Kind::Durable | Kind::Flush, _) => self.lost.store(true, Ordering::Relaxed),
             _ => {}
         }

@@ -197,7 +197,8 @@ pub fn fill(bytes: &mut [u8], number: usize, first: usize) {
     }
 }
 
-fn holds(bytes: &[u8], number: usize, sector: usize) -> bool {
+/// Whether a sector holds the pattern of write `number`.
+pub fn holds(bytes: &[u8], number: usize, sector: usize) -> bool {
     let words = words(number, sector);
     let mut pairs = bytes.chunks_exact(8).zip(words);
     pairs.all(|(bytes, word)| bytes == word.to_le_bytes())

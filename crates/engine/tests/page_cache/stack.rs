@@ -70,8 +70,19 @@ impl Bed {
         usize::try_from(self.file.metadata().unwrap().len()).unwrap()
     }
 
-    fn switch_on(&self, image: &Arc<Vec<u8>>, temper: Temper) -> FileOf {
+    pub fn switch_on(&self, image: &Arc<Vec<u8>>, temper: Temper) -> FileOf {
         self.machine.reset(temper);
+        self.attach(image)
+    }
+
+    /// A second file, on a machine that has one.
+    pub fn on(machine: &'static Machine, size: u64, unit: usize) -> Self {
+        let bed = Self::new(size, unit);
+        Self { machine, ..bed }
+    }
+
+    /// Puts the file on the machine.
+    pub fn attach(&self, image: &Arc<Vec<u8>>) -> FileOf {
         let image = Arc::clone(image);
         match self.mapped {
             true => self.machine.attach_mapped(&self.file, image, self.unit),

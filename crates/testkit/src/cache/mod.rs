@@ -160,6 +160,16 @@ impl Machine {
         self.lock().files[foreign.file.0].populate(range);
     }
 
+    /// Writes into the cache of a file, without a ring.
+    pub fn write_at(&self, file: FileOf, offset: usize, source: &[u8]) {
+        self.lock().files[file.0].write_cached(offset, source);
+    }
+
+    /// Reads a file through the cache, without a ring.
+    pub fn read_at(&self, file: FileOf, offset: usize, target: &mut [u8]) {
+        self.lock().files[file.0].read(offset, target, false);
+    }
+
     /// Whether a write into this file was lost so far.
     #[must_use]
     pub fn has_lost(&self, file: FileOf) -> bool {
