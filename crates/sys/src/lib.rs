@@ -36,7 +36,8 @@ pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use inherit::take_listen_fds;
 pub use mapping::{Lost, Mapping};
 pub use ring::{
-    Allocate, Backend, BackendChoice, Done, FileId, Io, Ring, SendBatch, Source, Waker,
+    Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Next, Ring, SendBatch, Simulation,
+    Source, Waker,
 };
 pub use secret::SecretBuf;
 pub use shared::SharedMemory;

@@ -3,6 +3,7 @@
 //! * [`peer`] finds and runs programs we did not write, bounded in time.
 //! * [`oracle`] boots a Debian kernel under QEMU and lets its dm-crypt write and read disk images.
 //! * [`model`] is the disk as plainest code has it; [`suite`] checks that a device behaves like it.
+//! * [`cache`] is a machine whose page cache loses writes, and which loses power.
 //! * [`alloc`] counts heap allocations.
 //!
 //! Never part of the shipped program.
@@ -11,6 +12,7 @@
 #![deny(unsafe_code)]
 
 pub mod alloc;
+pub mod cache;
 pub mod model;
 pub mod oracle;
 pub mod peer;

@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use cryptline_sys::{Lost, Mapping, Ring};
+use cryptline_sys::{Lost, Mapping, Ring, Simulation};
 use rustix::io::Errno;
 
 use super::Image;
@@ -65,6 +65,13 @@ impl PersistentMemory {
             mapping: mapping.map_err(|error| OpenError::system("map", path, error))?,
             is_file: kind.is_file(),
         })
+    }
+
+    /// Lets a kernel of a test's making sync it.
+    #[must_use]
+    pub fn simulate(mut self, simulation: Simulation) -> Self {
+        self.mapping = self.mapping.simulate(simulation);
+        self
     }
 
     /// What makes stores durable, for people.

@@ -29,6 +29,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
+use crate::Simulation;
 use persist::Flush;
 
 /// A page of the mapping is gone: the file was cut short, its disk is full, or the medium failed.
@@ -55,6 +56,8 @@ pub struct Mapping {
     /// The kernel reports a lost write to one sync of this open file only: the next must not run
     /// until the first one's failure is noted.
     syncing: Mutex<Result<(), Errno>>,
+    /// Syncs in place of Linux.
+    simulation: Option<Simulation>,
 }
 
 // SAFETY: the mapping lives as long as the value; all access is by bounded copies and atomic words.
@@ -101,7 +104,16 @@ impl Mapping {
             guard,
             file,
             syncing: Mutex::new(Ok(())),
+            simulation: None,
         })
+    }
+
+    /// Lets a kernel of a test's making carry out what makes the page cache durable.
+    #[must_use]
+    pub fn simulate(mut self, simulation: Simulation) -> Self {
+        simulation.kernel().mapped(&self.file);
+        self.simulation = Some(simulation);
+        self
     }
 
     /// Size in bytes.
@@ -247,10 +259,7 @@ impl Mapping {
         }
         let start = offset - offset % crate::page_size();
         let end = offset + len;
-        self.sync_by(|| {
-            // SAFETY: a range of whole pages inside the mapping; msync reads and changes none of it.
-            unsafe { rustix::mm::msync(self.at(start).cast(), end - start, MsyncFlags::SYNC) }
-        })
+        self.sync_by(|| self.msync(start, end - start))
     }
 
     /// Syncs the open file by `sync`, alone, and gives the mapping up where that fails.
@@ -271,9 +280,24 @@ impl Mapping {
     pub fn punch(&self, offset: usize, len: usize) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&self.file, flags, offset as u64, len as u64) {
-            Ok(()) => self.sync_by(|| rustix::fs::fsync(&self.file)),
+            Ok(()) => self.sync_by(|| self.fsync()),
             Err(Errno::OPNOTSUPP | Errno::NODEV) => Err(io::ErrorKind::Unsupported.into()),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    fn msync(&self, start: usize, len: usize) -> Result<(), Errno> {
+        if let Some(simulation) = self.simulation {
+            return simulation.kernel().msync(&self.file, start, len);
+        }
+        // SAFETY: a range of whole pages inside the mapping; msync reads and changes none of it.
+        unsafe { rustix::mm::msync(self.at(start).cast(), len, MsyncFlags::SYNC) }
+    }
+
+    fn fsync(&self) -> Result<(), Errno> {
+        match self.simulation {
+            Some(simulation) => simulation.kernel().msync(&self.file, 0, self.len),
+            None => rustix::fs::fsync(&self.file),
         }
     }
 

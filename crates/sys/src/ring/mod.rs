@@ -16,14 +16,18 @@
 //! * `syscalls`: `preadv2`/`pwritev2` at once, sockets by `poll`. For places that forbid io_uring
 //!   (most container seccomp profiles, `kernel.io_uring_disabled`).
 //!
+//! Tests have a third, `simulated`: files in a kernel of their own making.
+//!
 //! A ring never leaves the thread that made it.
 
 mod batch;
+mod simulated;
 mod syscalls;
 mod uring;
 mod waker;
 
 pub use batch::SendBatch;
+pub use simulated::{Kernel, Next, Simulation};
 pub use waker::Waker;
 
 use std::any::Any;
@@ -37,6 +41,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::{Arena, Buffer};
+use simulated::Simulated;
 use syscalls::Syscalls;
 use uring::Uring;
 use waker::Bell;
@@ -51,6 +56,8 @@ pub enum BackendChoice {
     IoUring,
     /// `preadv2`/`pwritev2` and `poll`.
     Syscalls,
+    /// A kernel of a test's making.
+    Simulated(Simulation),
 }
 
 /// Which engine a ring uses.
@@ -63,6 +70,8 @@ pub enum Backend {
     },
     /// `preadv2`/`pwritev2` and `poll`.
     Syscalls,
+    /// A kernel of a test's making.
+    Simulated(Simulation),
 }
 
 /// A file or socket known to a ring, from [`Ring::add_file`].
@@ -225,6 +234,7 @@ enum Patience {
 enum Engine {
     Uring(Box<Uring>),
     Syscalls(Syscalls),
+    Simulated(Box<Simulated>),
 }
 
 /// One thread's ring.
@@ -255,6 +265,9 @@ impl Ring {
     pub fn new(choice: BackendChoice, depth: u32) -> io::Result<Self> {
         let engine = match choice {
             BackendChoice::Syscalls => Engine::Syscalls(Syscalls::new(depth)),
+            BackendChoice::Simulated(kernel) => {
+                Engine::Simulated(Box::new(Simulated::new(kernel, depth)))
+            }
             BackendChoice::IoUring => Engine::Uring(Box::new(Uring::new(depth)?)),
             BackendChoice::Auto => Uring::new(depth).map_or_else(
                 |_| Engine::Syscalls(Syscalls::new(depth)),
@@ -281,11 +294,12 @@ impl Ring {
     /// Which engine is in use.
     #[must_use]
     pub fn backend(&self) -> Backend {
-        match self.engine {
+        match &self.engine {
             Engine::Uring(_) => Backend::IoUring {
                 fixed_buffers: self.registered.is_some(),
             },
             Engine::Syscalls(_) => Backend::Syscalls,
+            Engine::Simulated(simulated) => Backend::Simulated(simulated.simulation),
         }
     }
 
@@ -304,6 +318,9 @@ impl Ring {
     /// Makes a file or socket known; it stays open as long as the ring.
     pub fn add_file(&mut self, file: Arc<OwnedFd>) -> FileId {
         let id = FileId(u32::try_from(self.files.len()).expect("fewer than 2^32 files"));
+        if let Engine::Simulated(simulated) = &self.engine {
+            simulated.opened(&file);
+        }
         self.files.push(file);
         id
     }
@@ -337,6 +354,7 @@ impl Ring {
                 .err()
                 .map(Err),
             Engine::Syscalls(syscalls) => syscalls.start(slot, fd, &mut entry.io),
+            Engine::Simulated(simulated) => simulated.start(slot, fd, &mut entry.io),
         };
         if let Some(result) = at_once {
             self.finish(slot, result);
@@ -348,7 +366,11 @@ impl Ring {
     /// io_uring would only hand to a worker thread. It is among the completions when this returns.
     pub fn submit_at_once(&mut self, source: Source, token: u64, mut io: Io) {
         io.check(self.transfer_limit);
-        let result = syscalls::run(&self.files[io.file().0 as usize], &mut io);
+        let file = &self.files[io.file().0 as usize];
+        let result = match &self.engine {
+            Engine::Simulated(simulated) => simulated.run(file, &mut io),
+            _ => syscalls::run(file, &mut io),
+        };
         self.inboxes[usize::from(source.0)].push_back(Done { token, result, io });
     }
 
@@ -374,6 +396,7 @@ impl Ring {
                 match &mut self.engine {
                     Engine::Uring(uring) => uring.listen(Arc::clone(&bell)),
                     Engine::Syscalls(syscalls) => syscalls.listen(Arc::clone(&bell)),
+                    Engine::Simulated(simulated) => simulated.sockets.listen(Arc::clone(&bell)),
                 }
                 self.bell.insert(bell)
             }
@@ -459,6 +482,18 @@ impl Ring {
                     );
                 }
             }
+            Engine::Simulated(simulated) => {
+                let (files, finished) = (&self.files, &mut self.finished);
+                simulated.advance(files, &mut self.slots, patience, finished);
+                let patience = match finished.is_empty() {
+                    true => patience,
+                    false => Patience::None,
+                };
+                (simulated.sockets).poll(files, &mut self.slots, patience, finished)?;
+                for (slot, result) in std::mem::take(finished) {
+                    self.finish(slot, result);
+                }
+            }
         }
         Ok(())
     }
@@ -529,6 +564,9 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        if let Engine::Simulated(simulated) = &mut self.engine {
+            simulated.abandon(&self.files, &mut self.slots);
+        }
         if let Engine::Uring(uring) = &mut self.engine
             && !uring.cancel_all(self.slots.len() - self.free_slots.len())
         {

@@ -134,7 +134,7 @@ fn timeout(patience: Patience) -> Option<libc::timespec> {
     })
 }
 
-fn is_socket(io: &Io) -> bool {
+pub(super) fn is_socket(io: &Io) -> bool {
     matches!(io, Io::Receive { .. } | Io::Send { .. })
 }
 

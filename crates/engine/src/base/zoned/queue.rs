@@ -247,7 +247,9 @@ impl ZonedQueue {
         match self.shared.table.begin_reset(index) {
             Err(fault) => return Err((request, fault)),
             Ok(false) => {
-                self.ended.push(request.complete(Ok(())));
+                // Empty here; but not there, where the reset that made it so could not be saved.
+                let saved = self.shared.may_write();
+                self.ended.push(request.complete(saved));
                 return Ok(());
             }
             Ok(true) => {}
@@ -265,7 +267,7 @@ impl ZonedQueue {
     fn reset_all(&mut self, ring: &mut Ring, request: Request) {
         let layout = *self.shared.table.layout();
         let mut left = Vec::new();
-        let mut result = Ok(());
+        let mut result = self.shared.may_write();
         for index in layout.conventional..layout.count {
             match self.shared.table.begin_reset(index) {
                 Ok(true) => left.push(index),

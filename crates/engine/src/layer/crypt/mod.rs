@@ -260,6 +260,7 @@ impl CryptDevice {
         let backend = match ring.backend() {
             Backend::IoUring { .. } => BackendChoice::Auto,
             Backend::Syscalls => BackendChoice::Syscalls,
+            Backend::Simulated(kernel) => BackendChoice::Simulated(kernel),
         };
         let started = Workers::start(self.dispatch, &self.lower, self.start, backend)?;
         Ok(Arc::clone(workers.insert(Arc::new(started))))

@@ -1,0 +1,194 @@
+//! The whole stack over the page-cache model: what an OK flush or an OK durable write promised is
+//! there afterwards, whatever the kernel, other programs and the power supply do meanwhile.
+//!
+//! A failure prints the shortest history that fails, and a seed: `CRYPTLINE_SEED=<seed>` runs the same
+//! history again. `CRYPTLINE_CASES` sets how many histories each stack gets.
+
+mod careless;
+mod history;
+mod promises;
+mod stack;
+mod stacks;
+mod world;
+mod zoned;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use careless::{Mistake, careless};
+use cryptline_engine::dispatch::Mode;
+use cryptline_engine::layer::Policy;
+use cryptline_testkit::suite::devices::{
+    AES_512, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS,
+};
+use cryptline_testkit::suite::{Watchdog, noise};
+use history::{Habits, History};
+use stack::Stack;
+
+/// A broken promise: after how many histories it was found, and how it comes about.
+struct Broken {
+    count: usize,
+    seed: u64,
+    story: String,
+}
+
+/// Runs up to `cases` histories, the first of them that of `seed`. Else how many writes were promised.
+fn hunt(stack: &Stack, seed: u64, cases: usize) -> Result<usize, Broken> {
+    let scope = stack.scope();
+    let mut kept = 0;
+    let mut log = Vec::new();
+    for count in 0..cases {
+        let seed = seed_of(seed, count);
+        let history = History::draw(seed, &scope);
+        log.clear();
+        match stack.run(&history, &mut log) {
+            Ok(promised) => kept += promised,
+            Err(_) => {
+                let shortest =
+                    history.shorten(|shorter| stack.run(shorter, &mut Vec::new()).is_err());
+                log.clear();
+                let wrong = stack.run(&shortest, &mut log);
+                let wrong = wrong.err().unwrap_or("not every time".to_owned());
+                return Err(Broken {
+                    count: count + 1,
+                    seed,
+                    story: format!("{}\n{wrong}", log.join("\n")),
+                });
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// The first history is that of the seed itself.
+fn seed_of(seed: u64, count: usize) -> u64 {
+    match count {
+        0 => seed,
+        _ => noise(seed.wrapping_add(count as u64)),
+    }
+}
+
+/// The seed, and the number of histories, that the environment asks for.
+fn asked_for(cases: usize) -> (u64, usize) {
+    let number = |name| {
+        let text = std::env::var(name).ok()?;
+        Some(text.parse::<u64>().expect("a number"))
+    };
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let seed = number("CRYPTLINE_SEED")
+        .unwrap_or_else(|| noise(since.as_secs() ^ u64::from(since.subsec_nanos())));
+    let cases = number("CRYPTLINE_CASES").map_or(cases, |cases| usize::try_from(cases).unwrap());
+    (seed, cases)
+}
+
+/// Runs histories over a stack that must keep its promises.
+fn keeps_its_promises(stack: &Stack, cases: usize) {
+    let _watchdog = Watchdog::start(Duration::from_secs(200));
+    let (seed, cases) = asked_for(cases);
+    match hunt(stack, seed, cases) {
+        Ok(kept) => assert!(cases < 100 || kept > cases / 4, "nothing was promised"),
+        Err(Broken { count, seed, story }) => {
+            panic!("a promise was broken in history {count}, CRYPTLINE_SEED={seed}:\n{story}")
+        }
+    }
+}
+
+/// A test for each stack, and how many histories it gets.
+macro_rules! promises_are_kept {
+    ($($name:ident: $cases:expr, $stack:expr;)+) => { $(
+        #[test]
+        fn $name() {
+            let stack: Option<Stack> = $stack.into();
+            if let Some(stack) = stack {
+                keeps_its_promises(&stack, $cases);
+            }
+        }
+    )+ };
+}
+
+promises_are_kept! {
+    file_through_the_cache: 40_000, stacks::file();
+    file_by_direct_io: 20_000, stacks::direct_file();
+    file_in_memory: 20_000, stacks::file_in_memory();
+    xts_in_512: 6_000, stacks::encrypted(&AES_512, 512, Policy::Shared, INLINE);
+    xts_in_4096: 3_000, stacks::encrypted(&AES_4096, 4096, Policy::Shared, INLINE);
+    xts_in_512_of_4096: 3_000, stacks::encrypted(&AES_4096, 512, Policy::Shared, INLINE);
+    xts_with_helpers: 1_500, stacks::encrypted(&AES_512, 512, Policy::Shared, AUTO);
+    xts_with_workers: 1_500, stacks::encrypted(&AES_512, 512, Policy::Shared, QUEUE);
+    xts_with_bound_workers: 500, stacks::encrypted(&AES_512, 512, Policy::Shared, QUEUE_FLAGS);
+    xts_with_holes: 4_000, stacks::sparse(&AES_512);
+    cbc_in_4096: 2_000, stacks::encrypted(&CBC_4096, 4096, Policy::Shared, INLINE);
+    cbc_with_helpers: 600, stacks::encrypted(&CBC_4096, 4096, Policy::Shared, AUTO);
+    cbc_with_workers: 800, stacks::encrypted(&CBC_4096, 4096, Policy::Shared, QUEUE);
+    cbc_in_512_of_4096: 500, stacks::encrypted(&CBC_4096, 512, Policy::Shared, INLINE);
+    cbc_in_512_of_4096_exclusive: 300, stacks::encrypted(&CBC_4096, 512, Policy::Exclusive, INLINE);
+    cbc_in_512_of_4096_with_helpers: 400, stacks::encrypted(&CBC_4096, 512, Policy::Shared, AUTO);
+    pmem: 4_000, stacks::pmem();
+    btt_in_512: 50, stacks::btt(512);
+    btt_in_4096: 50, stacks::btt(4096);
+    cbc_in_1024_of_4096_with_workers: 200, stacks::encrypted(&CBC_4096, 1024, Policy::Shared, QUEUE);
+}
+
+fn zones_keep_their_promises(mode: Option<Mode>, cases: usize) {
+    let _watchdog = Watchdog::start(Duration::from_secs(200));
+    let (seed, cases) = asked_for(cases);
+    let kept = zoned::hunt(&zoned::Zoned::new(mode), seed, cases);
+    let kept = kept.unwrap_or_else(|story| panic!("a promise was broken {story}"));
+    assert!(cases < 100 || kept > cases / 4, "nothing was promised");
+}
+
+#[test]
+fn zones_in_order() {
+    zones_keep_their_promises(None, 4_000);
+}
+
+#[test]
+fn zones_encrypted() {
+    zones_keep_their_promises(Some(Mode::Inline), 2_000);
+}
+
+#[test]
+fn zones_encrypted_with_helpers() {
+    zones_keep_their_promises(Some(Mode::Auto), 1_000);
+}
+
+/// The histories would see each mistake that was made once; and see none where there is none.
+#[test]
+fn known_mistakes_are_found() {
+    let _watchdog = Watchdog::start(Duration::from_secs(200));
+    let quiet = Habits::QUIET;
+    let durable = Habits {
+        durable: true,
+        ..quiet
+    };
+    let shared = Habits {
+        restless: true,
+        foreign: true,
+        ..quiet
+    };
+    let hasty = Habits {
+        hasty: true,
+        ..quiet
+    };
+    for (mistake, habits) in [
+        (Mistake::ForgivesNoSpace, durable),
+        (Mistake::AsksItsOwnFileOnly, shared),
+        (Mistake::BelievesTheFirst, hasty),
+        (Mistake::FlushesNothing, quiet),
+    ] {
+        let mut stack = careless(Mistake::None);
+        stack.habits = habits;
+        let kept = hunt(&stack, noise(7), 2_000);
+        let kept = kept.unwrap_or_else(|broken| panic!("{habits:?}:\n{}", broken.story));
+        assert!(kept > 1_000, "{habits:?}: only {kept} writes were promised");
+        let mut stack = careless(mistake);
+        stack.habits = habits;
+        let found = hunt(&stack, noise(7), 20_000);
+        let Err(broken) = found else {
+            panic!("{mistake:?} was not found")
+        };
+        println!(
+            "{mistake:?} after {} histories:\n{}\n",
+            broken.count, broken.story
+        );
+    }
+}

@@ -1,0 +1,266 @@
+//! A stack of devices over a file of the model, its clients, and what is looked at when a history is over.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cryptline_engine::{
+    BackendChoice, Buffer, Completion, Fault, Gate, GatedQueue, Operation, Request, Ring, Submitted,
+};
+use cryptline_testkit::cache::{FileOf, Machine, Survivors, Temper};
+use tempfile::TempDir;
+
+use crate::history::{Habits, History, Scope};
+use crate::promises::{self, Promises};
+use crate::world::World;
+
+/// Requests in flight at most.
+const DEPTH: u32 = 64;
+
+/// A file of the system and the machine that has its content.
+pub struct Bed {
+    pub machine: &'static Machine,
+    pub path: PathBuf,
+    pub file: File,
+    /// What a crash leaves is in units of so many bytes.
+    unit: usize,
+    /// The file will be mapped.
+    mapped: bool,
+    _folder: TempDir,
+}
+
+impl Bed {
+    /// A file beside the test program, where files are not in memory.
+    pub fn new(size: u64, unit: usize) -> Self {
+        let program = std::env::current_exe().unwrap();
+        Self::new_in(program.parent().unwrap(), size, unit)
+    }
+
+    pub fn new_in(folder: &Path, size: u64, unit: usize) -> Self {
+        let folder = TempDir::new_in(folder).unwrap();
+        let path = folder.path().join("image");
+        let mut options = File::options();
+        let file = (options.read(true).write(true).create(true)).open(&path);
+        let file = file.unwrap();
+        file.set_len(size).unwrap();
+        Self {
+            machine: Machine::new(),
+            path,
+            file,
+            unit,
+            mapped: false,
+            _folder: folder,
+        }
+    }
+
+    /// A file to be mapped: in memory where possible, so that holes are what was never written.
+    pub fn mapped(size: u64) -> Self {
+        let memory = Path::new("/dev/shm");
+        let bed = match memory.is_dir() {
+            true => Self::new_in(memory, size, 512),
+            false => Self::new(size, 512),
+        };
+        Self {
+            mapped: true,
+            ..bed
+        }
+    }
+
+    pub fn size(&self) -> usize {
+        usize::try_from(self.file.metadata().unwrap().len()).unwrap()
+    }
+
+    pub fn switch_on(&self, image: &Arc<Vec<u8>>, temper: Temper) -> FileOf {
+        self.machine.reset(temper);
+        self.attach(image)
+    }
+
+    /// A second file, on a machine that has one.
+    pub fn on(machine: &'static Machine, size: u64, unit: usize) -> Self {
+        let bed = Self::new(size, unit);
+        Self { machine, ..bed }
+    }
+
+    /// Puts the file on the machine.
+    pub fn attach(&self, image: &Arc<Vec<u8>>) -> FileOf {
+        let image = Arc::clone(image);
+        match self.mapped {
+            true => self.machine.attach_mapped(&self.file, image, self.unit),
+            false => self.machine.attach(&self.file, image, self.unit),
+        }
+    }
+}
+
+/// What a stack is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    History,
+    /// To read it through once. Threads are not worth starting for that.
+    Check,
+}
+
+/// A stack of devices over a file.
+pub struct Stack {
+    pub bed: Bed,
+    open: Box<dyn Fn(&Bed, Purpose) -> Gate>,
+    /// Other threads do I/O: what a client that went away had in flight may still take effect.
+    pub threaded: bool,
+    pub habits: Habits,
+    /// Bytes of the device that histories use.
+    pub size: usize,
+    pub image: Arc<Vec<u8>>,
+}
+
+impl Stack {
+    /// A stack that the write [`promises::FILL`] has filled.
+    pub fn new(bed: Bed, open: impl Fn(&Bed, Purpose) -> Gate + 'static) -> Self {
+        let blank = vec![0; bed.size()];
+        Self::over(bed, blank, usize::MAX, open)
+    }
+
+    /// The same over a file that holds something; only `most` bytes of the device are used.
+    pub fn over(
+        bed: Bed,
+        content: Vec<u8>,
+        most: usize,
+        open: impl Fn(&Bed, Purpose) -> Gate + 'static,
+    ) -> Self {
+        let file = bed.switch_on(&Arc::new(content), Temper::default());
+        let gate = open(&bed, Purpose::Check);
+        let mut client = Client::open(&gate, bed.machine.backend());
+        let size = usize::try_from(gate.geometry().size).unwrap().min(most);
+        let mut data = Buffer::alloc(size).unwrap();
+        promises::fill(&mut data, promises::FILL, 0);
+        client.finish(Request::write(0, data, true, 0)).unwrap();
+        client.finish(Request::flush(0)).unwrap();
+        let image = bed.machine.after_crash(file, Survivors::None);
+        drop((client, gate));
+        Self {
+            bed,
+            open: Box::new(open),
+            threaded: false,
+            habits: Habits::ALL,
+            size,
+            image,
+        }
+    }
+
+    /// What can happen to it.
+    pub fn scope(&self) -> Scope {
+        self.bed.switch_on(&self.image, Temper::default());
+        let geometry = *(self.open)(&self.bed, Purpose::Check).geometry();
+        Scope {
+            blocks: self.size / usize::try_from(geometry.logical_block).unwrap(),
+            discard: geometry.discard,
+            zeroes: geometry.write_zeroes,
+            mapped: self.bed.mapped,
+            habits: self.habits,
+        }
+    }
+
+    /// Lets a history happen. How many writes flushes promised; or which promise was broken.
+    pub fn run(&self, history: &History, log: &mut Vec<String>) -> Result<usize, String> {
+        let file = self.bed.switch_on(&self.image, history.temper);
+        let gate = (self.open)(&self.bed, Purpose::History);
+        let machine = self.bed.machine;
+        if let Some(count) = history.outage {
+            machine.fail_power_at(count, Survivors::Some(history.seed));
+        }
+        let mut world = World::new(self, &gate, file, log);
+        for step in &history.moves {
+            world.take(step)?;
+        }
+        let ended = world.end();
+        if ended.damage.is_some() {
+            return Ok(0);
+        }
+        let promises = ended.promises;
+        match self.read(&gate) {
+            Ok(bytes) => promises.check(0, &bytes),
+            // Some devices give up after the failure that they have reported.
+            Err(_) if ended.has_failed => Ok(()),
+            Err(fault) => Err(fault.to_string()),
+        }
+        .map_err(|wrong| format!("read back: {wrong}"))?;
+        let states = [Survivors::None, Survivors::Some(history.seed)];
+        let mut images = states.map(|left| machine.after_crash(file, left)).to_vec();
+        drop(gate);
+        let kept = promises.kept;
+        let mut known = vec![promises.clone(), promises];
+        if let Some((image, promises)) = ended.outage {
+            images.push(image);
+            known.push(promises);
+        }
+        let names = [
+            "that left nothing unsynced",
+            "that left some of what was not synced",
+            "in the middle of a request",
+        ];
+        for ((name, image), promises) in names.iter().zip(images).zip(known) {
+            self.bed.switch_on(&image, Temper::default());
+            let checked = self.check(&(self.open)(&self.bed, Purpose::Check), &promises);
+            checked.map_err(|wrong| format!("after a crash {name}: {wrong}"))?;
+        }
+        Ok(kept)
+    }
+
+    /// Whether all of the device is as promised.
+    fn check(&self, gate: &Gate, promises: &Promises) -> Result<(), String> {
+        let bytes = self.read(gate).map_err(|fault| fault.to_string())?;
+        promises.check(0, &bytes)
+    }
+
+    /// Reads all of the device through a new queue.
+    fn read(&self, gate: &Gate) -> Result<Buffer, Fault> {
+        let mut client = Client::open(gate, self.bed.machine.backend());
+        // A direct read may be told of what others lost; the next is not.
+        let mut tries = 0;
+        loop {
+            match client.finish(Request::read(0, Buffer::alloc(self.size).unwrap(), 0)) {
+                Ok(Operation::Read(bytes)) => return Ok(bytes),
+                Err(fault) if tries == 3 => return Err(fault),
+                _ => tries += 1,
+            }
+        }
+    }
+}
+
+/// A thread that uses the device, without the thread.
+pub struct Client {
+    pub ring: Ring,
+    pub queue: GatedQueue,
+    pub done: Vec<Completion>,
+}
+
+impl Client {
+    pub fn open(gate: &Gate, backend: BackendChoice) -> Self {
+        let mut ring = Ring::new(backend, DEPTH).unwrap();
+        Self {
+            queue: gate.open_queue(&mut ring).unwrap(),
+            ring,
+            done: Vec::new(),
+        }
+    }
+
+    /// Carries out a request with nothing else in flight.
+    pub fn finish(&mut self, request: Request) -> Result<Operation, Fault> {
+        if let Submitted::Done(done) = self.queue.submit(&mut self.ring, request) {
+            self.done.push(done);
+        }
+        self.settle();
+        let Completion { request, result } = self.done.pop().unwrap();
+        result.map(|()| request.operation)
+    }
+
+    pub fn poll(&mut self) {
+        self.ring.poll().unwrap();
+        self.queue.poll(&mut self.ring, &mut self.done);
+    }
+
+    pub fn settle(&mut self) {
+        while self.queue.in_flight() > 0 {
+            self.ring.wait().unwrap();
+            self.queue.poll(&mut self.ring, &mut self.done);
+        }
+    }
+}

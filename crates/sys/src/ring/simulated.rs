@@ -1,0 +1,186 @@
+//! The engine of tests: file I/O reaches a kernel of the test's making instead of Linux.
+//!
+//! ```text
+//! submit ──► pending ──► Kernel::run (takes effect) ──► finished (is reported)
+//! ```
+//!
+//! Taking effect and being reported are two moments, as in a real kernel: of two `fsync` in flight
+//! the second to take effect can be the first to be reported. [`Kernel::next`] chooses both.
+//!
+//! Descriptors are real, so that what is above opens and locks files as ever. Sockets and wakers
+//! work as over system calls. A [`Mapping`](crate::Mapping) maps real memory; only its `msync` comes
+//! here.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::syscalls::{Syscalls, is_socket};
+use super::{InFlight, Io, Patience};
+
+/// What stands below the rings of a test in place of Linux. For tests only.
+pub trait Kernel: Send + Sync {
+    /// A file was given to a ring: called before its first operation, and again each time the same
+    /// open file is given to a ring.
+    fn opened(&self, file: &Arc<OwnedFd>);
+
+    /// Carries a file operation out. The range in the buffer was checked; never called for sockets.
+    fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno>;
+
+    /// A file was mapped.
+    fn mapped(&self, file: &File);
+
+    /// Carries an `msync` of a range of a mapped file out, or an `fsync` of it.
+    fn msync(&self, file: &File, offset: usize, len: usize) -> Result<(), Errno>;
+
+    /// What happens next to one of the `count` pending operations of a ring, oldest first.
+    fn next(&self, count: usize) -> Next;
+
+    /// Whether a pending operation of a ring that is dropped is carried out all the same.
+    fn outlives_its_ring(&self) -> bool;
+}
+
+/// What happens to a pending operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The one at this index takes effect, and is reported later.
+    Run(usize),
+    /// The one at this index is reported, after it has taken effect.
+    Finish(usize),
+    /// Nothing for now. A ring that waits finishes its oldest operation all the same.
+    Rest,
+}
+
+/// A [`Kernel`] as a choice of backend. Two are equal where they are the same kernel.
+#[derive(Clone, Copy)]
+pub struct Simulation(&'static dyn Kernel);
+
+impl Simulation {
+    /// Rings over `kernel`.
+    #[must_use]
+    pub const fn new(kernel: &'static dyn Kernel) -> Self {
+        Self(kernel)
+    }
+
+    pub(crate) fn kernel(self) -> &'static dyn Kernel {
+        self.0
+    }
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Simulation")
+    }
+}
+
+impl PartialEq for Simulation {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for Simulation {}
+
+struct Pending {
+    slot: u32,
+    /// Once it has taken effect.
+    result: Option<Result<usize, Errno>>,
+}
+
+pub(super) struct Simulated {
+    pub simulation: Simulation,
+    pub sockets: Syscalls,
+    pending: Vec<Pending>,
+}
+
+impl Simulated {
+    pub fn new(simulation: Simulation, depth: u32) -> Self {
+        Self {
+            simulation,
+            sockets: Syscalls::new(depth),
+            pending: Vec::with_capacity(depth as usize),
+        }
+    }
+
+    pub fn opened(&self, file: &Arc<OwnedFd>) {
+        self.simulation.0.opened(file);
+    }
+
+    /// Carries an operation out at once, as often as it is interrupted.
+    pub fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
+        loop {
+            match self.simulation.0.run(file, io) {
+                Err(Errno::INTR) => {}
+                result => return result,
+            }
+        }
+    }
+
+    pub fn start(&mut self, slot: u32, fd: &OwnedFd, io: &mut Io) -> Option<Result<usize, Errno>> {
+        if is_socket(io) {
+            return self.sockets.start(slot, fd, io);
+        }
+        self.pending.push(Pending { slot, result: None });
+        None
+    }
+
+    /// Lets the kernel work; until something has finished, where the caller waits for it.
+    pub fn advance(
+        &mut self,
+        files: &[Arc<OwnedFd>],
+        slots: &mut [Option<InFlight>],
+        patience: Patience,
+        finished: &mut Vec<(u32, Result<usize, Errno>)>,
+    ) {
+        while !self.pending.is_empty() {
+            match self.simulation.0.next(self.pending.len()) {
+                Next::Run(index) => _ = self.effect(index, files, slots),
+                Next::Finish(index) => self.finish(index, files, slots, finished),
+                Next::Rest => {
+                    if patience != Patience::None && finished.is_empty() {
+                        self.finish(0, files, slots, finished);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The ring is dropped: what is pending may still take effect, and is never reported.
+    pub fn abandon(&mut self, files: &[Arc<OwnedFd>], slots: &mut [Option<InFlight>]) {
+        for index in 0..self.pending.len() {
+            if self.simulation.0.outlives_its_ring() {
+                let _ = self.effect(index, files, slots);
+            }
+        }
+    }
+
+    fn finish(
+        &mut self,
+        index: usize,
+        files: &[Arc<OwnedFd>],
+        slots: &mut [Option<InFlight>],
+        finished: &mut Vec<(u32, Result<usize, Errno>)>,
+    ) {
+        let result = self.effect(index, files, slots);
+        finished.push((self.pending.remove(index).slot, result));
+    }
+
+    fn effect(
+        &mut self,
+        index: usize,
+        files: &[Arc<OwnedFd>],
+        slots: &mut [Option<InFlight>],
+    ) -> Result<usize, Errno> {
+        let pending = &mut self.pending[index];
+        *pending.result.get_or_insert_with(|| {
+            let entry = slots[pending.slot as usize].as_mut();
+            let entry = entry.expect("a pending operation has its slot");
+            let file = &files[entry.io.file().0 as usize];
+            self.simulation.0.run(file, &mut entry.io)
+        })
+    }
+}
