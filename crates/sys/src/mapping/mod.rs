@@ -11,7 +11,8 @@
 //! everything after it report [`Lost`]. No other way checks a mapping: the size can change between
 //! any check and the copy.
 //!
-//! As in [`SharedMemory`](crate::SharedMemory), no reference into the mapping ever exists.
+//! As in [`SharedMemory`](crate::SharedMemory), no reference into the mapping ever exists, and copies
+//! may race. A copy that the handler has interrupted goes on with the very instruction that failed.
 
 mod persist;
 mod sigbus;
@@ -25,6 +26,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::FallocateFlags;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
+use crate::racing;
 use persist::Flush;
 
 /// A page of the mapping is gone: the file was cut short, its disk is full, or the medium failed.
@@ -138,11 +140,8 @@ impl Mapping {
         // given out. Bytes that others are writing come out old, new or mixed, as on a disk; a
         // lost page comes out as zeros.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.at(offset).cast_const(),
-                target.as_mut_ptr(),
-                target.len(),
-            );
+            let from = self.at(offset).cast_const();
+            racing::copy(from, target.as_mut_ptr(), target.len());
         }
         self.guard.check()
     }
@@ -160,7 +159,7 @@ impl Mapping {
             match self.domain {
                 Domain::Processor(flush) => flush.store(self.at(offset), source),
                 Domain::PageCache => {
-                    std::ptr::copy_nonoverlapping(source.as_ptr(), self.at(offset), source.len())
+                    racing::copy(source.as_ptr(), self.at(offset), source.len());
                 }
             }
         }
