@@ -7,22 +7,32 @@
 //!
 //! Under Miri, and on processors for which nobody has written the call, each byte is an atomic.
 
-/// Copies `len` bytes.
+/// Copies out of memory that is shared.
 ///
 /// # Safety
-/// Both ranges are mapped, `from` to be read and `to` to be written, and do not overlap. Whoever
-/// accesses a byte of them meanwhile does so by these functions, by an atomic, or from outside of
-/// this process; unless both only read.
+/// `target.len()` bytes from `from` on can be read and do not overlap `target`. Whoever writes to them
+/// meanwhile does so by these functions, by an atomic, or from outside of this process.
 #[inline]
-pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { way::copy(from, to, len) }
+pub unsafe fn copy_out(from: *const u8, target: &mut [u8]) {
+    // SAFETY: the caller's promise; the target is borrowed exclusively.
+    unsafe { way::copy_out(from, target) }
+}
+
+/// Copies into memory that is shared.
+///
+/// # Safety
+/// `source.len()` bytes from `to` on can be written and do not overlap `source`. Whoever accesses them
+/// meanwhile does so as [`copy_out`] says.
+#[inline]
+pub unsafe fn copy_in(source: &[u8], to: *mut u8) {
+    // SAFETY: the caller's promise; the source is borrowed.
+    unsafe { way::copy_in(source, to) }
 }
 
 /// Sets `len` bytes to zero.
 ///
 /// # Safety
-/// As [`copy`]'s, for the one range.
+/// As [`copy_in`]'s.
 #[inline]
 pub unsafe fn zero(to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
@@ -32,6 +42,16 @@ pub unsafe fn zero(to: *mut u8, len: usize) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod way {
     use std::arch::asm;
+
+    pub unsafe fn copy_out(from: *const u8, target: &mut [u8]) {
+        // SAFETY: the caller's promise.
+        unsafe { copy(from, target.as_mut_ptr(), target.len()) }
+    }
+
+    pub unsafe fn copy_in(source: &[u8], to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { copy(source.as_ptr(), to, source.len()) }
+    }
 
     pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: a call of a C function by the C convention: arguments in rdi, rsi and rdx, the
@@ -68,6 +88,16 @@ mod way {
 mod way {
     use std::arch::asm;
 
+    pub unsafe fn copy_out(from: *const u8, target: &mut [u8]) {
+        // SAFETY: the caller's promise.
+        unsafe { copy(from, target.as_mut_ptr(), target.len()) }
+    }
+
+    pub unsafe fn copy_in(source: &[u8], to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { copy(source.as_ptr(), to, source.len()) }
+    }
+
     pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: a call of a C function by the C convention: arguments in x0, x1 and x2, the
         // registers it may change, the link register among them, are given up, the stack is
@@ -103,20 +133,24 @@ mod way {
 mod way {
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-        for at in 0..len {
-            // SAFETY: the byte is in both ranges, by the caller's promise, and every byte is
-            // aligned. Only a load is made of the source, which may be memory that is read-only.
-            unsafe {
-                let byte = AtomicU8::from_ptr(from.add(at).cast_mut()).load(Ordering::Relaxed);
-                AtomicU8::from_ptr(to.add(at)).store(byte, Ordering::Relaxed);
-            }
+    pub unsafe fn copy_out(from: *const u8, target: &mut [u8]) {
+        for (at, byte) in target.iter_mut().enumerate() {
+            // SAFETY: inside the range, by the caller's promise, and a byte is always aligned.
+            let shared = unsafe { AtomicU8::from_ptr(from.add(at).cast_mut()) };
+            *byte = shared.load(Ordering::Relaxed);
+        }
+    }
+
+    pub unsafe fn copy_in(source: &[u8], to: *mut u8) {
+        for (at, &byte) in source.iter().enumerate() {
+            // SAFETY: as in `copy_out`.
+            unsafe { AtomicU8::from_ptr(to.add(at)) }.store(byte, Ordering::Relaxed);
         }
     }
 
     pub unsafe fn zero(to: *mut u8, len: usize) {
         for at in 0..len {
-            // SAFETY: as in `copy`.
+            // SAFETY: as in `copy_out`.
             unsafe { AtomicU8::from_ptr(to.add(at)) }.store(0, Ordering::Relaxed);
         }
     }
@@ -134,10 +168,14 @@ mod tests {
             for (from, to) in [(0, 0), (1, 0), (0, 3), (7, 9)] {
                 let mut target = vec![0; longest + 16];
                 // SAFETY: both ranges lie in vectors of ours, of which nobody else knows.
-                unsafe { copy(source.as_ptr().add(from), target.as_mut_ptr().add(to), len) };
+                unsafe { copy_in(&source[from..from + len], target.as_mut_ptr().add(to)) };
                 assert_eq!(target[to..to + len], source[from..from + len]);
                 assert!(target[..to].iter().all(|&byte| byte == 0));
                 assert!(target[to + len..].iter().all(|&byte| byte == 0));
+                let mut back = vec![0; len];
+                // SAFETY: as above.
+                unsafe { copy_out(target.as_ptr().add(to), &mut back) };
+                assert_eq!(back, source[from..from + len]);
                 let mut target = source.clone();
                 // SAFETY: as above.
                 unsafe { zero(target.as_mut_ptr().add(to), len) };
@@ -151,35 +189,26 @@ mod tests {
     /// Each byte comes out old or new. Under Miri also: no data race.
     #[test]
     fn racing_copies_of_the_same_bytes_mix_them_and_no_more() {
+        struct Place(*mut u8);
+        // SAFETY: the test accesses what it points to by these functions only, while it lives.
+        unsafe impl Sync for Place {}
         let (len, rounds) = if cfg!(miri) { (48, 5) } else { (4096, 5000) };
         let mut shared = vec![0u8; len];
-        let place = shared.as_mut_ptr() as usize;
+        let place = &Place(shared.as_mut_ptr());
         std::thread::scope(|scope| {
             for byte in [1, 2] {
                 scope.spawn(move || {
-                    let source = vec![byte; len];
+                    let (place, source) = (place, vec![byte; len]);
                     for _ in 0..rounds {
-                        // SAFETY: the vector outlives the scope; all access in it is by `copy`.
-                        unsafe {
-                            copy(
-                                source.as_ptr(),
-                                std::ptr::with_exposed_provenance_mut(place),
-                                len,
-                            )
-                        };
+                        // SAFETY: the vector outlives the scope and is not touched otherwise.
+                        unsafe { copy_in(&source, place.0) };
                     }
                 });
             }
             let mut seen = vec![9; len];
             for _ in 0..rounds {
                 // SAFETY: as above.
-                unsafe {
-                    copy(
-                        std::ptr::with_exposed_provenance(place),
-                        seen.as_mut_ptr(),
-                        len,
-                    )
-                };
+                unsafe { copy_out(place.0, &mut seen) };
                 assert!(seen.iter().all(|&byte| byte <= 2));
             }
         });
@@ -189,7 +218,7 @@ mod tests {
     /// Not a check: prints how long these copies take beside `memcpy` and `rep movsb`.
     #[test]
     #[ignore = "a measurement"]
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     fn ratios_to_memcpy() {
         use std::time::Instant;
         type Way = unsafe fn(*const u8, *mut u8, usize);
@@ -208,11 +237,11 @@ mod tests {
         for (place, region) in [("cache", 512 << 10), ("memory", 64 << 20)] {
             let (mut disk, mut data) = (vec![1u8; region], vec![2u8; 256 << 10]);
             for len in [512, 4096, 64 << 10, 256 << 10] {
-                let ways: [Way; 3] = [plain, copy, string];
+                let ways: [Way; 3] = [plain, way::copy, string];
                 let mut best = [[u128::MAX; 3]; 2];
                 // In turns, so that each comes after each.
                 for turn in 0..45 {
-                    let way = (turn + turn / 3) % 3;
+                    let which = (turn + turn / 3) % 3;
                     for (into, best) in best.iter_mut().enumerate() {
                         let start = Instant::now();
                         for _ in 0..((8 << 20) / region).max(1) {
@@ -221,13 +250,13 @@ mod tests {
                                 // SAFETY: both have `len` bytes.
                                 unsafe {
                                     match into {
-                                        0 => ways[way](disk.as_ptr(), data.as_mut_ptr(), len),
-                                        _ => ways[way](data.as_ptr(), disk.as_mut_ptr(), len),
+                                        0 => ways[which](disk.as_ptr(), data.as_mut_ptr(), len),
+                                        _ => ways[which](data.as_ptr(), disk.as_mut_ptr(), len),
                                     }
                                 }
                             }
                         }
-                        best[way] = best[way].min(start.elapsed().as_nanos());
+                        best[which] = best[which].min(start.elapsed().as_nanos());
                     }
                 }
                 for (verb, [plain, ours, string]) in ["read", "write"].iter().zip(best) {

@@ -141,7 +141,7 @@ impl Mapping {
         // lost page comes out as zeros.
         unsafe {
             let from = self.at(offset).cast_const();
-            racing::copy(from, target.as_mut_ptr(), target.len());
+            racing::copy_out(from, target);
         }
         self.guard.check()
     }
@@ -158,9 +158,7 @@ impl Mapping {
         unsafe {
             match self.domain {
                 Domain::Processor(flush) => flush.store(self.at(offset), source),
-                Domain::PageCache => {
-                    racing::copy(source.as_ptr(), self.at(offset), source.len());
-                }
+                Domain::PageCache => racing::copy_in(source, self.at(offset)),
             }
         }
         self.guard.check()

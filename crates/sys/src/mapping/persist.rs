@@ -85,7 +85,7 @@ mod x86 {
         ///
         /// # Safety
         /// `source.len()` bytes at `target` are writable and do not overlap `source`. Whoever
-        /// accesses them meanwhile does so as [`racing::copy`] says.
+        /// accesses them meanwhile does so as [`racing::copy_in`] says.
         pub unsafe fn store(self, target: *mut u8, source: &[u8]) {
             let misaligned = target.align_offset(LINE).min(source.len());
             let (head, rest) = source.split_at(misaligned);
@@ -109,7 +109,7 @@ mod x86 {
             }
             // SAFETY: the caller's promise.
             unsafe {
-                racing::copy(part.as_ptr(), target, part.len());
+                racing::copy_in(part, target);
                 self.line(target);
             }
         }

@@ -100,7 +100,7 @@ impl SharedMemory {
         // given out. Bytes another thread is writing come out old, new or mixed, as on a disk.
         unsafe {
             let from = self.start.as_ptr().add(offset).cast_const();
-            racing::copy(from, target.as_mut_ptr(), target.len());
+            racing::copy_out(from, target);
         }
     }
 
@@ -113,7 +113,7 @@ impl SharedMemory {
         // SAFETY: as in `read`, with source and target exchanged.
         unsafe {
             let to = self.start.as_ptr().add(offset);
-            racing::copy(source.as_ptr(), to, source.len());
+            racing::copy_in(source, to);
         }
         self.written.after_copy(self.pages(offset, source.len()));
     }
