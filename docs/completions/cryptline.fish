@@ -90,7 +90,7 @@ auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l write-dispatch -d 'The same for writes only' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together, at most one for each core; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
@@ -188,7 +188,7 @@ auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l write-dispatch -d 'The same for writes only' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together, at most one for each core; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F

@@ -303,7 +303,6 @@ fn bad_command_lines_are_exit_code_1_and_say_what_to_do() {
             &["--dispatch=bogus"][..],
             "possible values: inline, queue, auto",
         ),
-        (&["--helpers=100000"], "give at most"),
         (
             &["--dispatch=inline", "--perf-submit_from_crypt_cpus"],
             "leave one of them out",

@@ -8,6 +8,7 @@
 //! buffer   I/O memory: page-aligned arenas, owned buffers that are free again when dropped
 //! mapping  files and persistent memory in memory: durable stores, lost pages
 //! shared   the memory of a RAM disk: read and written by many threads at once
+//! racing   copies of bytes that others may be writing at the same moment
 //! ring     one thread's I/O: io_uring, or plain system calls where io_uring is forbidden
 //! file     what std and rustix lack: open-file-description locks, O_DIRECT alignment, ioctls
 //! counters instructions and allocations of a piece of work, for measurements
@@ -24,6 +25,7 @@ mod counters;
 mod file;
 mod inherit;
 mod mapping;
+mod racing;
 mod ring;
 mod secret;
 mod shared;

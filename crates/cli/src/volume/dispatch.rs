@@ -60,8 +60,8 @@ pub struct DispatchOptions {
     #[arg(long, value_enum, value_name = "WHO")]
     pub write_dispatch: Option<Who>,
 
-    /// Threads that help with large requests under `auto`, for all volumes together; 0 makes
-    /// `auto` the same as `inline` [default: one less than there are cores]
+    /// Threads that help with large requests under `auto`, for all volumes together, at most one for
+    /// each core; 0 makes `auto` the same as `inline` [default: one less than there are cores]
     #[arg(long, value_name = "N")]
     pub helpers: Option<usize>,
 
@@ -209,7 +209,6 @@ impl DispatchOptions {
     /// # Errors
     /// Exit code 1 for options that contradict each other.
     pub fn decide(&self, stored: Stored) -> Result<Decision, CliError> {
-        self.helper_count()?;
         let given = self.given();
         self.refuse_contradictions(given)?;
         let stored = match stored {
@@ -239,11 +238,8 @@ impl DispatchOptions {
     }
 
     /// The helpers that `dispatch` needs, if any: the same ones for every volume.
-    ///
-    /// # Errors
-    /// Exit code 1 for more of them than there are cores.
     pub fn helpers(&self, dispatch: &Dispatch) -> Result<Option<Helpers>, CliError> {
-        let count = self.helper_count()?;
+        let (count, warning) = self.helper_count();
         if count == 0 || ![dispatch.read, dispatch.write].contains(&Mode::Auto) {
             return Ok(None);
         }
@@ -251,18 +247,23 @@ impl DispatchOptions {
             return Ok(Some(helpers.clone()));
         }
         let started = Helpers::start(count)?;
+        crate::output::warn(warning.as_slice());
         Ok(Some(self.crew.0.get_or_init(|| started).clone()))
     }
 
-    /// How many helpers there may be.
-    fn helper_count(&self) -> Result<usize, CliError> {
+    /// How many helpers there may be, and what is to be said about it. No more than cores: so that the
+    /// command line of a large machine works on a small one.
+    fn helper_count(&self) -> (usize, Option<String>) {
         let cores = available_parallelism().map_or(1, usize::from);
         match self.helpers {
-            None => Ok(cores - 1),
-            Some(count) if count <= cores => Ok(count),
-            Some(count) => Err(CliError::parameters(format!(
-                "--helpers {count}: there are {cores} cores for this program, and more helpers only wait for each other; give at most {cores}"
-            ))),
+            None => (cores - 1, None),
+            Some(count) if count <= cores => (count, None),
+            Some(count) => (
+                cores,
+                Some(format!(
+                    "--helpers {count}: this program may use {cores} cores, and more helpers would only wait for each other; it starts {cores}"
+                )),
+            ),
         }
     }
 

@@ -172,7 +172,6 @@ fn refusals_name_both_options_on_one_line() {
             "--perf-no_write_workqueue",
             "--write-dispatch says auto",
         ),
-        ("--helpers 100000", "--helpers 100000", "give at most"),
     ] {
         let error = options(arguments).decide(Stored::Nothing).unwrap_err();
         let text = error.to_string();
@@ -226,6 +225,22 @@ fn helpers_are_one_crew_for_all_volumes_and_only_where_auto_needs_them() {
     );
     let none = self::options("--helpers 0");
     assert!(none.helpers(&auto).unwrap().is_none());
+}
+
+#[test]
+fn more_helpers_than_cores_are_as_many_as_cores_with_a_warning() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let (count, warning) = options("--helpers 100000").helper_count();
+    assert_eq!(count, cores);
+    let warning = warning.unwrap();
+    assert!(warning.contains("--helpers 100000") && warning.contains(&format!("starts {cores}")));
+    assert_eq!(
+        options(&format!("--helpers {cores}")).helper_count(),
+        (cores, None)
+    );
+    assert_eq!(options("").helper_count(), (cores - 1, None));
+    let decision = options("--helpers 100000").decide(Stored::Nothing).unwrap();
+    assert_eq!(decision.dispatch, Dispatch::both(Mode::Auto));
 }
 
 #[test]

@@ -117,6 +117,11 @@ struct Hands {
 }
 
 impl Work<Call> for Hands {
+    fn begin(&self, _thread: usize) -> std::io::Result<()> {
+        self.idle.count_mine();
+        Ok(())
+    }
+
     fn run(&self, call: Call) {
         match call {
             Call::Desk(desk) => work_at(&desk),

@@ -21,6 +21,7 @@ mod helpers;
 mod idle;
 pub(crate) mod job;
 mod pace;
+mod quota;
 mod workers;
 mod writer;
 

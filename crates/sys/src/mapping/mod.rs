@@ -14,7 +14,8 @@
 //! A mapping that lost something never gets well, whatever becomes of the file: acknowledged stores
 //! may be gone. So it is too when an msync fails, which the kernel tells once.
 //!
-//! As in [`SharedMemory`](crate::SharedMemory), no reference into the mapping ever exists.
+//! As in [`SharedMemory`](crate::SharedMemory), no reference into the mapping ever exists, and copies
+//! may race. A copy that the handler has interrupted goes on with the very instruction that failed.
 
 mod persist;
 mod sigbus;
@@ -30,6 +31,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
 use crate::Simulation;
+use crate::racing;
 use persist::Flush;
 
 /// A page of the mapping is gone: the file was cut short, its disk is full, or the medium failed.
@@ -154,11 +156,8 @@ impl Mapping {
         // given out. Bytes that others are writing come out old, new or mixed, as on a disk; a
         // lost page comes out as zeros.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.at(offset).cast_const(),
-                target.as_mut_ptr(),
-                target.len(),
-            );
+            let from = self.at(offset).cast_const();
+            racing::copy_out(from, target);
         }
         self.guard.check()
     }
@@ -175,9 +174,7 @@ impl Mapping {
         unsafe {
             match self.domain {
                 Domain::Processor(flush) => flush.store(self.at(offset), source),
-                Domain::PageCache => {
-                    std::ptr::copy_nonoverlapping(source.as_ptr(), self.at(offset), source.len())
-                }
+                Domain::PageCache => racing::copy_in(source, self.at(offset)),
             }
         }
         self.guard.check()

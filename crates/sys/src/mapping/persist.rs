@@ -30,11 +30,10 @@ impl Flush {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::asm;
-    use std::arch::x86_64::{
-        __cpuid, __cpuid_count, __m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128,
-    };
+    use std::arch::x86_64::{__cpuid, __cpuid_count, _mm_sfence};
 
     use super::Flush;
+    use crate::racing;
 
     /// Bytes in a cache line.
     const LINE: usize = 64;
@@ -85,7 +84,8 @@ mod x86 {
         /// Copies `source` to `target` on its way to the medium; there after [`fence`](Self::fence).
         ///
         /// # Safety
-        /// `source.len()` bytes at `target` are writable and do not overlap `source`.
+        /// `source.len()` bytes at `target` are writable and do not overlap `source`. Whoever
+        /// accesses them meanwhile does so as [`racing::copy_in`] says.
         pub unsafe fn store(self, target: *mut u8, source: &[u8]) {
             let misaligned = target.align_offset(LINE).min(source.len());
             let (head, rest) = source.split_at(misaligned);
@@ -94,9 +94,7 @@ mod x86 {
             // `target`; the middle is aligned to a cache line there and made of whole lines.
             unsafe {
                 self.store_part(target, head);
-                for (index, line) in lines.chunks_exact(LINE).enumerate() {
-                    stream_line(target.add(head.len() + index * LINE), line);
-                }
+                stream(target.add(head.len()), lines);
                 self.store_part(target.add(head.len() + lines.len()), tail);
             }
         }
@@ -111,7 +109,7 @@ mod x86 {
             }
             // SAFETY: the caller's promise.
             unsafe {
-                std::ptr::copy_nonoverlapping(part.as_ptr(), target, part.len());
+                racing::copy_in(part, target);
                 self.line(target);
             }
         }
@@ -126,17 +124,43 @@ mod x86 {
         }
     }
 
-    /// One line past the caches.
+    /// Whole lines past the caches, and in order before all later stores.
     ///
     /// # Safety
-    /// `target` is writable and aligned for 64 bytes, `line` has 64.
-    unsafe fn stream_line(target: *mut u8, line: &[u8]) {
-        for at in (0..LINE).step_by(16) {
-            // SAFETY: 16 bytes inside both; SSE2, which every x86-64 processor has.
-            unsafe {
-                let part: __m128i = _mm_loadu_si128(line.as_ptr().add(at).cast());
-                _mm_stream_si128(target.add(at).cast(), part);
-            }
+    /// As `store`; `target` is aligned to a cache line, `lines` is made of whole ones.
+    unsafe fn stream(target: *mut u8, lines: &[u8]) {
+        if lines.is_empty() {
+            return;
+        }
+        // SAFETY: SSE2, which every x86-64 processor has. Each turn moves the 64 bytes at `from` and
+        // `to`, and there is one for each line; the lines lie in both ranges by the caller's promise.
+        // The stores are to be seen in order by other threads when the block ends, as any are that
+        // Rust knows: hence the fence. An instruction that a signal interrupts runs again.
+        unsafe {
+            asm!(
+                "2:",
+                "movdqu {a}, [{from}]",
+                "movdqu {b}, [{from} + 16]",
+                "movdqu {c}, [{from} + 32]",
+                "movdqu {d}, [{from} + 48]",
+                "movntdq [{to}], {a}",
+                "movntdq [{to} + 16], {b}",
+                "movntdq [{to} + 32], {c}",
+                "movntdq [{to} + 48], {d}",
+                "add {from}, 64",
+                "add {to}, 64",
+                "sub {left}, 64",
+                "jnz 2b",
+                "sfence",
+                from = inout(reg) lines.as_ptr() => _,
+                to = inout(reg) target => _,
+                left = inout(reg) lines.len() => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack),
+            );
         }
     }
 }

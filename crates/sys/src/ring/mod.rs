@@ -238,6 +238,12 @@ enum Engine {
 }
 
 /// One thread's ring.
+///
+/// Nothing may ever poll the descriptor of the io_uring below it, and so nobody is given it. With
+/// `IORING_SETUP_DEFER_TASKRUN` the kernel finishes work only while the thread is inside
+/// `io_uring_enter`; a poll on the descriptor can miss for good that there is some (seen on Linux
+/// 6.18). Who waits, waits in [`wait`](Self::wait). Where a loop of somebody else's must be told, an
+/// eventfd registered with the ring is what works.
 pub struct Ring {
     engine: Engine,
     files: Vec<Arc<OwnedFd>>,
@@ -349,10 +355,10 @@ impl Ring {
         };
         let entry = self.slots[slot as usize].insert(InFlight { source, token, io });
         let at_once = match &mut self.engine {
-            Engine::Uring(uring) => uring
-                .push(slot, fd, &mut entry.io, self.registered.as_ref())
-                .err()
-                .map(Err),
+            Engine::Uring(uring) => {
+                uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
+                None
+            }
             Engine::Syscalls(syscalls) => syscalls.start(slot, fd, &mut entry.io),
             Engine::Simulated(simulated) => simulated.start(slot, fd, &mut entry.io),
         };
@@ -427,6 +433,9 @@ impl Ring {
         self.free_slots
             .reserve(all as usize - self.free_slots.len());
         self.finished.reserve(all as usize);
+        if let Engine::Uring(uring) = &mut self.engine {
+            uring.reserve(all as usize);
+        }
         for inbox in &mut self.inboxes {
             inbox.reserve((all as usize).saturating_sub(inbox.len()));
         }
@@ -511,7 +520,10 @@ impl Ring {
             return Patience::None;
         }
         let Some(moment) = self.wake_by.take() else {
-            return Patience::Endless;
+            return match self.in_flight() == 0 && self.bell.is_none() {
+                true => Patience::None, // nothing could ever end it
+                false => Patience::Endless,
+            };
         };
         match moment.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Patience::None,
@@ -567,8 +579,10 @@ impl Drop for Ring {
         if let Engine::Simulated(simulated) = &mut self.engine {
             simulated.abandon(&self.files, &mut self.slots);
         }
+        let in_flight = (0u32..).zip(&self.slots);
+        let in_flight = in_flight.filter_map(|(slot, entry)| entry.as_ref().map(|_| slot));
         if let Engine::Uring(uring) = &mut self.engine
-            && !uring.cancel_all(self.slots.len() - self.free_slots.len())
+            && !uring.cancel_all(in_flight.collect())
         {
             // The kernel may still write to these buffers: they must never be reused.
             std::mem::forget(std::mem::take(&mut self.slots));

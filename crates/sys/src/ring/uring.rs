@@ -1,38 +1,77 @@
 //! The io_uring engine.
+//!
+//! ```text
+//! push ─► the kernel's queue ─► enter ─► reap
+//!   └───► backlog, while that is full ──┘
+//! ```
+//!
+//! Pushing never fails. Where the kernel refuses to take what is queued (EBUSY: too many completions
+//! lie untaken; EAGAIN: it lacks memory), everything stays queued: the caller takes in completions
+//! and comes again, and where there are none, [`Uring::refused`] pauses in between.
+//!
+//! Nothing polls the ring's descriptor: see [`Ring`](super::Ring).
 
+use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::squeue::Entry;
-use io_uring::{IoUring, Probe, opcode, types};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use io_uring::{EnterFlags, IoUring, Probe, opcode, types};
 use rustix::io::Errno;
 
 use super::waker::Bell;
 use super::{Io, Patience};
 use crate::{Arena, Buffer};
 
-/// Marks the cancel request itself, which has no slot.
+/// Marks the cancel requests, which have no slot.
 const CANCEL: u64 = u64::MAX;
 /// Marks the poll on the bell, which has no slot either.
 const BELL: u64 = u64::MAX - 1;
+/// Marks the end of a wait's time, on kernels that want an entry for it.
+const TIMER: u64 = u64::MAX - 2;
+/// How long a wait pauses where the kernel takes nothing and nothing has finished.
+const PAUSE: Duration = Duration::from_millis(1);
+/// So many refusals in a row, with a pause after each, and a ring that is dropped gives up.
+const REFUSALS: u32 = if cfg!(test) { 20 } else { 2000 };
+/// How often a ring that is dropped repeats what it wants cancelled.
+const INSIST: Duration = Duration::from_millis(100);
 
 pub(super) struct Uring {
     ring: IoUring,
-    unsubmitted: bool,
+    /// What the kernel's queue has no room for, in order.
+    backlog: VecDeque<Entry>,
     /// The kernel takes a time limit with the wait itself (5.11).
-    pub(super) times_waits: bool,
+    times_waits: bool,
+    /// What the entry of a [`TIMER`] points to; on the heap, as the kernel may read it late.
+    limit: Box<types::Timespec>,
+    /// That entry is queued, and the kernel has not taken it.
+    timer_queued: bool,
     bell: Option<Arc<Bell>>,
     /// The kernel watches the bell.
     listening: bool,
+    /// How often in a row the kernel has taken nothing.
+    refusals: u32,
+    #[cfg(test)]
+    pub(super) faults: VecDeque<Errno>,
 }
 
 impl Uring {
     pub fn new(depth: u32) -> io::Result<Self> {
-        let entries = depth.next_power_of_two().clamp(8, 4096);
+        let entries = entries(depth);
         let ring = build(entries)?;
+        let times_waits = ring.params().is_feature_ext_arg();
+        Self::with(ring, depth, times_waits)
+    }
+
+    /// As on a kernel older than 5.11: a plain ring, and a wait has no time limit of its own.
+    #[cfg(test)]
+    pub fn old(depth: u32) -> io::Result<Self> {
+        Self::with(IoUring::new(entries(depth))?, depth, false)
+    }
+
+    fn with(ring: IoUring, depth: u32, times_waits: bool) -> io::Result<Self> {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -42,18 +81,34 @@ impl Uring {
             opcode::Fallocate::CODE,
             opcode::Recv::CODE,
             opcode::SendMsg::CODE,
+            opcode::PollAdd::CODE,
+            opcode::Timeout::CODE,
             opcode::AsyncCancel::CODE,
         ];
         if !needed.iter().all(|&code| probe.is_supported(code)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Ok(Self {
-            times_waits: ring.params().is_feature_ext_arg(),
+        let mut uring = Self {
             ring,
-            unsubmitted: false,
+            backlog: VecDeque::new(),
+            times_waits,
+            limit: Box::default(),
+            timer_queued: false,
             bell: None,
             listening: false,
-        })
+            refusals: 0,
+            #[cfg(test)]
+            faults: VecDeque::new(),
+        };
+        uring.reserve(depth as usize);
+        Ok(uring)
+    }
+
+    /// Makes room for `depth` operations in flight, all of which the kernel may refuse for a while.
+    pub fn reserve(&mut self, depth: usize) {
+        // The bell and the timer come on top.
+        let all = depth.saturating_add(2);
+        self.backlog.reserve(all.saturating_sub(self.backlog.len()));
     }
 
     /// Lets `bell` end a wait.
@@ -72,100 +127,161 @@ impl Uring {
     }
 
     /// Queues `io`, which lives in slot `slot` until [`reap`](Self::reap) names that slot.
-    pub fn push(
-        &mut self,
-        slot: u32,
-        fd: &OwnedFd,
-        io: &mut Io,
-        registered: Option<&Arc<Arena>>,
-    ) -> Result<(), Errno> {
+    pub fn push(&mut self, slot: u32, fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) {
         let entry = describe(fd, io, registered).user_data(u64::from(slot));
         // SAFETY: everything the entry points to is owned by the `Io` in the slot table, which is
         // neither moved out nor changed before its completion is reaped; `Ring`'s drop waits for
         // the kernel, or leaks the table. The descriptor is kept open by `Ring`.
-        unsafe { self.push_entry(&entry) }
+        unsafe { self.push_entry(entry) }
     }
 
     /// Queues an entry, handing the queue to the kernel where it is full.
     ///
     /// # Safety
     /// What the entry points to and its descriptor stay as they are until its completion.
-    unsafe fn push_entry(&mut self, entry: &Entry) -> Result<(), Errno> {
-        self.unsubmitted = true;
-        loop {
+    unsafe fn push_entry(&mut self, entry: Entry) {
+        if self.backlog.is_empty() {
             // SAFETY: the caller's promise.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
-                return Ok(());
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
             }
-            match self.ring.submit() {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            // Where the kernel does not take it, `enter` sees that again, and says why.
+            let _ = self.call(Patience::None);
+        }
+        self.backlog.push_back(entry);
+        self.refill();
+    }
+
+    /// Moves what fits from the backlog to the kernel's queue.
+    fn refill(&mut self) {
+        let mut queue = self.ring.submission();
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: whoever called `push_entry` has promised what the entry needs.
+            if unsafe { queue.push(entry) }.is_err() {
+                return;
             }
+            self.backlog.pop_front();
         }
     }
 
-    /// Submits what is queued; waits for one completion as long as `patience` says.
+    /// Submits what is queued; waits for one completion as long as `patience` says. May return
+    /// early, as for a signal.
     pub fn enter(&mut self, patience: Patience) -> io::Result<()> {
+        let ready = !self.ring.completion().is_empty();
+        if patience != Patience::None {
+            self.watch_bell();
+        }
+        let patience = if ready { Patience::None } else { patience };
+        if let Patience::For(limit) = patience
+            && !self.times_waits
+        {
+            self.set_timer(limit);
+        }
+        while !self.backlog.is_empty() {
+            if !self.call(Patience::None)? {
+                return self.refused(patience);
+            }
+            self.refill();
+        }
+        let queue = self.ring.submission();
         // Finished work that the kernel can post only while we are inside it. A caller that always
         // has something else to take must not keep it out.
-        let held_back = self.ring.submission().taskrun();
-        let wait = patience != Patience::None;
-        if wait {
-            self.watch_bell()?;
-        }
-        if !wait && !self.unsubmitted && !held_back {
+        let held_back = !ready && (queue.taskrun() || queue.cq_overflow());
+        let pointless = queue.is_empty() && patience == Patience::None && !held_back;
+        drop(queue);
+        if pointless || self.call(patience)? {
             return Ok(());
         }
-        let ready = !self.ring.completion().is_empty();
-        if ready && !self.unsubmitted {
-            return Ok(());
+        self.refused(patience)
+    }
+
+    /// The one call into the kernel: hands it the queue and waits as long as `patience` says.
+    /// `false` where it took nothing of the queue for now.
+    fn call(&mut self, patience: Patience) -> io::Result<bool> {
+        let queued = self.ring.submission().len();
+        #[cfg(test)]
+        if let Some(errno) = self.faults.pop_front() {
+            return self.judge(queued, Err(errno.into()));
         }
         let entered = match patience {
-            Patience::For(limit) if !ready => self.wait_for(limit),
-            _ => self.ring.submit_and_wait(usize::from(wait && !ready)),
+            Patience::None => self.ring.submit(),
+            Patience::For(limit) if self.times_waits => {
+                let limit = types::Timespec::from(limit);
+                let limit = types::SubmitArgs::new().timespec(&limit);
+                self.ring.submitter().submit_with_args(1, &limit)
+            }
+            // Where the wait has a limit, its timer is among what is queued.
+            Patience::For(_) | Patience::Endless => self.ring.submit_and_wait(1),
         };
-        match entered {
-            Ok(_) => self.unsubmitted = false,
-            // A full completion queue empties by reaping; a signal or the end of the time changes
-            // nothing.
-            Err(error)
-                if matches!(
-                    Errno::from_io_error(&error),
-                    Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::TIME)
-                ) => {}
-            Err(error) => return Err(error),
+        self.judge(queued, entered)
+    }
+
+    /// What a call has brought about that had `queued` entries to hand over.
+    fn judge(&mut self, queued: usize, entered: io::Result<usize>) -> io::Result<bool> {
+        let left = self.ring.submission().len();
+        self.timer_queued &= left > 0 || !self.backlog.is_empty();
+        let stuck = queued > 0 && left == queued;
+        let errno = match &entered {
+            Ok(_) => None,
+            Err(error) => Errno::from_io_error(error),
+        };
+        let refused = match (entered, errno) {
+            // A signal or the end of the time changes nothing.
+            (Ok(_), _) | (_, Some(Errno::INTR | Errno::TIME)) => stuck,
+            (_, Some(Errno::AGAIN | Errno::BUSY)) => stuck || queued == 0,
+            (Err(error), _) => return Err(error),
+        };
+        self.refusals = if refused { self.refusals + 1 } else { 0 };
+        Ok(!refused)
+    }
+
+    /// The kernel takes nothing for now. The caller takes in the completions that are there, which
+    /// makes room. Where there are none, a wait does not wait for one, because it might be that of an
+    /// entry which was refused; nor does it return at once, because the caller would spin.
+    fn refused(&mut self, patience: Patience) -> io::Result<()> {
+        if self.ring.completion().is_empty() {
+            let flags = EnterFlags::GETEVENTS.bits();
+            // Completions for which there was no room come in. An error is that of the next call too.
+            // SAFETY: nothing is handed over, and there is no argument.
+            let _ = unsafe { self.ring.submitter().enter::<()>(0, 0, flags, None) };
+        }
+        let pause = match patience {
+            Patience::None => return Ok(()),
+            Patience::For(limit) => limit.min(PAUSE),
+            Patience::Endless => PAUSE,
+        };
+        if self.ring.completion().is_empty() {
+            std::thread::sleep(pause);
         }
         Ok(())
     }
 
     /// Asks for a completion when the bell rings, once.
-    fn watch_bell(&mut self) -> io::Result<()> {
+    fn watch_bell(&mut self) {
         let Some(bell) = self.bell.as_ref().filter(|_| !self.listening) else {
-            return Ok(());
+            return;
         };
         let event = types::Fd(bell.event().as_raw_fd());
         let flags = u32::from(libc::POLLIN.cast_unsigned());
         let entry = opcode::PollAdd::new(event, flags).build().user_data(BELL);
         // SAFETY: the entry refers to no memory, and `self.bell` keeps the descriptor open.
-        unsafe { self.push_entry(&entry) }?;
+        unsafe { self.push_entry(entry) };
         self.listening = true;
-        Ok(())
     }
 
-    /// Submits what is queued and waits for one completion, but no longer than `limit`.
-    fn wait_for(&self, limit: Duration) -> io::Result<usize> {
-        if self.times_waits {
-            let limit = types::Timespec::from(limit);
-            let limit = types::SubmitArgs::new().timespec(&limit);
-            return self.ring.submitter().submit_with_args(1, &limit);
+    /// Asks for a completion after `limit`, or as soon as another has come: so no timer is left
+    /// behind by a wait that ends earlier.
+    fn set_timer(&mut self, limit: Duration) {
+        *self.limit = types::Timespec::from(limit);
+        if self.timer_queued {
+            return;
         }
-        let submitted = self.ring.submit()?;
-        // SAFETY: `self.ring` keeps the descriptor open as long as it is borrowed here.
-        let ring = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
-        let limit = Timespec::try_from(limit).ok();
-        rustix::event::poll(&mut [PollFd::new(&ring, PollFlags::IN)], limit.as_ref())?;
-        Ok(submitted)
+        let limit = &raw const *self.limit;
+        let entry = opcode::Timeout::new(limit).count(1).build();
+        // SAFETY: the kernel reads the limit when it takes the entry; its place on the heap stays
+        // until after the ring is closed.
+        unsafe { self.push_entry(entry.user_data(TIMER)) };
+        self.timer_queued = true;
     }
 
     pub fn reap(&mut self) -> Option<(u32, Result<usize, Errno>)> {
@@ -178,7 +294,7 @@ impl Uring {
                 }
             }
             let Ok(slot) = u32::try_from(entry.user_data()) else {
-                continue; // the bell, or the cancel request
+                continue; // the bell, a timer, or a cancel request
             };
             let result = usize::try_from(entry.result())
                 .map_err(|_| Errno::from_raw_os_error(entry.result().saturating_neg()));
@@ -186,30 +302,38 @@ impl Uring {
         }
     }
 
-    /// Cancels everything and waits until the kernel holds none of `in_flight` operations.
-    /// `false` where that can not be known.
-    pub fn cancel_all(&mut self, mut in_flight: usize) -> bool {
-        if in_flight == 0 {
-            return true;
-        }
-        let cancel = opcode::AsyncCancel2::new(types::CancelBuilder::any())
-            .build()
-            .user_data(CANCEL);
-        // SAFETY: the entry refers to no memory.
-        if unsafe { self.ring.submission().push(&cancel) }.is_err() {
-            return false;
-        }
-        self.unsubmitted = true;
-        while in_flight > 0 {
-            if self.enter(Patience::Endless).is_err() {
-                return false;
+    /// Cancels the operations `in_flight` and waits until the kernel holds none of them. `false`
+    /// where that can not be known.
+    pub fn cancel_all(&mut self, mut in_flight: Vec<u32>) -> bool {
+        while !in_flight.is_empty() {
+            for &slot in &in_flight {
+                let cancel = opcode::AsyncCancel::new(u64::from(slot)).build();
+                // SAFETY: the entry refers to no memory.
+                unsafe { self.push_entry(cancel.user_data(CANCEL)) };
             }
-            while self.reap().is_some() {
-                in_flight -= 1;
+            // One by one, which every kernel can. What is just being tried again may escape its
+            // request: hence more of them.
+            let again = Instant::now() + INSIST;
+            while !in_flight.is_empty() {
+                let left = again.saturating_duration_since(Instant::now());
+                if left.is_zero() && self.backlog.is_empty() {
+                    break;
+                }
+                if self.enter(Patience::For(left)).is_err() || self.refusals > REFUSALS {
+                    return false;
+                }
+                while let Some((slot, _)) = self.reap() {
+                    in_flight.retain(|&known| known != slot);
+                }
             }
         }
         true
     }
+}
+
+/// Entries of the kernel's queue for `depth` operations in flight.
+fn entries(depth: u32) -> u32 {
+    depth.next_power_of_two().clamp(8, 4096)
 }
 
 /// The cheapest ring this kernel offers: completions run when we ask for them (6.1), else without
@@ -300,3 +424,7 @@ fn is_fixed(buffer: &Buffer, registered: Option<&Arc<Arena>>) -> bool {
 fn clamp(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX).min(0x7fff_f000)
 }
+
+#[cfg(test)]
+#[path = "uring_tests.rs"]
+mod tests;

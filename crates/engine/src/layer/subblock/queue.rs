@@ -168,7 +168,10 @@ impl SubBlockQueue {
             return false;
         }
         if self.quiet == 0 && !self.shared.claims.enter_quietly(self.lane.index) {
+            // A rewriter may have seen the flag while it was up, and sleep: whatever becomes of this
+            // request, it must hear that the flag is down.
             self.released = true;
+            self.tell_of_released();
             return false;
         }
         self.quiet += 1;

@@ -2,7 +2,16 @@
 //!
 //! Two overlapping requests on a disk have no order, and here they have none either: their
 //! bytes may mix. So the memory is treated as the kernel treats a device's: no reference into it
-//! ever exists, bytes are only copied in and out through raw pointers.
+//! ever exists, bytes are only copied in and out through raw pointers, by copies that may race
+//! ([`racing`]).
+
+mod barrier;
+mod marks;
+
+/// The atomics of the marks; `tests/marks_loom.rs` has them checked with its own.
+mod sync {
+    pub use std::sync::atomic::{AtomicU64, Ordering};
+}
 
 use std::io;
 use std::ptr::NonNull;
@@ -10,12 +19,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::racing;
+use barrier::Barrier;
+use marks::Marks;
+
 /// Sparse zero-filled memory of a fixed size, with a bit for each page that was written.
 pub struct SharedMemory {
     start: NonNull<u8>,
     len: usize,
     page: usize,
-    written: WrittenPages,
+    written: Marks,
 }
 
 // SAFETY: the mapping lives as long as the value; all access is by bounded copies (see `copy_in`).
@@ -26,22 +39,36 @@ unsafe impl Sync for SharedMemory {}
 impl SharedMemory {
     /// Reserves address space for `len` bytes; pages are used once written.
     pub fn new(len: usize) -> io::Result<Self> {
+        Self::with(len, Barrier::new())
+    }
+
+    fn with(len: usize, barrier: Barrier) -> io::Result<Self> {
         let page = crate::page_size();
         let mapped = len.max(1);
+        // Miri does not know memory that is set aside only when it is used.
+        let unreserved = match cfg!(miri) {
+            true => MapFlags::empty(),
+            false => MapFlags::NORESERVE,
+        };
         // SAFETY: a new anonymous private mapping: it aliases nothing.
         let address = unsafe {
             rustix::mm::mmap_anonymous(
                 std::ptr::null_mut(),
                 mapped,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
+                MapFlags::PRIVATE | unreserved,
             )
         }?;
         let start = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the range is the new mapping; both calls are hints. What a RAM disk holds is
+        // SAFETY: the range is the new mapping; the call is a hint. What a RAM disk holds is
         // ciphertext, but there may be gigabytes of it: keep it out of core dumps.
-        let _ = unsafe { rustix::mm::madvise(address, mapped, Advice::LinuxDontDump) };
-        let written = WrittenPages::new(mapped.div_ceil(page))?;
+        let _ = unsafe { advise(address.cast(), mapped, Advice::LinuxDontDump) };
+        let written = Marks::new(mapped.div_ceil(page), barrier);
+        let Some(written) = written else {
+            // SAFETY: the mapping made above, which nobody else knows.
+            let _ = unsafe { rustix::mm::munmap(address, mapped) };
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
         Ok(Self {
             start,
             len,
@@ -72,11 +99,8 @@ impl SharedMemory {
         // borrowed, and the two can not overlap because no reference into the mapping is ever
         // given out. Bytes another thread is writing come out old, new or mixed, as on a disk.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.start.as_ptr().add(offset).cast_const(),
-                target.as_mut_ptr(),
-                target.len(),
-            );
+            let from = self.start.as_ptr().add(offset).cast_const();
+            racing::copy_out(from, target);
         }
     }
 
@@ -86,15 +110,12 @@ impl SharedMemory {
     /// Where the range leaves the memory.
     pub fn write(&self, offset: usize, source: &[u8]) {
         self.check(offset, source.len());
-        self.written.mark(self.pages(offset, source.len()));
         // SAFETY: as in `read`, with source and target exchanged.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                source.as_ptr(),
-                self.start.as_ptr().add(offset),
-                source.len(),
-            );
+            let to = self.start.as_ptr().add(offset);
+            racing::copy_in(source, to);
         }
+        self.written.after_copy(self.pages(offset, source.len()));
     }
 
     /// The word at `offset`, in one piece, before all later reads.
@@ -117,10 +138,11 @@ impl SharedMemory {
     /// Where it leaves the memory or is not aligned.
     pub fn store32(&self, offset: usize, value: u32) {
         self.check_word(offset, size_of::<u32>());
-        self.written.mark(self.pages(offset, size_of::<u32>()));
         // SAFETY: as in `load32`.
         let word = unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) };
         word.store(value, Ordering::Release);
+        let pages = self.pages(offset, size_of::<u32>());
+        self.written.after_copy(pages);
     }
 
     /// As [`store32`](Self::store32), eight bytes.
@@ -129,10 +151,11 @@ impl SharedMemory {
     /// Where it leaves the memory or is not aligned.
     pub fn store64(&self, offset: usize, value: u64) {
         self.check_word(offset, size_of::<u64>());
-        self.written.mark(self.pages(offset, size_of::<u64>()));
         // SAFETY: as in `load32`.
         let word = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) };
         word.store(value, Ordering::Release);
+        let pages = self.pages(offset, size_of::<u64>());
+        self.written.after_copy(pages);
     }
 
     /// Makes `len` bytes from `offset` read as zeros and gives whole pages back to the system.
@@ -147,21 +170,19 @@ impl SharedMemory {
         self.zero(offset, first_page - offset);
         self.zero(last_page, end - last_page);
         if first_page < last_page {
+            let pages = first_page / self.page..last_page / self.page;
+            let len = last_page - first_page;
+            self.written.before_drop(pages.clone());
             // SAFETY: whole pages inside the mapping. Dropping private anonymous pages makes
             // them read as zeros; concurrent copies see old bytes or zeros.
-            let freed = unsafe {
-                rustix::mm::madvise(
-                    self.start.as_ptr().add(first_page).cast(),
-                    last_page - first_page,
-                    Advice::LinuxDontNeed,
-                )
+            let dropped = unsafe {
+                let start = self.start.as_ptr().add(first_page);
+                advise(start, len, Advice::LinuxDontNeed)
             };
-            match freed {
-                Ok(()) => self
-                    .written
-                    .forget(first_page / self.page..last_page / self.page),
+            if dropped.is_err() {
                 // Locked memory can not be dropped; zeros are still owed.
-                Err(_) => self.zero(first_page, last_page - first_page),
+                self.written.not_dropped(pages);
+                self.zero(first_page, len);
             }
         }
     }
@@ -183,7 +204,7 @@ impl SharedMemory {
             return;
         }
         // SAFETY: the callers checked the range to lie in the mapping.
-        unsafe { std::ptr::write_bytes(self.start.as_ptr().add(offset), 0, len) };
+        unsafe { racing::zero(self.start.as_ptr().add(offset), len) };
     }
 
     fn check(&self, offset: usize, len: usize) {
@@ -208,71 +229,18 @@ impl Drop for SharedMemory {
     }
 }
 
-/// One bit a page, set by the first write.
-struct WrittenPages(Vec<AtomicU64>);
-
-impl WrittenPages {
-    fn new(pages: usize) -> io::Result<Self> {
-        let mut words = Vec::new();
-        words
-            .try_reserve_exact(pages.div_ceil(64))
-            .map_err(|_| io::ErrorKind::OutOfMemory)?;
-        words.resize_with(pages.div_ceil(64), AtomicU64::default);
-        Ok(Self(words))
-    }
-
-    fn is_marked(&self, page: usize) -> bool {
-        self.0[page / 64].load(Ordering::Relaxed) & (1 << (page % 64)) != 0
-    }
-
-    fn mark(&self, pages: std::ops::Range<usize>) {
-        for page in pages {
-            // Overwrites are the common case: look before taking the cache line for writing.
-            if !self.is_marked(page) {
-                self.0[page / 64].fetch_or(1 << (page % 64), Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn forget(&self, pages: std::ops::Range<usize>) {
-        for page in pages {
-            self.0[page / 64].fetch_and(!(1 << (page % 64)), Ordering::Relaxed);
-        }
+/// madvise, which Miri does not know.
+///
+/// # Safety
+/// As madvise's.
+unsafe fn advise(start: *mut u8, len: usize, advice: Advice) -> rustix::io::Result<()> {
+    match cfg!(miri) {
+        true => Err(rustix::io::Errno::NOSYS),
+        // SAFETY: the caller's promise.
+        false => unsafe { rustix::mm::madvise(start.cast(), len, advice) },
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cleared_bytes_read_as_zeros_and_neighbours_stay() {
-        let page = crate::page_size();
-        let memory = SharedMemory::new(8 * page).unwrap();
-        memory.write(0, &vec![0xaa; 8 * page]);
-        memory.clear(page - 100, 3 * page);
-        let mut all = vec![0; 8 * page];
-        memory.read(0, &mut all);
-        let zeroed = page - 100..4 * page - 100;
-        for (index, byte) in all.iter().enumerate() {
-            assert_eq!(*byte == 0, zeroed.contains(&index), "byte {index}");
-        }
-    }
-
-    #[test]
-    fn written_pages_are_known_and_forgotten() {
-        let page = crate::page_size();
-        let memory = SharedMemory::new(100 * page).unwrap();
-        memory.write(10 * page + 5, &[1]);
-        assert_eq!(memory.run(0, 100 * page), (false, 10 * page));
-        assert_eq!(memory.run(10 * page, 100 * page), (true, 11 * page));
-        memory.clear(0, 100 * page);
-        assert_eq!(memory.run(0, 100 * page), (false, 100 * page));
-    }
-
-    #[test]
-    #[should_panic(expected = "range outside RAM")]
-    fn a_range_past_the_end_is_refused() {
-        SharedMemory::new(4096).unwrap().write(4095, &[0; 2]);
-    }
-}
+#[path = "../shared_tests.rs"]
+mod tests;

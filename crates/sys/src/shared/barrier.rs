@@ -1,0 +1,48 @@
+//! A barrier between threads of which one side, the one that runs all the time, pays nothing.
+//!
+//! membarrier(2) makes every running thread of the process pass a full barrier, wherever it is; so the
+//! other threads need to keep the compiler in order only. Where the kernel has no such call, both
+//! sides pass barriers of their own.
+
+use std::sync::atomic::{Ordering, compiler_fence, fence};
+
+use rustix::thread::{MembarrierCommand, membarrier};
+
+/// What both sides have agreed upon.
+#[derive(Clone, Copy)]
+pub struct Barrier {
+    /// The clearer makes the writers pass one.
+    by_clearer: bool,
+}
+
+impl Barrier {
+    /// The cheapest that the kernel offers (membarrier: 4.14).
+    pub fn new() -> Self {
+        let by_clearer = !cfg!(miri)
+            && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+            && membarrier(MembarrierCommand::PrivateExpedited).is_ok();
+        Self { by_clearer }
+    }
+
+    /// As where the kernel offers none.
+    #[cfg(test)]
+    pub fn of_both() -> Self {
+        Self { by_clearer: false }
+    }
+
+    /// Between what a writer has copied and its look at a mark.
+    #[inline]
+    pub fn of_writer(self) {
+        match self.by_clearer {
+            true => compiler_fence(Ordering::SeqCst),
+            false => fence(Ordering::SeqCst),
+        }
+    }
+
+    /// Between a mark that is cleared and bytes that are dropped. `false` where the writers can not be
+    /// made to pass one, as when a sandbox forbids what was allowed at first.
+    pub fn of_clearer(self) -> bool {
+        fence(Ordering::SeqCst);
+        !self.by_clearer || membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+    }
+}
