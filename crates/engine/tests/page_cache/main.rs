@@ -106,9 +106,14 @@ macro_rules! promises_are_kept {
 }
 
 promises_are_kept! {
-    file_through_the_cache: 40_000, stacks::file();
-    file_by_direct_io: 20_000, stacks::direct_file();
-    file_in_memory: 20_000, stacks::file_in_memory();
+    file_through_the_cache: 10_000, stacks::file(Habits::ALL);
+    file_of_one_patient_client: 10_000, stacks::file(Habits { durable: true, ..Habits::QUIET });
+    file_of_one_hasty_client: 10_000, stacks::file(Habits { foreign: false, restless: false, ..Habits::ALL });
+    file_that_others_sync: 10_000, stacks::file(Habits { hasty: false, ..Habits::ALL });
+    file_by_direct_io: 10_000, stacks::direct_file(Habits::ALL);
+    file_by_direct_io_of_patient_clients: 10_000, stacks::direct_file(Habits { hasty: false, ..Habits::ALL });
+    file_in_memory: 10_000, stacks::file_in_memory(Habits::ALL);
+    file_in_memory_of_patient_clients: 10_000, stacks::file_in_memory(Habits { hasty: false, ..Habits::ALL });
     xts_in_512: 6_000, stacks::encrypted(&AES_512, 512, Policy::Shared, INLINE);
     xts_in_4096: 3_000, stacks::encrypted(&AES_4096, 4096, Policy::Shared, INLINE);
     xts_in_512_of_4096: 3_000, stacks::encrypted(&AES_4096, 512, Policy::Shared, INLINE);

@@ -11,6 +11,7 @@ use cryptline_sys::{SharedMemory, Simulation};
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, INLINE, Layout};
 
+use crate::history::Habits;
 use crate::stack::{Bed, Purpose, Stack};
 
 /// Bytes of the device.
@@ -21,12 +22,13 @@ const SIZE_4096: u64 = 5 * 4096;
 const TABLE: usize = (16 << 20) + 4096;
 
 /// A file through the page cache.
-pub fn file() -> Stack {
-    Stack::new(Bed::new(SIZE, 512), |bed, _| buffered(bed))
+pub fn file(habits: Habits) -> Stack {
+    let stack = Stack::new(Bed::new(SIZE, 512), |bed, _| buffered(bed));
+    Stack { habits, ..stack }
 }
 
 /// A file by O_DIRECT; `None` where there is none in 512-byte units.
-pub fn direct_file() -> Option<Stack> {
+pub fn direct_file(habits: Habits) -> Option<Stack> {
     let bed = Bed::new(SIZE, 512);
     let image = Image::open(&bed.path, false).unwrap();
     if let Err(why) = image.into_device(512, DirectMode::On) {
@@ -37,18 +39,20 @@ pub fn direct_file() -> Option<Stack> {
         let image = Image::open(&bed.path, false).unwrap();
         Gate::new(image.into_device(512, DirectMode::On).unwrap())
     };
-    Some(Stack::new(bed, open))
+    let stack = Stack::new(bed, open);
+    Some(Stack { habits, ..stack })
 }
 
 /// A file in a file system that is memory, whose transfers are made at once.
-pub fn file_in_memory() -> Option<Stack> {
+pub fn file_in_memory(habits: Habits) -> Option<Stack> {
     let folder = Path::new("/dev/shm");
     if !folder.is_dir() {
         eprintln!("SKIP file_in_memory: there is no /dev/shm");
         return None;
     }
     let bed = Bed::new_in(folder, SIZE, 512);
-    Some(Stack::new(bed, |bed, _| buffered(bed)))
+    let stack = Stack::new(bed, |bed, _| buffered(bed));
+    Some(Stack { habits, ..stack })
 }
 
 /// The clear disk over an encrypted file, in blocks of `block` bytes.

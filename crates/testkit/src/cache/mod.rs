@@ -358,3 +358,6 @@ fn name_of(file: impl AsFd) -> (u64, u64) {
 fn position(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a modelled file fits in memory")
 }
+
+#[cfg(test)]
+mod tests;
