@@ -4,89 +4,14 @@
 //! some bytes, feed the codec, send what it says, start TLS when it says so.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection};
 
+use super::clients::{Member, NoPlace};
 use super::codec::{Handshake, Negotiated, ProtocolError, ServerOffer, Step};
-
-/// A connected client.
-pub(super) enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Socket {
-    fn set_deadline(&self, deadline: Instant) -> io::Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.set_timeouts(Some(left))
-    }
-
-    fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream
-                .set_read_timeout(timeout)
-                .and_then(|()| stream.set_write_timeout(timeout)),
-            Self::Tcp(stream) => stream
-                .set_read_timeout(timeout)
-                .and_then(|()| stream.set_write_timeout(timeout)),
-        }
-    }
-
-    /// A second descriptor by which the connection can be shut down from elsewhere.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
-            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
-        })
-    }
-
-    pub fn shutdown(&self, how: Shutdown) {
-        // Failing means that the connection is down already.
-        let _ = match self {
-            Self::Unix(stream) => stream.shutdown(how),
-            Self::Tcp(stream) => stream.shutdown(how),
-        };
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(target),
-            Self::Tcp(stream) => stream.read(target),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl From<Socket> for OwnedFd {
-    fn from(socket: Socket) -> Self {
-        match socket {
-            Socket::Unix(stream) => stream.into(),
-            Socket::Tcp(stream) => stream.into(),
-        }
-    }
-}
+use super::socket::Socket;
 
 /// Why a handshake did not lead to transmission.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +22,8 @@ pub(super) enum HandshakeError {
     Io(#[from] io::Error),
     #[error("TLS handshake failed: {0}")]
     Tls(io::Error),
+    #[error("{0}")]
+    NoPlace(#[from] NoPlace),
 }
 
 /// A client ready to send requests.
@@ -142,9 +69,11 @@ impl Write for Early {
     }
 }
 
-/// Runs the handshake; `None` where the client ended it by its own wish.
+/// Runs the handshake; `None` where the client ended it by its own wish. At its end the client has a
+/// place in transmission, or is told nothing more.
 pub(super) fn negotiate(
     socket: Socket,
+    member: &Member,
     offer: &Arc<ServerOffer>,
     tls_config: Option<&Arc<ServerConfig>>,
     timeout: Duration,
@@ -163,6 +92,9 @@ pub(super) fn negotiate(
     loop {
         let progress = state.feed(&input, &mut output)?;
         input.drain(..progress.consumed);
+        if let Step::Transmission(_) = progress.step {
+            member.begin_transmission()?;
+        }
         channel.write(&output)?;
         output.clear();
         match progress.step {

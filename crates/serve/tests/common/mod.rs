@@ -11,6 +11,7 @@
 
 pub mod raw;
 pub mod stack;
+pub mod turnstile;
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -51,6 +52,7 @@ impl Setup {
                 backend: BackendChoice::Auto,
                 tls: None,
                 max_connections: 100,
+                max_handshakes: 50,
                 handshake_timeout: Duration::from_secs(20),
                 grace: Duration::from_millis(500),
                 log: Box::new(move |line| lock(&lines).push(line.to_owned())),
@@ -187,6 +189,16 @@ impl Served {
     /// The lines the server has logged.
     pub fn log(&self) -> Vec<String> {
         lock(&self.log).clone()
+    }
+
+    /// Tells the server to stop.
+    pub fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// Whether the server has stopped, with every connection's thread and the last flush.
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Stops the server, which must end in time and with every connection's thread.

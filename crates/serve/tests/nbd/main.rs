@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod abandoned;
 mod client_shapes;
 mod failures;
 mod libnbd;
