@@ -36,8 +36,10 @@ use crate::volume::{KeyArgs, Summary, TargetArgs, Volume, open};
 const DEFAULT_TARGET: &str = "ram:1G";
 /// Largest number of clients at a time that may be asked for.
 const CONNECTIONS_MAX: u64 = 4096;
+/// Handshakes at a time; with one more, the oldest of the peer that has the most gives way.
+const HANDSHAKES_MAX: usize = 64;
 /// How long a client may take for its handshake.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How long clients may take to read their last replies when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -138,7 +140,8 @@ pub struct ServerArgs {
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub io: IoMode,
 
-    /// Clients at a time; further ones are sent away
+    /// Clients at a time; further ones are sent away. Those in their handshake, which may take 10 s, are
+    /// not counted
     #[arg(long, default_value_t = 64, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     pub max_connections: u64,
@@ -200,6 +203,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
             backend: backend.choice,
             tls,
             max_connections: usize::try_from(args.server.max_connections).unwrap_or(usize::MAX),
+            max_handshakes: HANDSHAKES_MAX,
             handshake_timeout: HANDSHAKE_MAX,
             grace: GRACE,
             log: Box::new(move |message| log.line(message)),

@@ -213,7 +213,7 @@ impl Server {
         })
         .map_err(|error| error.to_string())?;
         let result = session.run().map_err(|error| error.to_string());
-        if let Some(meter) = session.meter() {
+        if let Some(meter) = session.last_meter() {
             export.stats.disconnect(meter);
         }
         result

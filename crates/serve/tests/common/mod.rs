@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_serve::nbd::codec::TlsMode;
-use cryptline_serve::nbd::stats::ExportStats;
+use cryptline_serve::nbd::stats::{ExportStats, Snapshot};
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use tempfile::TempDir;
@@ -184,6 +184,11 @@ impl Served {
     pub fn connections(&self) -> usize {
         let counts = self.stats.iter().map(|stats| stats.snapshot().connections);
         counts.sum()
+    }
+
+    /// The default export's counters.
+    pub fn snapshot(&self) -> Snapshot {
+        self.stats[0].snapshot()
     }
 
     /// The lines the server has logged.

@@ -10,5 +10,6 @@ mod libnbd;
 mod model;
 mod peers;
 mod promises;
+mod statistics;
 mod tls;
 mod zoned;

@@ -56,6 +56,7 @@ impl Served {
             backend: BackendChoice::Auto,
             tls: None,
             max_connections: CONNECTIONS,
+            max_handshakes: CONNECTIONS,
             handshake_timeout: HANDSHAKE,
             grace: HANDSHAKE,
             log: Box::new(crate::output::complain),

@@ -41,7 +41,7 @@ use super::codec::{ExportLimits, NbdError, Negotiated};
 use super::clients::Orders;
 use super::export::Export;
 use super::job::{CHUNK, Job};
-use super::stats::Meter;
+use super::stats::{Meter, Times};
 use super::transport::Transport;
 
 /// Requests of one connection served at a time.
@@ -118,7 +118,15 @@ pub(super) struct Session {
     /// What the server wants of this session.
     orders: Arc<Orders>,
     meter: Option<Arc<Meter>>,
-    times_at: Instant,
+    clock: Clock,
+}
+
+/// When this thread was not waiting, for the statistics.
+struct Clock {
+    awake_since: Instant,
+    /// Time awake before that.
+    active: Duration,
+    published: Instant,
 }
 
 impl Session {
@@ -155,7 +163,11 @@ impl Session {
             closing: false,
             orders: start.orders,
             meter,
-            times_at: Instant::now(),
+            clock: Clock {
+                awake_since: Instant::now(),
+                active: Duration::ZERO,
+                published: Instant::now(),
+            },
         })
     }
 
@@ -180,18 +192,20 @@ impl Session {
             if self.is_finished() {
                 return Ok(());
             }
-            match self.can_begin_more() {
-                true => self.ring.poll()?,
-                false => self.ring.wait()?,
+            if self.can_begin_more() {
+                self.ring.poll()?;
+            } else {
+                self.wait()?;
             }
             self.reap();
             self.publish_times();
         }
     }
 
-    /// The meter this session writes.
-    pub fn meter(&self) -> Option<&Arc<Meter>> {
-        self.meter.as_ref()
+    /// The meter this session has written, to the end.
+    pub fn last_meter(&self) -> Option<&Arc<Meter>> {
+        let meter = self.meter.as_ref();
+        meter.inspect(|meter| meter.set_last_times(self.times()))
     }
 
     /// A read for nobody need not be waited for.
@@ -208,6 +222,17 @@ impl Session {
                 "the server stops, and {count} of its requests were not done in time"
             ))),
         }
+    }
+
+    /// Waits for something to happen, and counts that time as none of ours.
+    fn wait(&mut self) -> io::Result<()> {
+        if self.meter.is_none() {
+            return self.ring.wait();
+        }
+        self.clock.active += self.clock.awake_since.elapsed();
+        let waited = self.ring.wait();
+        self.clock.awake_since = Instant::now();
+        waited
     }
 
     fn reap(&mut self) {
@@ -227,12 +252,24 @@ impl Session {
     }
 
     fn publish_times(&mut self) {
-        let Some(meter) = &self.meter else { return };
-        if self.times_at.elapsed() >= TIMES_INTERVAL {
-            self.times_at = Instant::now();
-            let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            let busy = Duration::try_from(cpu).unwrap_or_default();
-            meter.set_times(self.queue.crypto_time_ns(), busy);
+        if let Some(meter) = &self.meter
+            && self.clock.published.elapsed() >= TIMES_INTERVAL
+        {
+            meter.set_times(self.times());
+            self.clock.published = Instant::now();
+        }
+    }
+
+    /// What the time went into, so far. Read on this thread, so no cipher is in the middle of its work.
+    fn times(&self) -> Times {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let active = self.clock.active + self.clock.awake_since.elapsed();
+        let elsewhere = self.queue.crypto_time_elsewhere_ns();
+        Times {
+            crypto_ns: self.queue.crypto_time_ns(),
+            active_ns: nanoseconds(active).saturating_add(elsewhere),
+            busy_ns: nanoseconds(Duration::try_from(cpu).unwrap_or_default()),
         }
     }
 }
