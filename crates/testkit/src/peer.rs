@@ -64,6 +64,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("cryptsetup", "cryptsetup-bin"),
     program("dmsetup", "dmsetup"),
     program("fio", "fio"),
+    program("losetup", "mount"),
     program("mkfs.ext4", "e2fsprogs"),
     program("nbdcopy", "libnbd-bin"),
     program("nbdinfo", "libnbd-bin"),

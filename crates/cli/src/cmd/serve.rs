@@ -285,12 +285,15 @@ impl ServeArgs {
                 warnings,
             } = open(target, &self.volume, &self.keys)?;
             warn(&warnings);
+            let minimum_block = gate.geometry().logical_block;
+            let gate = self.volume.blocks.for_all_clients(gate)?;
             let name = self.export_name(index, target);
             let description = self.server.description.get(index).cloned();
             exports.push(Export {
                 name: name.clone(),
                 description: description.unwrap_or_default(),
                 gate,
+                minimum_block,
                 stats: ExportStats::new(self.server.stats.is_some()),
             });
             summaries.push((name, summary));

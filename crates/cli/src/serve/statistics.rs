@@ -193,6 +193,7 @@ mod tests {
             name: "disk".into(),
             description: String::new(),
             gate: Gate::new(RamDevice::new(1 << 20).unwrap()),
+            minimum_block: 512,
             stats: ExportStats::new(true),
         };
         Exports::new(vec![export], TlsMode::Off).unwrap()

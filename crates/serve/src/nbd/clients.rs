@@ -189,6 +189,11 @@ pub(super) struct Member {
 }
 
 impl Member {
+    /// The client's number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
     /// What the server wants of the client's session.
     pub fn orders(&self) -> &Arc<Orders> {
         &self.orders

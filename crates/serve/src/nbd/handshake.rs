@@ -87,6 +87,27 @@ pub(super) fn negotiate(
         },
         tls: None,
     };
+    match haggle(&mut state, &mut channel, member, tls_config) {
+        Ok(Some((negotiated, leftover))) => {
+            channel.io.socket.set_timeouts(None)?;
+            Ok(Some(channel.accepted(negotiated, leftover)))
+        }
+        // It went; after a refusal that somebody at the server can do something about.
+        Ok(None) | Err(HandshakeError::Io(_)) if state.block_size_refused() => {
+            Err(ProtocolError::BlockSizeRequired.into())
+        }
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Until transmission begins, with what came behind the handshake, or the client ends it.
+fn haggle(
+    state: &mut Handshake,
+    channel: &mut Channel,
+    member: &Member,
+    tls_config: Option<&Arc<ServerConfig>>,
+) -> Result<Option<(Negotiated, Vec<u8>)>, HandshakeError> {
     channel.write(&state.greeting())?;
     let (mut input, mut output) = (Vec::new(), Vec::new());
     loop {
@@ -109,10 +130,7 @@ pub(super) fn negotiate(
                 channel.start_tls(tls_config)?;
             }
             Step::Close => return Ok(None),
-            Step::Transmission(negotiated) => {
-                channel.io.socket.set_timeouts(None)?;
-                return Ok(Some(channel.accepted(negotiated, input)));
-            }
+            Step::Transmission(negotiated) => return Ok(Some((negotiated, input))),
         }
     }
 }

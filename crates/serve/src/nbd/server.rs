@@ -90,6 +90,14 @@ impl StopHandle {
     }
 }
 
+fn never_asked(client: &Member, minimum: u32, block: u32) -> String {
+    format!(
+        "client {} did not ask for block sizes, so it may write blocks of {block} bytes: each such write rewrites \
+         {minimum} bytes, which a crash meanwhile can damage; if it can be told, tell it {minimum} (nbd-client: -b {minimum})",
+        client.id()
+    )
+}
+
 /// Serves exports to any number of clients.
 pub struct Server {
     exports: Arc<Exports>,
@@ -200,13 +208,18 @@ impl Server {
         let index = accepted.negotiated.export;
         let export = self.exports.list().get(index).ok_or("no such export")?;
         let info = offer.exports().get(index).ok_or("no such export")?;
-        let fast = export.gate.geometry().write_zeroes;
+        let geometry = export.gate.geometry();
+        let mut limits = ExportLimits::new(info, &accepted.negotiated, geometry.write_zeroes);
+        if !accepted.negotiated.block_size_agreed && limits.min_block > geometry.logical_block {
+            (self.options.log)(&never_asked(member, limits.min_block, geometry.logical_block));
+            limits.min_block = geometry.logical_block;
+        }
         let mut session = Session::new(Start {
             socket: Arc::new(OwnedFd::from(accepted.socket)),
             tls: accepted.tls,
             leftover: &accepted.leftover,
             export,
-            limits: ExportLimits::new(info, &accepted.negotiated, fast),
+            limits,
             negotiated: accepted.negotiated,
             backend: self.options.backend,
             orders: Arc::clone(member.orders()),

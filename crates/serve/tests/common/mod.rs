@@ -35,6 +35,7 @@ const LATE_MAX: Duration = Duration::from_secs(10);
 /// What to serve, and how.
 pub struct Setup {
     exports: Vec<(String, String, Fresh)>,
+    minimum_block: Option<u32>,
     tls: TlsMode,
     options: ServerOptions,
     log: Arc<Mutex<Vec<String>>>,
@@ -47,6 +48,7 @@ impl Setup {
         let lines = Arc::clone(&log);
         Self {
             exports: vec![(String::new(), String::new(), stack)],
+            minimum_block: None,
             tls: TlsMode::Off,
             options: ServerOptions {
                 backend: BackendChoice::Auto,
@@ -65,6 +67,12 @@ impl Setup {
     pub fn export(mut self, name: &str, description: &str, stack: Fresh) -> Self {
         let (name, description) = (name.to_owned(), description.to_owned());
         self.exports.push((name, description, stack));
+        self
+    }
+
+    /// The block that clients are told who ask.
+    pub fn minimum_block(mut self, bytes: u32) -> Self {
+        self.minimum_block = Some(bytes);
         self
     }
 
@@ -97,6 +105,7 @@ impl Setup {
         let mut keep = Vec::new();
         let mut gates = Vec::new();
         let mut stats = Vec::new();
+        let minimum = self.minimum_block;
         let exports = self.exports.into_iter().map(|(name, description, stack)| {
             keep.push(stack.keep);
             gates.push(stack.gate.clone());
@@ -104,6 +113,7 @@ impl Setup {
             Export {
                 name,
                 description,
+                minimum_block: minimum.unwrap_or(stack.gate.geometry().logical_block),
                 gate: stack.gate,
                 stats: Arc::clone(&stats[stats.len() - 1]),
             }

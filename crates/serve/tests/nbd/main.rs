@@ -4,6 +4,7 @@
 mod common;
 
 mod abandoned;
+mod block_sizes;
 mod client_shapes;
 mod failures;
 mod libnbd;

@@ -44,6 +44,7 @@ impl Served {
             name: subject.name.clone(),
             description: String::new(),
             gate: subject.gate.clone(),
+            minimum_block: subject.gate.geometry().logical_block,
             stats: ExportStats::new(false),
         };
         let exports = Exports::new(subjects.iter().map(export).collect(), TlsMode::Off);
