@@ -25,11 +25,21 @@ struct Loop {
 }
 
 impl Loop {
-    /// A new one over a file, in sectors of `sector` bytes. `None` where this user may not have one.
-    fn new(folder: &Folder, sector: u32) -> Option<Self> {
+    /// A new one with a LUKS2 volume, in sectors of `sector` bytes. `None` where this user may not have one.
+    fn new(folder: &Folder, sector: u32, options: &[&str]) -> Option<Self> {
         let losetup = peer::require("losetup")?;
-        let file = folder.path(&format!("disk-{sector}"));
-        fs::File::create(&file).and_then(|file| file.set_len(SIZE)).unwrap();
+        let file = folder.path("disk");
+        let (path, key, size) = (text(&file), text(&folder.key()), SIZE.to_string());
+        let create = [
+            "create",
+            "--force",
+            &path,
+            "--key-file",
+            &key,
+            "--size",
+            &size,
+        ];
+        cryptline([&create[..], &CHEAP, options].concat()).success();
         let sector = format!("--sector-size={sector}");
         let made = losetup.run(["--find", "--show", &*sector, &*text(&file)]);
         if !made.status.success() {
@@ -46,13 +56,6 @@ impl Loop {
     /// As arguments want it.
     fn path(&self) -> &Path {
         Path::new(&self.device)
-    }
-
-    /// A LUKS2 volume on it.
-    fn create(&self, folder: &Folder, options: &[&str]) {
-        let key = text(&folder.key());
-        let create = ["create", &self.device, "--key-file", &key];
-        cryptline([&create[..], &CHEAP, options].concat()).success();
     }
 
     fn serve(&self, folder: &Folder, options: &[&str]) -> Server {
@@ -129,15 +132,14 @@ fn every_verb_of_the_protocol_works_on_a_block_device() {
     };
     let folder = Folder::new();
     for (sector, cipher_sector) in [(512, "512"), (512, "4096"), (4096, "4096")] {
-        let Some(disk) = Loop::new(&folder, sector) else {
+        let Some(disk) = Loop::new(&folder, sector, &["--sector-size", cipher_sector]) else {
             return;
         };
-        disk.create(&folder, &["--sector-size", cipher_sector]);
         for options in [
             &[][..],
             &["--allow-discards"],
             &["--allow-discards", "--zeroes=detect"],
-            &["--direct=off", "--io=syscalls", "--allow-discards"],
+            &["--direct=off", "--io=preadv", "--allow-discards"],
         ] {
             println!("{sector} {cipher_sector} {options:?}");
             let server = disk.serve(&folder, options);
@@ -156,17 +158,15 @@ fn every_verb_of_the_protocol_works_on_a_block_device() {
 
 #[test]
 fn peoples_programs_copy_and_map_a_block_device() {
-    let Some([nbdinfo, nbdcopy, qemu_img]) =
-        peer::require_all(["nbdinfo", "nbdcopy", "qemu-img"])
+    let Some([nbdinfo, nbdcopy, qemu_img]) = peer::require_all(["nbdinfo", "nbdcopy", "qemu-img"])
     else {
         return;
     };
     let folder = Folder::new();
     for sector in [512, 4096] {
-        let Some(disk) = Loop::new(&folder, sector) else {
+        let Some(disk) = Loop::new(&folder, sector, &[]) else {
             return;
         };
-        disk.create(&folder, &[]);
         let server = disk.serve(&folder, &[]);
         let map = nbdinfo.run(["--map", &server.uri]).success().stdout_text();
         let map: Vec<_> = map.split_whitespace().collect();
@@ -194,7 +194,16 @@ fn peoples_programs_copy_and_map_a_block_device() {
             .success();
         data.reverse();
         fs::write(&clear, &data).unwrap();
-        let back = ["convert", "-n", "-f", "raw", "-O", "raw", &clear, &server.uri];
+        let back = [
+            "convert",
+            "-n",
+            "-f",
+            "raw",
+            "-O",
+            "raw",
+            &clear,
+            &server.uri,
+        ];
         qemu_img.run(back).success();
         qemu_img.run(compare).success();
         server.stop();
@@ -215,14 +224,15 @@ fn peoples_programs_copy_and_map_a_block_device() {
 #[test]
 fn verbs_take_a_block_device_and_say_when_somebody_else_has_it() {
     let folder = Folder::new();
-    let Some(disk) = Loop::new(&folder, 512) else {
+    let Some(disk) = Loop::new(&folder, 512, &[]) else {
         return;
     };
     let key = text(&folder.key());
-    disk.create(&folder, &[]);
     let before = fs::read(&disk.file).unwrap();
-    let again = ["create", &disk.device, "--key-file", &key];
-    refused(cryptline([&again[..], &CHEAP].concat()), 4, "--force");
+    let again = ["create", &disk.device, "--key-file", &key, "--size=20M"];
+    refused(cryptline([&again[..], &CHEAP].concat()), 5, "exists");
+    let force = [&again[..], &["--force"]].concat();
+    refused(cryptline(force), 4, "cryptsetup luksFormat");
     assert!(fs::read(&disk.file).unwrap() == before, "it was left alone");
     let info = cryptline(["info", &disk.device]).success().stdout_text();
     assert!(info.contains("LUKS2"), "{info}");
@@ -230,10 +240,10 @@ fn verbs_take_a_block_device_and_say_when_somebody_else_has_it() {
     let table = cryptline(["table", &disk.device, "--key-file", &key]).success();
     let line = table.stdout_text();
     assert!(line.contains(" crypt aes-xts-plain64 "), "{line}");
-    refused(cryptline(["zones", &disk.device]), 4, "zone");
+    refused(cryptline(["zones", &disk.device]), 1, "has no zones");
     let server = disk.serve(&folder, &[]);
     let second = cryptline(["serve", &disk.device, "--key-file", &key]);
-    refused(second, 5, "in use");
+    refused(second, 5, "busy");
     server.stop();
     disk.serve(&folder, &["--read-only"]).stop();
 }

@@ -134,7 +134,11 @@ fn clients_that_never_ask_for_block_sizes_are_served_or_told() {
         let server = serve(&folder, image, &[]);
         ask(&server).success();
         let said = server.stop().stderr_text();
-        assert_eq!(said.contains("nbd-client: -b 4096"), image == &cbc, "{said}");
+        assert_eq!(
+            said.contains("nbd-client: -b 4096"),
+            image == &cbc,
+            "{said}"
+        );
     }
     ask(&Server::start(["ram:8M"])).success();
     // Where small blocks were ruled out, or could not be made safe.
@@ -143,7 +147,10 @@ fn clients_that_never_ask_for_block_sizes_are_served_or_told() {
         let refused = ask(&server).exited_with(1);
         assert!(refused.stderr_text().contains("block size"), "{refused}");
         let said = server.stop().stderr_text();
-        assert!(said.contains("serve the volume with --logical-block 512"), "{said}");
+        assert!(
+            said.contains("serve the volume with --logical-block 512"),
+            "{said}"
+        );
     }
 }
 
@@ -248,7 +255,14 @@ h.shutdown()
         for discards in [false, true] {
             let image = text(&folder.path("disk"));
             fs::write(&image, server::noise(4 << 20)).unwrap();
-            let mut arguments = vec![&*image, "--type=plain", "--key-file", &key, "--zeroes", zeroes];
+            let mut arguments = vec![
+                &*image,
+                "--type=plain",
+                "--key-file",
+                &key,
+                "--zeroes",
+                zeroes,
+            ];
             arguments.extend(["--cipher=aes-xts-plain64", "--key-size=512"]);
             arguments.extend(discards.then_some("--allow-discards"));
             let server = Server::start(arguments);
@@ -259,7 +273,11 @@ h.shutdown()
             let medium = fs::read(&image).unwrap();
             let places: Vec<_> = medium.chunks(512).collect();
             let zeros = places.iter().filter(|place| **place == [0; 512]).count();
-            let expected = if zeroes == "detect" && discards { places.len() } else { 0 };
+            let expected = if zeroes == "detect" && discards {
+                places.len()
+            } else {
+                0
+            };
             assert_eq!(zeros, expected, "{zeroes} {discards}");
         }
     }

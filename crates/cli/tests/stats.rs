@@ -78,7 +78,10 @@ fn lines_tell_what_clients_did() {
     let whole = next(&mut measured.connect());
     let whole = &whole["exports"][0];
     let at = |name: &str| whole[name].as_u64().unwrap();
-    assert!(at("crypto_ns") > 0 && at("crypto_ns") <= at("active_ns"), "{whole}");
+    assert!(
+        at("crypto_ns") > 0 && at("crypto_ns") <= at("active_ns"),
+        "{whole}"
+    );
     assert!(at("busy_ns") > 0, "{whole}");
     let share = whole["crypto_share"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&share), "{whole}");

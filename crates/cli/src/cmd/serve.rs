@@ -51,8 +51,8 @@ Without a TARGET, serves 1 GiB of RAM encrypted under a random key that is gone 
 
 The server stays in the foreground (there is no --fork: use a service manager, or `&` and \
 --pidfile). SIGINT, SIGTERM, SIGHUP or SIGQUIT end it: clients get the answers to what they have \
-asked, everything is flushed, and the exit code is 0, or 4 if that flush failed. A second signal \
-ends it at once.
+asked, for up to 5 s (what is not done then is left unanswered), everything is flushed, and the \
+exit code is 0, or 4 if that flush failed. A second signal ends it at once.
 
 Started with LISTEN_FDS (systemd socket activation) it serves on the sockets it was passed and \
 prints nothing, so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works. It tells \

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_serve::nbd::Exports;
-use cryptline_serve::nbd::stats::{
-    OperationKind, OperationTotals, Snapshot, Times, bucket_value,
-};
+use cryptline_serve::nbd::stats::{OperationKind, OperationTotals, Snapshot, Times, bucket_value};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 

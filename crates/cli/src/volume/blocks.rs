@@ -45,7 +45,8 @@ pub struct BlockOptions {
 
     /// What places of the medium that hold only zeros show. With `detect` sparse images, discards and
     /// thin storage behave as people expect; but who can write to the medium can make chosen places
-    /// read as zeros
+    /// read as zeros. Zeroing writes such zeros with --allow-discards only; else it encrypts zeros, which
+    /// tell nothing
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub zeroes: ZeroesChoice,
 

@@ -128,7 +128,10 @@ impl Plan<'_> {
         let sector = self.sectors.sector_size;
         let block = options.blocks.logical_block(sector)?;
         // What the cipher cuts, the medium must take in the same pieces.
-        let unit = block.unwrap_or(sector).max(cipher.granularity()).min(sector);
+        let unit = block
+            .unwrap_or(sector)
+            .max(cipher.granularity())
+            .min(sector);
         let bottom = self.bottom(base, unit, options, &mut warnings)?;
         let lower = with_test_layers(bottom.gate, options)?;
         let cipher_kernel = cipher.backend_name();

@@ -211,7 +211,11 @@ impl Server {
         let geometry = export.gate.geometry();
         let mut limits = ExportLimits::new(info, &accepted.negotiated, geometry.write_zeroes);
         if !accepted.negotiated.block_size_agreed && limits.min_block > geometry.logical_block {
-            (self.options.log)(&never_asked(member, limits.min_block, geometry.logical_block));
+            (self.options.log)(&never_asked(
+                member,
+                limits.min_block,
+                geometry.logical_block,
+            ));
             limits.min_block = geometry.logical_block;
         }
         let mut session = Session::new(Start {

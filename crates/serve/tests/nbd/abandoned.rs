@@ -54,7 +54,10 @@ fn server_stops_at_the_next_chunk_of_whatever_was_asked() {
             assert_eq!(disk.passed(), 6, "{backend:?} {command}");
             assert_eq!(disk.flushes(), 1, "what others wrote is safe");
             let log = served.log();
-            assert!(log[0].contains("64 of its requests were not done"), "{log:?}");
+            assert!(
+                log[0].contains("64 of its requests were not done"),
+                "{log:?}"
+            );
             served.end_well();
         }
     }
@@ -93,13 +96,20 @@ fn client_that_only_stops_asking_gets_every_answer() {
             let disk = disk();
             let served = Setup::new(disk.stack()).backend(backend).start();
             let mut client = Raw::connect(&served);
-            let length = if command == cmd::READ { 4 << 20 } else { LENGTH };
+            let length = if command == cmd::READ {
+                4 << 20
+            } else {
+                LENGTH
+            };
             for at in 0..COUNT {
                 client.send(command, 0, (at * u64::from(length), length));
             }
             disk.let_pass(3);
             disk.wait_for(3);
-            client.stream.shutdown(Shutdown::Write).expect("half closed");
+            client
+                .stream
+                .shutdown(Shutdown::Write)
+                .expect("half closed");
             disk.let_pass(u64::MAX);
             for (_, answer) in client.answers(COUNT as usize) {
                 assert!(answer.outcome.is_ok(), "{backend:?} {command}");

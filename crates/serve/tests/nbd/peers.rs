@@ -159,7 +159,15 @@ fn qemu_img_finds_a_sparse_volume_and_one_without_holes_identical() {
         served
     });
     let [sparse, full] = &served;
-    let compare = ["compare", "-f", "raw", "-F", "raw", &sparse.uri(), &full.uri()];
+    let compare = [
+        "compare",
+        "-f",
+        "raw",
+        "-F",
+        "raw",
+        &sparse.uri(),
+        &full.uri(),
+    ];
     let said = qemu_img.run(compare).success().stdout_text();
     assert!(said.contains("identical"), "{said}");
     served.into_iter().for_each(Served::end_well);

@@ -37,8 +37,8 @@ use cryptline_engine::{BackendChoice, Completion, Gate, GatedQueue, OpenError};
 use cryptline_sys::{Arena, Buffer, Ring};
 use rustls::ServerConnection;
 
-use super::codec::{ExportLimits, NbdError, Negotiated};
 use super::clients::Orders;
+use super::codec::{ExportLimits, NbdError, Negotiated};
 use super::export::Export;
 use super::job::{CHUNK, Job};
 use super::stats::{Meter, Times};
