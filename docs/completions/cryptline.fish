@@ -48,7 +48,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfi
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l io -d 'How to do I/O' -r -f -a "auto\t'io_uring where the kernel allows it, else preadv/pwritev'
 io_uring\t'io_uring or an error'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Clients at a time; further ones are sent away' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Clients at a time; further ones are sent away. Those in their handshake, which may take 10 s, are not counted' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Give statistics as JSON lines on this Unix socket; see `cryptline top`' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Seconds between two lines of statistics' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'Encrypt connections' -r -f -a "off\t'Never'
@@ -76,10 +76,10 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the cipher sector]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the least that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l subblock -d 'What a write of part of a cipher sector excludes while it is under way [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where a mode must rewrite it'
 exclusive\t'Everything, as ext4 did it before Linux 6.5: to measure against'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros. Zeroing writes such zeros with --allow-discards only; else it encrypts zeros, which tell nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
@@ -174,10 +174,10 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the cipher sector]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the least that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l subblock -d 'What a write of part of a cipher sector excludes while it is under way [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where a mode must rewrite it'
 exclusive\t'Everything, as ext4 did it before Linux 6.5: to measure against'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros. Zeroing writes such zeros with --allow-discards only; else it encrypts zeros, which tell nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'

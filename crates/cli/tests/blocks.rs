@@ -47,8 +47,10 @@ fn what_is_written_in_small_pieces_is_read_by_whole_sectors() {
         return;
     };
     let folder = Folder::new();
-    let how = ["overwritten alone", "rewrites its 4096 bytes"];
-    for ((name, layout), how) in [("xts", &XTS[..]), ("cbc", &CBC[..])].into_iter().zip(how) {
+    for (name, layout, how, least) in [
+        ("xts", &XTS[..], "overwritten alone", 512),
+        ("cbc", &CBC[..], "rewrites its 4096 bytes", 4096),
+    ] {
         let image = volume(&folder, name, layout);
         for policy in ["shared", "exclusive"] {
             let options = ["--logical-block=512", "--subblock", policy];
@@ -91,9 +93,64 @@ fn what_is_written_in_small_pieces_is_read_by_whole_sectors() {
             ];
             qemu_io(&io, &server.uri, &expected);
             let info = nbdinfo.run(["--json", &server.uri]).success().stdout_text();
-            assert!(info.contains("\"block_size_minimum\": 4096"), "{info}");
+            let least = format!("\"block_size_minimum\": {least},");
+            assert!(info.contains(&least), "{info}");
+            assert!(info.contains("\"block_size_preferred\": 4096"), "{info}");
             server.stop();
         }
+    }
+}
+
+/// As Debian's nbd-client and its like: what they are not told they can not know.
+const NEVER_ASKS: &str = r"
+import nbd, os, sys
+h = nbd.NBD()
+h.set_request_block_size(False)
+h.set_strict_mode(0)
+h.connect_uri(sys.argv[1])
+assert h.get_block_size(nbd.SIZE_MINIMUM) == 0
+data = bytearray(os.urandom(16384))
+h.pwrite(data, 0)
+for at in (512, 4096 + 3584, 8192):
+    data[at:at + 512] = os.urandom(512)
+    h.pwrite(data[at:at + 512], at)
+assert h.pread(16384, 0) == data
+h.shutdown()
+";
+
+#[test]
+fn clients_that_never_ask_for_block_sizes_are_served_or_told() {
+    let Some(python) = peer::require("python3-libnbd") else {
+        return;
+    };
+    let folder = Folder::new();
+    let ask = |server: &Server| {
+        let mut command = python.command();
+        command.args(["-c", NEVER_ASKS, &server.uri]);
+        peer::run(&mut command, server::READY)
+    };
+    let (xts, cbc) = (volume(&folder, "xts", &XTS), volume(&folder, "cbc", &CBC));
+    for image in [&xts, &cbc] {
+        let server = serve(&folder, image, &[]);
+        ask(&server).success();
+        let said = server.stop().stderr_text();
+        assert_eq!(
+            said.contains("nbd-client: -b 4096"),
+            image == &cbc,
+            "{said}"
+        );
+    }
+    ask(&Server::start(["ram:8M"])).success();
+    // Where small blocks were ruled out, or could not be made safe.
+    for option in ["--logical-block=4096", "--shared"] {
+        let server = serve(&folder, &cbc, &[option]);
+        let refused = ask(&server).exited_with(1);
+        assert!(refused.stderr_text().contains("block size"), "{refused}");
+        let said = server.stop().stderr_text();
+        assert!(
+            said.contains("serve the volume with --logical-block 512"),
+            "{said}"
+        );
     }
 }
 
@@ -166,6 +223,64 @@ fn sparse_image_is_all_zeros_with_detect_and_noise_without() {
     );
     // What was written as zeros is ciphertext, not a hole.
     assert!(clear[8192..8192 + 4096].iter().all(|byte| *byte == 0));
+}
+
+/// Zeros are data like any other, and show on the medium only where unused blocks may show.
+#[test]
+fn zeroing_shows_on_the_medium_only_with_discards() {
+    let Some(python) = peer::require("python3-libnbd") else {
+        return;
+    };
+    let folder = Folder::new();
+    let key = text(&folder.path("volume-key"));
+    fs::write(&key, [7; 64]).unwrap();
+    let zero = r"
+import nbd, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b'\x55' * (4 << 20), 0)
+h.zero(1 << 20, 0)
+h.zero(1 << 20, 1 << 20, nbd.CMD_FLAG_NO_HOLE)
+h.zero(1 << 20, 2 << 20, nbd.CMD_FLAG_FUA)
+try:
+    h.zero(1 << 20, 3 << 20, nbd.CMD_FLAG_FAST_ZERO)
+    fast = 4
+except nbd.Error as error:
+    assert error.errno == 'ENOTSUP', error
+    fast = 3
+assert h.pread(fast << 20, 0) == bytes(fast << 20)
+h.shutdown()
+";
+    for zeroes in ["detect", "decrypt"] {
+        for discards in [false, true] {
+            let image = text(&folder.path("disk"));
+            fs::write(&image, server::noise(4 << 20)).unwrap();
+            let mut arguments = vec![
+                &*image,
+                "--type=plain",
+                "--key-file",
+                &key,
+                "--zeroes",
+                zeroes,
+            ];
+            arguments.extend(["--cipher=aes-xts-plain64", "--key-size=512"]);
+            arguments.extend(discards.then_some("--allow-discards"));
+            let server = Server::start(arguments);
+            let mut command = python.command();
+            command.args(["-c", zero, &server.uri]);
+            peer::run(&mut command, server::READY).success();
+            server.stop();
+            let medium = fs::read(&image).unwrap();
+            let places: Vec<_> = medium.chunks(512).collect();
+            let zeros = places.iter().filter(|place| **place == [0; 512]).count();
+            let expected = if zeroes == "detect" && discards {
+                places.len()
+            } else {
+                0
+            };
+            assert_eq!(zeros, expected, "{zeroes} {discards}");
+        }
+    }
 }
 
 #[test]

@@ -41,6 +41,11 @@ pub trait Queue {
 
     /// Nanoseconds this queue and those below it have spent in ciphers while measuring.
     fn crypto_time_ns(&self) -> u64;
+
+    /// How much of [`crypto_time_ns`](Self::crypto_time_ns) other threads have spent for this one.
+    fn crypto_time_elsewhere_ns(&self) -> u64 {
+        0
+    }
 }
 
 /// Which requests end before `submit` would return.

@@ -38,8 +38,10 @@ use crate::volume::{KeyArgs, Summary, TargetArgs, Volume, open};
 const DEFAULT_TARGET: &str = "ram:1G";
 /// Largest number of clients at a time that may be asked for.
 const CONNECTIONS_MAX: u64 = 4096;
+/// Handshakes at a time; with one more, the oldest of the peer that has the most gives way.
+const HANDSHAKES_MAX: usize = 64;
 /// How long a client may take for its handshake.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How long clients may take to read their last replies when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -51,8 +53,8 @@ Without a TARGET, serves 1 GiB of RAM encrypted under a random key that is gone 
 
 The server stays in the foreground (there is no --fork: use a service manager, or `&` and \
 --pidfile). SIGINT, SIGTERM, SIGHUP or SIGQUIT end it: clients get the answers to what they have \
-asked, everything is flushed, and the exit code is 0, or 4 if that flush failed. A second signal \
-ends it at once.
+asked, for up to 5 s (what is not done then is left unanswered), everything is flushed, and the \
+exit code is 0, or 4 if that flush failed. A second signal ends it at once.
 
 Started with LISTEN_FDS (systemd socket activation) it serves on the sockets it was passed and \
 prints nothing, so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works. It tells \
@@ -149,7 +151,8 @@ pub struct ServerArgs {
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub io: IoMode,
 
-    /// Clients at a time; further ones are sent away
+    /// Clients at a time; further ones are sent away. Those in their handshake, which may take 10 s, are
+    /// not counted
     #[arg(long, default_value_t = 64, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     pub max_connections: u64,
@@ -241,6 +244,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
             backend: backend.choice,
             tls,
             max_connections: usize::try_from(args.server.max_connections).unwrap_or(usize::MAX),
+            max_handshakes: HANDSHAKES_MAX,
             handshake_timeout: HANDSHAKE_MAX,
             grace: GRACE,
             log: Box::new(move |message| log.line(message)),
@@ -326,12 +330,15 @@ impl ServeArgs {
                 warnings,
             } = open(target, &self.volume, &self.keys)?;
             warn(&warnings);
+            let minimum_block = gate.geometry().logical_block;
+            let gate = self.volume.blocks.for_all_clients(gate)?;
             let name = self.export_name(index, target);
             let description = self.server.description.get(index).cloned();
             exports.push(Export {
                 name: name.clone(),
                 description: description.unwrap_or_default(),
                 gate,
+                minimum_block,
                 stats: ExportStats::new(self.server.stats.is_some()),
             });
             summaries.push((name, summary));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_serve::nbd::Exports;
-use cryptline_serve::nbd::stats::{OperationKind, OperationTotals, Snapshot, bucket_value};
+use cryptline_serve::nbd::stats::{OperationKind, OperationTotals, Snapshot, Times, bucket_value};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -68,8 +68,10 @@ fn export_value(
     last: Option<&Snapshot>,
     interval: Duration,
 ) -> Value {
-    let crypto_ns = now.crypto_ns - last.map_or(0, |last| last.crypto_ns.min(now.crypto_ns));
-    let busy_ns = now.busy_ns - last.map_or(0, |last| last.busy_ns.min(now.busy_ns));
+    let before = last.map_or_else(Times::default, |last| last.times);
+    let crypto_ns = now.times.crypto_ns.saturating_sub(before.crypto_ns);
+    let active_ns = now.times.active_ns.saturating_sub(before.active_ns);
+    let busy_ns = now.times.busy_ns.saturating_sub(before.busy_ns);
     let operations: serde_json::Map<String, Value> = OperationKind::ALL
         .iter()
         .enumerate()
@@ -83,7 +85,10 @@ fn export_value(
         "name": name,
         "size": size,
         "connections": now.connections,
-        "crypto_share": share(crypto_ns, busy_ns),
+        "crypto_ns": now.times.crypto_ns,
+        "active_ns": now.times.active_ns,
+        "busy_ns": now.times.busy_ns,
+        "crypto_share": share(crypto_ns, active_ns),
         "busy_share": share(busy_ns, nanoseconds(interval)),
         "operations": operations,
     })
@@ -186,6 +191,7 @@ mod tests {
             name: "disk".into(),
             description: String::new(),
             gate: Gate::new(RamDevice::new(1 << 20).unwrap()),
+            minimum_block: 512,
             stats: ExportStats::new(true),
         };
         Exports::new(vec![export], TlsMode::Off).unwrap()
@@ -202,7 +208,11 @@ mod tests {
             meter.record(OperationKind::Read, 4096, latency, false);
         }
         meter.record(OperationKind::Write, 4096, Duration::from_millis(1), true);
-        meter.set_times(250, Duration::from_nanos(1000));
+        meter.set_times(Times {
+            crypto_ns: 250,
+            active_ns: 1000,
+            busy_ns: 200,
+        });
         let first: Value = serde_json::from_str(&sampler.line()).unwrap();
         let export = &first["exports"][0];
         let read = &export["operations"]["read"];

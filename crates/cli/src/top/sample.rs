@@ -23,7 +23,7 @@ pub struct ExportSample {
     pub size: u64,
     /// Open connections.
     pub connections: u64,
-    /// The cipher's part of the processor time.
+    /// The cipher's part of the active time.
     pub crypto_share: Option<f64>,
     /// Processor time of the connections' threads, in processors.
     pub busy_share: Option<f64>,

@@ -6,6 +6,9 @@ use cryptline_engine::layer::{Policy, SubBlockDevice, SubBlockOptions, Zeroes};
 
 use crate::CliError;
 
+/// The smallest I/O that every program knows: one that never asks takes it for granted.
+pub const LEAST_BLOCK: u32 = 512;
+
 /// What `--subblock` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SubBlock {
@@ -31,7 +34,8 @@ pub enum ZeroesChoice {
 pub struct BlockOptions {
     /// The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector
     /// overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile
-    /// can damage its other blocks [default: the cipher sector]
+    /// can damage its other blocks [default: the least that needs no rewriting: 512 with XTS where the
+    /// medium has such blocks, else the cipher sector]
     #[arg(long, value_name = "BYTES")]
     pub logical_block: Option<u32>,
 
@@ -41,7 +45,8 @@ pub struct BlockOptions {
 
     /// What places of the medium that hold only zeros show. With `detect` sparse images, discards and
     /// thin storage behave as people expect; but who can write to the medium can make chosen places
-    /// read as zeros
+    /// read as zeros. Zeroing writes such zeros with --allow-discards only; else it encrypts zeros, which
+    /// tell nothing
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub zeroes: ZeroesChoice,
 
@@ -62,17 +67,18 @@ pub struct Blocks {
 }
 
 impl BlockOptions {
-    /// The smallest I/O over cipher sectors of `sector` bytes.
+    /// The smallest I/O over cipher sectors of `sector` bytes, where one is asked for.
     ///
     /// # Errors
     /// Exit code 1 for what is no power of two from 512 to the sector.
-    pub fn logical_block(&self, sector: u32) -> Result<u32, CliError> {
-        let block = self.logical_block.unwrap_or(sector);
-        match block.is_power_of_two() && (512..=sector).contains(&block) {
-            true => Ok(block),
-            false => Err(CliError::parameters(format!(
-                "--logical-block {block}: give a power of two from 512 to the volume's cipher sector, {sector}"
-            ))),
+    pub fn logical_block(&self, sector: u32) -> Result<Option<u32>, CliError> {
+        match self.logical_block {
+            Some(block) if !block.is_power_of_two() || !(512..=sector).contains(&block) => {
+                Err(CliError::parameters(format!(
+                    "--logical-block {block}: give a power of two from 512 to the volume's cipher sector, {sector}"
+                )))
+            }
+            block => Ok(block),
         }
     }
 
@@ -85,13 +91,42 @@ impl BlockOptions {
         }
     }
 
+    /// The volume in blocks of 512 bytes for clients that never ask how small blocks may be, where it has
+    /// none: each write of part of a block rewrites it. All clients go through it, so that no write is
+    /// lost between the reading and the writing. Others get the volume's own blocks named.
+    ///
+    /// Where blocks were asked for, or others may write to the target, the volume stays as it is, and
+    /// such a client is refused.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn for_all_clients(&self, volume: Gate) -> Result<Gate, CliError> {
+        let least = volume.geometry().logical_block;
+        let is_fit = least <= LEAST_BLOCK || volume.geometry().zones.is_some();
+        if is_fit || self.logical_block.is_some() || self.shared {
+            return Ok(volume);
+        }
+        let options = SubBlockOptions {
+            logical_block: LEAST_BLOCK,
+            sector: least,
+            policy: Policy::Shared,
+        };
+        Ok(Gate::new(SubBlockDevice::new(volume, options)?))
+    }
+
     /// Makes what blocks the cipher alone can not.
     ///
     /// # Errors
     /// Exit code 1 where sectors would have to be rewritten that others write to.
     pub fn lay_over(&self, clear: Gate, sector: u32) -> Result<Blocks, CliError> {
-        let block = self.logical_block(sector)?;
         let least = clear.geometry().logical_block;
+        let Some(block) = self.logical_block(sector)? else {
+            return Ok(Blocks {
+                gate: clear,
+                how: None,
+                rewrites: false,
+            });
+        };
         let rewrites = least > block;
         let policy = match self.subblock {
             Some(SubBlock::Exclusive) => Policy::Exclusive,

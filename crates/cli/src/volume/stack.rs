@@ -9,6 +9,7 @@ use cryptline_engine::base::{Image, RamDevice};
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode, may_raise_priority};
 use cryptline_engine::layer::{CryptOptions, DelayDevice, FaultDevice, FaultPlan, zoned};
 
+use super::blocks::LEAST_BLOCK;
 use super::dispatch::describe;
 use super::header::ReadSeek;
 use super::mapped::Mapped;
@@ -127,7 +128,10 @@ impl Plan<'_> {
         let sector = self.sectors.sector_size;
         let block = options.blocks.logical_block(sector)?;
         // What the cipher cuts, the medium must take in the same pieces.
-        let unit = block.max(cipher.granularity()).min(sector);
+        let unit = block
+            .unwrap_or(sector)
+            .max(cipher.granularity())
+            .min(sector);
         let bottom = self.bottom(base, unit, options, &mut warnings)?;
         let lower = with_test_layers(bottom.gate, options)?;
         let cipher_kernel = cipher.backend_name();
@@ -155,7 +159,8 @@ impl Plan<'_> {
             allow_discards: self.discards,
             dispatch,
             helpers,
-            logical_block: Some(block),
+            // Smaller ones cost nothing where they are an overwrite, and many programs take them for granted.
+            logical_block: Some(block.unwrap_or(LEAST_BLOCK)),
             zeroes: options.blocks.zeroes(),
         };
         let clear = zoned::encrypted(lower, cipher, crypt)?;

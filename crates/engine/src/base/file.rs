@@ -125,16 +125,29 @@ impl Device for FileDevice {
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         let end = offset + len;
+        let data = Extent {
+            len,
+            hole: false,
+            zero: false,
+        };
+        if self.shared.is_block_device {
+            // It knows of no holes, and refuses SEEK_DATA.
+            return Ok(data);
+        }
         let found = |result: Result<u64, Errno>| match result {
             Ok(position) => Ok(Some(position.min(end))),
             // No data up to the end of the file; which must not have come nearer.
             Err(Errno::NXIO) => self.shared.check_size(self.file()).map(|()| None),
-            Err(error) => Err(Fault::from(error)),
+            Err(error) => Err(error.into()),
         };
-        let data = found(rustix::fs::seek(self.file(), SeekFrom::Data(offset)))?.unwrap_or(end);
-        if data > offset {
+        let begins = match rustix::fs::seek(self.file(), SeekFrom::Data(offset)) {
+            // A file system that does not know its holes: all of it may be data.
+            Err(Errno::INVAL | Errno::NOTTY | Errno::NOTSUP | Errno::NOSYS) => return Ok(data),
+            begins => found(begins)?.unwrap_or(end),
+        };
+        if begins > offset {
             return Ok(Extent {
-                len: data - offset,
+                len: begins - offset,
                 hole: true,
                 zero: true,
             });
@@ -142,8 +155,7 @@ impl Device for FileDevice {
         let hole = found(rustix::fs::seek(self.file(), SeekFrom::Hole(offset)))?.unwrap_or(end);
         Ok(Extent {
             len: hole.max(offset + 1) - offset,
-            hole: false,
-            zero: false,
+            ..data
         })
     }
 

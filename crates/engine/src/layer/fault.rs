@@ -278,6 +278,10 @@ impl Queue for FaultQueue {
     fn crypto_time_ns(&self) -> u64 {
         self.lower.crypto_time_ns()
     }
+
+    fn crypto_time_elsewhere_ns(&self) -> u64 {
+        self.lower.crypto_time_elsewhere_ns()
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,9 @@ use super::codec::{
 };
 use super::stats::ExportStats;
 
+/// Bytes of the blocks that clients expect who never ask.
+const UNASKED_BLOCK: u32 = 512;
+
 /// One volume to serve.
 pub struct Export {
     /// The name clients ask for; the first export also answers to the empty name.
@@ -17,6 +20,10 @@ pub struct Export {
     pub description: String,
     /// The volume.
     pub gate: Gate,
+    /// The smallest block in bytes that clients are told who ask for it, where it is larger than the
+    /// volume's: who knows it spares the volume what smaller ones cost. Others get the volume's, if
+    /// that is 512; clients that never ask are refused where it is larger.
+    pub minimum_block: u32,
     /// Its counters.
     pub stats: Arc<ExportStats>,
 }
@@ -25,6 +32,7 @@ impl Export {
     fn info(&self) -> ExportInfo {
         let geometry = self.gate.geometry();
         let fast_zero = geometry.write_zeroes;
+        let minimum = self.minimum_block.max(geometry.logical_block);
         let flags = TransmissionFlags::from(Capabilities {
             read_only: geometry.read_only,
             flush: true,
@@ -46,11 +54,11 @@ impl Export {
             size: geometry.size,
             flags,
             block_sizes: BlockSizes {
-                minimum: geometry.logical_block,
-                preferred: geometry.preferred_block,
+                minimum,
+                preferred: geometry.preferred_block.max(minimum),
                 ..BlockSizes::default()
             },
-            block_size_required: false,
+            block_size_required: geometry.logical_block > UNASKED_BLOCK,
             base_allocation: true,
         }
     }

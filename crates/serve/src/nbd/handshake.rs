@@ -4,89 +4,14 @@
 //! some bytes, feed the codec, send what it says, start TLS when it says so.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection};
 
+use super::clients::{Member, NoPlace};
 use super::codec::{Handshake, Negotiated, ProtocolError, ServerOffer, Step};
-
-/// A connected client.
-pub(super) enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Socket {
-    fn set_deadline(&self, deadline: Instant) -> io::Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.set_timeouts(Some(left))
-    }
-
-    fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Unix(stream) => stream
-                .set_read_timeout(timeout)
-                .and_then(|()| stream.set_write_timeout(timeout)),
-            Self::Tcp(stream) => stream
-                .set_read_timeout(timeout)
-                .and_then(|()| stream.set_write_timeout(timeout)),
-        }
-    }
-
-    /// A second descriptor by which the connection can be shut down from elsewhere.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(match self {
-            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
-            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
-        })
-    }
-
-    pub fn shutdown(&self, how: Shutdown) {
-        // Failing means that the connection is down already.
-        let _ = match self {
-            Self::Unix(stream) => stream.shutdown(how),
-            Self::Tcp(stream) => stream.shutdown(how),
-        };
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(target),
-            Self::Tcp(stream) => stream.read(target),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl From<Socket> for OwnedFd {
-    fn from(socket: Socket) -> Self {
-        match socket {
-            Socket::Unix(stream) => stream.into(),
-            Socket::Tcp(stream) => stream.into(),
-        }
-    }
-}
+use super::socket::Socket;
 
 /// Why a handshake did not lead to transmission.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +22,8 @@ pub(super) enum HandshakeError {
     Io(#[from] io::Error),
     #[error("TLS handshake failed: {0}")]
     Tls(io::Error),
+    #[error("{0}")]
+    NoPlace(#[from] NoPlace),
 }
 
 /// A client ready to send requests.
@@ -142,9 +69,11 @@ impl Write for Early {
     }
 }
 
-/// Runs the handshake; `None` where the client ended it by its own wish.
+/// Runs the handshake; `None` where the client ended it by its own wish. At its end the client has a
+/// place in transmission, or is told nothing more.
 pub(super) fn negotiate(
     socket: Socket,
+    member: &Member,
     offer: &Arc<ServerOffer>,
     tls_config: Option<&Arc<ServerConfig>>,
     timeout: Duration,
@@ -158,11 +87,35 @@ pub(super) fn negotiate(
         },
         tls: None,
     };
+    match haggle(&mut state, &mut channel, member, tls_config) {
+        Ok(Some((negotiated, leftover))) => {
+            channel.io.socket.set_timeouts(None)?;
+            Ok(Some(channel.accepted(negotiated, leftover)))
+        }
+        // It went; after a refusal that somebody at the server can do something about.
+        Ok(None) | Err(HandshakeError::Io(_)) if state.block_size_refused() => {
+            Err(ProtocolError::BlockSizeRequired.into())
+        }
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Until transmission begins, with what came behind the handshake, or the client ends it.
+fn haggle(
+    state: &mut Handshake,
+    channel: &mut Channel,
+    member: &Member,
+    tls_config: Option<&Arc<ServerConfig>>,
+) -> Result<Option<(Negotiated, Vec<u8>)>, HandshakeError> {
     channel.write(&state.greeting())?;
     let (mut input, mut output) = (Vec::new(), Vec::new());
     loop {
         let progress = state.feed(&input, &mut output)?;
         input.drain(..progress.consumed);
+        if let Step::Transmission(_) = progress.step {
+            member.begin_transmission()?;
+        }
         channel.write(&output)?;
         output.clear();
         match progress.step {
@@ -177,10 +130,7 @@ pub(super) fn negotiate(
                 channel.start_tls(tls_config)?;
             }
             Step::Close => return Ok(None),
-            Step::Transmission(negotiated) => {
-                channel.io.socket.set_timeouts(None)?;
-                return Ok(Some(channel.accepted(negotiated, input)));
-            }
+            Step::Transmission(negotiated) => return Ok(Some((negotiated, input))),
         }
     }
 }

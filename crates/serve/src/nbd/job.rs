@@ -6,11 +6,10 @@
 //!
 //! A large request is served in chunks of [`CHUNK`] bytes, so that the memory of a connection is
 //! bounded, a chunk is decrypted and sent while the next is being read, and the data stays in the
-//! second-level cache between the two.
+//! second-level cache between the two. Between two chunks the session looks whether anybody still
+//! wants the rest.
 
 use std::time::Instant;
-
-use cryptline_engine::Operation;
 
 use super::codec::{NbdError, RequestHeader};
 use super::stats::OperationKind;
@@ -19,6 +18,10 @@ use super::stats::OperationKind;
 pub(super) const CHUNK: u32 = 256 * 1024;
 /// Chunks of one request in flight at a time.
 pub(super) const CHUNKS_IN_FLIGHT: u32 = 8;
+/// Bytes of one step of a request that the device serves without a transfer: it may take long for
+/// 4 GiB too, and nothing can end it in between. Steps end at multiples of this, so that no medium
+/// finds its own units cut.
+const STEP: u32 = 64 << 20;
 
 /// How a request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +36,14 @@ pub(super) enum Work {
     Write { durable: bool },
     /// Write zeros, encrypted as any other data.
     WriteZeros { durable: bool },
-    /// The device zeroes by itself; then a flush where `durable`. Where it turns out that it can
+    /// The device zeroes by itself, step by step; then a flush where `durable`. Where it turns out that it can
     /// not, zeros are written, unless the client wants it `fast` or not at all.
     Zero {
         durable: bool,
         fast: bool,
         may_unmap: bool,
     },
-    /// Discard; then a flush where `durable`.
+    /// Discard, step by step; then a flush where `durable`.
     Trim { durable: bool },
     /// Flush.
     Flush,
@@ -56,6 +59,8 @@ pub(super) struct Job {
     pub begun: u32,
     /// Chunks in flight.
     pub in_flight: u32,
+    /// It is among those that have chunks to begin.
+    pub is_pending: bool,
     /// The first failure.
     pub error: Option<NbdError>,
     /// The final flush has been started.
@@ -74,6 +79,7 @@ impl Job {
             length: header.length,
             begun: 0,
             in_flight: 0,
+            is_pending: false,
             error: None,
             flushed: false,
             answered: false,
@@ -81,15 +87,22 @@ impl Job {
         }
     }
 
-    /// The one request below that does the work, where one does.
-    pub fn single_operation(&self) -> Option<Operation> {
-        let len = u64::from(self.length);
-        match self.work {
-            Work::Flush => Some(Operation::Flush),
-            Work::Trim { .. } => Some(Operation::Discard { len }),
-            Work::Zero { may_unmap, .. } => Some(Operation::WriteZeroes { len, may_unmap }),
-            _ => None,
+    /// How many chunks may be in flight at a time.
+    pub fn depth(&self) -> u32 {
+        if self.is_stepped() {
+            1
+        } else {
+            CHUNKS_IN_FLIGHT
         }
+    }
+
+    fn is_stepped(&self) -> bool {
+        matches!(self.work, Work::Trim { .. } | Work::Zero { .. })
+    }
+
+    /// Whether giving up what is in flight leaves the device as it was.
+    pub fn only_reads(&self) -> bool {
+        matches!(self.work, Work::ReadChunks | Work::ReadWhole | Work::Cache)
     }
 
     /// What the statistics call it.
@@ -110,7 +123,14 @@ impl Job {
         if left == 0 || self.error.is_some() {
             return None;
         }
-        Some((self.offset + u64::from(self.begun), left.min(CHUNK)))
+        let offset = self.offset + u64::from(self.begun);
+        let most = if self.is_stepped() {
+            // A remainder is below STEP, which is a u32.
+            STEP - u32::try_from(offset % u64::from(STEP)).unwrap_or(0)
+        } else {
+            CHUNK
+        };
+        Some((offset, left.min(most)))
     }
 
     /// Whether nothing is in flight and nothing is left to begin.
@@ -118,7 +138,7 @@ impl Job {
         let all_begun = match self.work {
             // The client's payload must be received whatever happened to the first chunks.
             Work::Write { .. } => self.begun == self.length,
-            Work::Flush | Work::Trim { .. } | Work::Zero { .. } => true,
+            Work::Flush => true,
             _ => self.next_chunk().is_none(),
         };
         self.in_flight == 0 && all_begun

@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! server     accepts, one thread a connection, stops cleanly
+//! clients    who is connected, and who gives way
+//! socket     their sockets
 //! handshake  the codec's state machine over a blocking socket, TLS where asked
 //! session    the transmission phase: one ring, no locks
 //! transport    its bytes, plain or TLS
@@ -11,12 +13,14 @@
 //! codec      the protocol itself, without I/O
 //! ```
 
+mod clients;
 pub mod codec;
 mod export;
 mod handshake;
 mod job;
 mod server;
 mod session;
+mod socket;
 pub mod stats;
 mod status;
 mod tls;

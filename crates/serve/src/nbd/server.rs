@@ -1,22 +1,23 @@
 //! The server: accepts clients, gives each a thread, and stops without losing what it was told.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{Shutdown, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Fault};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustls::ServerConfig;
 
+use super::clients::{Clients, Member, NoPlace, Places};
 use super::codec::ExportLimits;
 use super::export::Exports;
-use super::handshake::{Socket, negotiate};
+use super::handshake::negotiate;
 use super::session::{Session, Start};
+use super::socket::Socket;
 
 /// A socket to accept clients on.
 pub enum Listener {
@@ -30,12 +31,7 @@ impl Listener {
     fn accept(&self) -> io::Result<Socket> {
         match self {
             Self::Unix(listener) => Ok(Socket::Unix(listener.accept()?.0)),
-            Self::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                // Replies are gathered by us; waiting for more only delays them.
-                stream.set_nodelay(true)?;
-                Ok(Socket::Tcp(stream))
-            }
+            Self::Tcp(listener) => Socket::tcp(listener.accept()?.0),
         }
     }
 
@@ -62,11 +58,15 @@ pub struct ServerOptions {
     pub backend: BackendChoice,
     /// Certificates, where TLS is offered.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Connections at a time; more are closed as soon as they come.
+    /// Clients in transmission at a time; more are closed as soon as they come.
     pub max_connections: usize,
+    /// Handshakes at a time. When there are more, the oldest of the peer (an address or a user) that
+    /// has the most gives way to the newest.
+    pub max_handshakes: usize,
     /// How long a client may take for its handshake.
     pub handshake_timeout: Duration,
-    /// How long clients may take to read their last replies when the server stops.
+    /// How long clients may take to read their last replies when the server stops, and the server to
+    /// finish what they have asked. What is unfinished then ends at its next chunk.
     pub grace: Duration,
     /// Takes a line about each connection that ended badly.
     pub log: Box<dyn Fn(&str) + Send + Sync>,
@@ -90,28 +90,43 @@ impl StopHandle {
     }
 }
 
+fn never_asked(client: &Member, minimum: u32, block: u32) -> String {
+    format!(
+        "client {} did not ask for block sizes, so it may write blocks of {block} bytes: each such write rewrites \
+         {minimum} bytes, which a crash meanwhile can damage; if it can be told, tell it {minimum} (nbd-client: -b {minimum})",
+        client.id()
+    )
+}
+
 /// Serves exports to any number of clients.
 pub struct Server {
     exports: Arc<Exports>,
     options: ServerOptions,
-    live: Mutex<HashMap<u64, Socket>>,
-    changed: Condvar,
+    clients: Arc<Clients>,
 }
 
 impl Server {
     /// A server; nothing happens before [`run`](Self::run).
     #[must_use]
     pub fn new(exports: Arc<Exports>, options: ServerOptions) -> Arc<Self> {
+        let clients = Clients::new(Places {
+            handshakes: options.max_handshakes.max(1),
+            transmissions: options.max_connections,
+        });
         Arc::new(Self {
             exports,
             options,
-            live: Mutex::default(),
-            changed: Condvar::new(),
+            clients,
         })
     }
 
     /// Accepts clients until `stop` is pulled; then lets the connections finish what they have
-    /// taken, and flushes every export. A fault is of that last flush: the export's name with it.
+    /// taken, and flushes every export. A fault is of that last flush: the first export's that failed,
+    /// with its name.
+    ///
+    /// From the pull it takes no longer than [`grace`](ServerOptions::grace), what one connection has
+    /// in the works when that is over (a chunk of 256 KiB in the cipher, 64 small reads, and what the
+    /// system is already carrying out), and the flushes; whatever the clients have asked.
     pub fn run(
         self: &Arc<Self>,
         listeners: &[Listener],
@@ -129,7 +144,7 @@ impl Server {
                 }
             }
         }
-        self.finish_connections();
+        self.clients.dismiss(self.options.grace);
         Ok(self.flush_exports())
     }
 
@@ -161,27 +176,15 @@ impl Server {
     }
 
     fn start(self: &Arc<Self>, id: u64, socket: Socket) {
-        let Ok(handle) = socket.try_clone() else {
-            return;
+        let member = match self.clients.enter(id, &socket) {
+            Ok(member) => member,
+            Err(why) => return (self.options.log)(&why.to_string()),
         };
-        {
-            let mut live = self.live();
-            if live.len() >= self.options.max_connections {
-                (self.options.log)("too many clients: closed one (--max-connections)");
-                return;
-            }
-            live.insert(id, handle);
-        }
         let server = Arc::clone(self);
-        let guard = LiveGuard {
-            server: Arc::clone(self),
-            id,
-        };
         let spawned = std::thread::Builder::new()
             .name(format!("nbd-{id}"))
             .spawn(move || {
-                let _guard = guard;
-                if let Err(message) = server.serve(socket) {
+                if let Err(message) = server.serve(socket, &member) {
                     (server.options.log)(&format!("client {id}: {message}"));
                 }
             });
@@ -191,82 +194,62 @@ impl Server {
     }
 
     /// One client, from its greeting to its end.
-    fn serve(&self, socket: Socket) -> Result<(), String> {
+    fn serve(&self, socket: Socket, member: &Member) -> Result<(), String> {
         let offer = self.exports.offer();
         let timeout = self.options.handshake_timeout;
-        let accepted = negotiate(socket, offer, self.options.tls.as_ref(), timeout)
-            .map_err(|error| error.to_string())?;
+        let accepted = negotiate(socket, member, offer, self.options.tls.as_ref(), timeout)
+            .map_err(|error| match member.is_displaced() {
+                true => NoPlace::Displaced.to_string(),
+                false => error.to_string(),
+            })?;
         let Some(accepted) = accepted else {
             return Ok(());
         };
         let index = accepted.negotiated.export;
         let export = self.exports.list().get(index).ok_or("no such export")?;
         let info = offer.exports().get(index).ok_or("no such export")?;
-        let fast = export.gate.geometry().write_zeroes;
+        let geometry = export.gate.geometry();
+        let mut limits = ExportLimits::new(info, &accepted.negotiated, geometry.write_zeroes);
+        if !accepted.negotiated.block_size_agreed && limits.min_block > geometry.logical_block {
+            (self.options.log)(&never_asked(
+                member,
+                limits.min_block,
+                geometry.logical_block,
+            ));
+            limits.min_block = geometry.logical_block;
+        }
         let mut session = Session::new(Start {
             socket: Arc::new(OwnedFd::from(accepted.socket)),
             tls: accepted.tls,
             leftover: &accepted.leftover,
             export,
-            limits: ExportLimits::new(info, &accepted.negotiated, fast),
+            limits,
             negotiated: accepted.negotiated,
             backend: self.options.backend,
+            orders: Arc::clone(member.orders()),
         })
         .map_err(|error| error.to_string())?;
         let result = session.run().map_err(|error| error.to_string());
-        if let Some(meter) = session.meter() {
+        if let Some(meter) = session.last_meter() {
             export.stats.disconnect(meter);
         }
         result
     }
 
-    /// Ends all connections: no more requests at once, no more replies after the grace time.
-    fn finish_connections(&self) {
-        self.live()
-            .values()
-            .for_each(|socket| socket.shutdown(Shutdown::Read));
-        let deadline = Instant::now() + self.options.grace;
-        let mut live = self.live();
-        while !live.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                live.values()
-                    .for_each(|socket| socket.shutdown(Shutdown::Both));
-            }
-            let wait = left.max(Duration::from_millis(100));
-            let waited = self.changed.wait_timeout(live, wait);
-            live = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
+    /// Flushes all of them, also behind one that failed.
     fn flush_exports(&self) -> Result<(), (String, Fault)> {
+        let mut result = Ok(());
         for export in self.exports.list() {
             if export.gate.geometry().read_only {
                 continue;
             }
             let fault = |_| Fault::Io(rustix::io::Errno::IO);
-            Blocking::new(&export.gate, self.options.backend)
+            let flushed = Blocking::new(&export.gate, self.options.backend)
                 .map_err(fault)
                 .and_then(|mut volume| volume.flush())
-                .map_err(|fault| (export.name.clone(), fault))?;
+                .map_err(|fault| (export.name.clone(), fault));
+            result = result.and(flushed);
         }
-        Ok(())
-    }
-
-    fn live(&self) -> MutexGuard<'_, HashMap<u64, Socket>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Takes a connection off the list however its thread ends.
-struct LiveGuard {
-    server: Arc<Server>,
-    id: u64,
-}
-
-impl Drop for LiveGuard {
-    fn drop(&mut self) {
-        self.server.live().remove(&self.id);
-        self.server.changed.notify_all();
+        result
     }
 }

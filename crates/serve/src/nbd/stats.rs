@@ -1,10 +1,11 @@
 //! What each export did: requests, bytes, latencies, and the cipher's share of the time.
 //!
 //! A connection writes its own [`Meter`] and nobody else's, with plain relaxed stores: no lock and
-//! no shared cache line on the way of a request. A reader adds the meters up when asked.
+//! no shared cache line on the way of a request. A reader adds the meters up when asked. What is derived
+//! from several counters (a rate beside its latencies, a share) comes from values that belong together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What a request was, for the statistics.
@@ -61,16 +62,15 @@ pub fn bucket_value(index: usize) -> u64 {
 }
 
 struct OperationMeter {
-    requests: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
+    /// Requests by latency; their sum is how many there were.
     latency: [AtomicU64; BUCKETS],
 }
 
 impl OperationMeter {
     fn new() -> Self {
         Self {
-            requests: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             latency: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -81,23 +81,50 @@ impl OperationMeter {
 /// One connection's counters; written by its own thread only.
 pub struct Meter {
     operations: [OperationMeter; 4],
-    crypto_ns: AtomicU64,
-    busy_ns: AtomicU64,
+    /// Locked some times a second by the writer, who does not wait for it, and by readers.
+    times: Mutex<Times>,
+}
+
+/// What a connection's time went into, so far, in nanoseconds.
+///
+/// ```text
+/// on the thread's own clock   |──waits──|── active: cipher, the rest ──|──waits──|
+/// on the helpers' clocks                     |──cipher──|
+///
+/// crypto = cipher here + cipher there        active = active here + cipher there
+/// ```
+///
+/// All by the wall clock, so what is in the cipher is always a part of what is active, even where the
+/// system gives the processor to somebody else meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// In ciphers, on whichever thread.
+    pub crypto_ns: u64,
+    /// Not waiting: the connection's thread, and others in the cipher for it.
+    pub active_ns: u64,
+    /// Processor time of the connection's thread.
+    pub busy_ns: u64,
+}
+
+impl Times {
+    fn add(&mut self, other: Self) {
+        self.crypto_ns += other.crypto_ns;
+        self.active_ns += other.active_ns;
+        self.busy_ns += other.busy_ns;
+    }
 }
 
 impl Meter {
     fn new() -> Self {
         Self {
             operations: std::array::from_fn(|_| OperationMeter::new()),
-            crypto_ns: AtomicU64::new(0),
-            busy_ns: AtomicU64::new(0),
+            times: Mutex::default(),
         }
     }
 
     /// Counts one finished request.
     pub fn record(&self, kind: OperationKind, bytes: u64, latency: Duration, failed: bool) {
         let meter = &self.operations[kind as usize];
-        add(&meter.requests, 1);
         add(&meter.errors, u64::from(failed));
         if !failed {
             add(&meter.bytes, bytes);
@@ -106,11 +133,20 @@ impl Meter {
         add(&meter.latency[bucket(nanoseconds).min(BUCKETS - 1)], 1);
     }
 
-    /// Sets the time spent in ciphers and in the thread as a whole, so far.
-    pub fn set_times(&self, crypto_ns: u64, busy: Duration) {
-        self.crypto_ns.store(crypto_ns, Ordering::Relaxed);
-        let busy = u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX);
-        self.busy_ns.store(busy, Ordering::Relaxed);
+    /// Sets all times at once. While somebody reads them they stay as they were.
+    pub fn set_times(&self, times: Times) {
+        if let Ok(mut kept) = self.times.try_lock() {
+            *kept = times;
+        }
+    }
+
+    /// The same, where these are the last: waits for readers.
+    pub fn set_last_times(&self, times: Times) {
+        *self.times() = times;
+    }
+
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,10 +176,8 @@ pub struct OperationTotals {
 pub struct Snapshot {
     /// By kind, in the order of [`OperationKind::ALL`].
     pub operations: [OperationTotals; 4],
-    /// Nanoseconds in ciphers.
-    pub crypto_ns: u64,
-    /// Nanoseconds of processor time of the connections' threads.
-    pub busy_ns: u64,
+    /// What the time went into.
+    pub times: Times,
     /// Open connections.
     pub connections: usize,
 }
@@ -158,8 +192,7 @@ impl Snapshot {
         };
         Self {
             operations: std::array::from_fn(|_| totals.clone()),
-            crypto_ns: 0,
-            busy_ns: 0,
+            times: Times::default(),
             connections: 0,
         }
     }
@@ -167,15 +200,15 @@ impl Snapshot {
     fn add(&mut self, meter: &Meter) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         for (total, part) in self.operations.iter_mut().zip(&meter.operations) {
-            total.requests += get(&part.requests);
             total.bytes += get(&part.bytes);
             total.errors += get(&part.errors);
             for (sum, count) in total.latency.iter_mut().zip(&part.latency) {
-                *sum += get(count);
+                let count = get(count);
+                *sum += count;
+                total.requests += count;
             }
         }
-        self.crypto_ns += get(&meter.crypto_ns);
-        self.busy_ns += get(&meter.busy_ns);
+        self.times.add(*meter.times());
     }
 }
 
@@ -224,7 +257,7 @@ impl ExportStats {
         sum
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, (Vec<Arc<Meter>>, Snapshot)> {
+    fn lock(&self) -> MutexGuard<'_, (Vec<Arc<Meter>>, Snapshot)> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

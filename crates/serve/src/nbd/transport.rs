@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use cryptline_sys::{Arena, Buffer, Done, FileId, Io, Ring, SendBatch, Source};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustls::ServerConnection;
 
@@ -39,6 +40,8 @@ pub(super) struct Arrived {
 
 pub(super) struct Transport {
     socket: FileId,
+    /// The socket itself, to look at it.
+    fd: Arc<OwnedFd>,
     source: Source,
     /// Plaintext received and not yet taken: `rx[start..end]`. In the ring during a plain receive.
     rx: Option<Buffer>,
@@ -94,7 +97,8 @@ impl Transport {
             }
         };
         let mut transport = Self {
-            socket: ring.add_file(socket),
+            socket: ring.add_file(Arc::clone(&socket)),
+            fd: socket,
             source: ring.add_source(),
             rx: Some(rx),
             start: 0,
@@ -124,6 +128,12 @@ impl Transport {
             (self.start, self.end) = (0, 0);
             self.decrypt_more();
         }
+    }
+
+    /// Notes where the peer is gone for good: nothing can be sent to it. One that only has said that it
+    /// will send no more is still there.
+    pub fn look_for_peer(&mut self) {
+        self.broken |= is_gone(&self.fd);
     }
 
     /// Whether a receive is in flight.
@@ -377,5 +387,48 @@ impl Tls {
         }
         batch.push_payload(buffer, 0, len);
         Some(batch)
+    }
+}
+
+/// Whether a socket's peer takes nothing any more. A TCP peer that has closed shows it in its answer
+/// to what is sent next, or to a keepalive; a Unix peer at once.
+fn is_gone(socket: &OwnedFd) -> bool {
+    // No event is asked for: an end in both directions and an error are told always.
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let now = Timespec::default();
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|found| found > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn peer_that_only_stops_sending_is_there_and_one_that_has_closed_is_gone() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let ours = OwnedFd::from(ours);
+        assert!(!is_gone(&ours));
+        theirs.shutdown(Shutdown::Write).unwrap();
+        assert!(!is_gone(&ours));
+        drop(theirs);
+        assert!(is_gone(&ours));
+    }
+
+    #[test]
+    fn tcp_peer_is_gone_when_it_refuses_what_it_is_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut ours = listener.accept().unwrap().0;
+        let watched = OwnedFd::from(ours.try_clone().unwrap());
+        theirs.shutdown(Shutdown::Write).unwrap();
+        ours.write_all(b"read on").unwrap();
+        assert!(!is_gone(&watched));
+        // With something unread it goes with a reset.
+        drop(theirs);
+        while !is_gone(&watched) {
+            std::thread::yield_now();
+        }
     }
 }

@@ -11,6 +11,7 @@
 
 pub mod raw;
 pub mod stack;
+pub mod turnstile;
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_serve::nbd::codec::TlsMode;
-use cryptline_serve::nbd::stats::ExportStats;
+use cryptline_serve::nbd::stats::{ExportStats, Snapshot};
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use tempfile::TempDir;
@@ -34,6 +35,7 @@ const LATE_MAX: Duration = Duration::from_secs(10);
 /// What to serve, and how.
 pub struct Setup {
     exports: Vec<(String, String, Fresh)>,
+    minimum_block: Option<u32>,
     tls: TlsMode,
     options: ServerOptions,
     log: Arc<Mutex<Vec<String>>>,
@@ -46,11 +48,13 @@ impl Setup {
         let lines = Arc::clone(&log);
         Self {
             exports: vec![(String::new(), String::new(), stack)],
+            minimum_block: None,
             tls: TlsMode::Off,
             options: ServerOptions {
                 backend: BackendChoice::Auto,
                 tls: None,
                 max_connections: 100,
+                max_handshakes: 50,
                 handshake_timeout: Duration::from_secs(20),
                 grace: Duration::from_millis(500),
                 log: Box::new(move |line| lock(&lines).push(line.to_owned())),
@@ -63,6 +67,12 @@ impl Setup {
     pub fn export(mut self, name: &str, description: &str, stack: Fresh) -> Self {
         let (name, description) = (name.to_owned(), description.to_owned());
         self.exports.push((name, description, stack));
+        self
+    }
+
+    /// The block that clients are told who ask.
+    pub fn minimum_block(mut self, bytes: u32) -> Self {
+        self.minimum_block = Some(bytes);
         self
     }
 
@@ -95,6 +105,7 @@ impl Setup {
         let mut keep = Vec::new();
         let mut gates = Vec::new();
         let mut stats = Vec::new();
+        let minimum = self.minimum_block;
         let exports = self.exports.into_iter().map(|(name, description, stack)| {
             keep.push(stack.keep);
             gates.push(stack.gate.clone());
@@ -102,6 +113,7 @@ impl Setup {
             Export {
                 name,
                 description,
+                minimum_block: minimum.unwrap_or(stack.gate.geometry().logical_block),
                 gate: stack.gate,
                 stats: Arc::clone(&stats[stats.len() - 1]),
             }
@@ -184,9 +196,24 @@ impl Served {
         counts.sum()
     }
 
+    /// The default export's counters.
+    pub fn snapshot(&self) -> Snapshot {
+        self.stats[0].snapshot()
+    }
+
     /// The lines the server has logged.
     pub fn log(&self) -> Vec<String> {
         lock(&self.log).clone()
+    }
+
+    /// Tells the server to stop.
+    pub fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// Whether the server has stopped, with every connection's thread and the last flush.
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Stops the server, which must end in time and with every connection's thread.

@@ -20,6 +20,10 @@ pub enum Style {
     Structured,
     /// Simple replies.
     Simple,
+    /// `GO` without a word about block sizes, as Debian's nbd-client says it; simple replies.
+    NeverAsks,
+    /// `EXPORT_NAME`, which can not ask for anything; simple replies.
+    ExportName,
 }
 
 /// The handshake's flags that all our clients send.
@@ -94,8 +98,14 @@ impl Raw {
             assert_eq!(option_reply(&mut stream).0, rep::META_CONTEXT);
             assert_eq!(option_reply(&mut stream).0, rep::ACK);
         }
-        let data = info_data(name, &[info::BLOCK_SIZE]);
-        say(&mut stream, &option(opt::GO, &data));
+        if style == Style::ExportName {
+            return Self::export_name(stream, name);
+        }
+        let asked: &[u16] = match style {
+            Style::NeverAsks => &[],
+            _ => &[info::BLOCK_SIZE],
+        };
+        say(&mut stream, &option(opt::GO, &info_data(name, asked)));
         let mut found = None;
         loop {
             let (kind, data) = option_reply(&mut stream);
@@ -111,6 +121,15 @@ impl Raw {
         }
         let (size, flags) = found.expect("size and flags");
         Self::in_transmission(stream, size, flags, style)
+    }
+
+    fn export_name(mut stream: UnixStream, name: &[u8]) -> Self {
+        say(&mut stream, &option(opt::EXPORT_NAME, name));
+        let mut reply = [0; 10];
+        stream.read_exact(&mut reply).expect("size and flags");
+        let [size @ .., high, low] = reply;
+        let flags = TransmissionFlags::from_bits(u16::from_be_bytes([high, low]));
+        Self::in_transmission(stream, u64::from_be_bytes(size), flags, Style::ExportName)
     }
 
     /// Goes on where somebody else has negotiated.
@@ -271,7 +290,7 @@ impl Raw {
         match outcome {
             Err(error) => waiting.error = Some(error),
             Ok(()) if waiting.is_read => {
-                assert_eq!(self.style, Style::Simple, "a read wants chunks");
+                assert_ne!(self.style, Style::Structured, "a read wants chunks");
                 let len = waiting.data.len();
                 while self.inbox.len() - self.taken < len {
                     self.receive()?;

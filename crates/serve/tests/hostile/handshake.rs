@@ -192,48 +192,74 @@ fn client_that_does_not_read_its_option_replies_is_dropped_at_the_deadline() {
     served.end_well();
 }
 
+/// Whether the server still has this connection; it has sent no more than its greeting.
+fn is_open(stream: &mut UnixStream) -> bool {
+    stream.set_nonblocking(true).expect("a flag");
+    loop {
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
 #[test]
-fn flood_of_connections_leaves_those_that_are_there_alone() {
+fn flood_of_silent_clients_keeps_nobody_out_and_leaves_those_that_are_there_alone() {
+    const HANDSHAKES: usize = 6;
     let _turn = alone();
     let served = Setup::new(stack::crypt_over_ram(4 * MIB))
-        .with(|options| options.max_connections = 8)
+        .with(|options| options.max_handshakes = HANDSHAKES)
         .start();
     let mut client = Raw::connect(&served);
     let memory = MemoryBound::new(40 * MIB);
-    let flood: Vec<UnixStream> = (0..300).map(|_| served.dial()).collect();
+    let mut flood = Vec::new();
+    for _ in 0..300 {
+        flood.push(served.dial());
+        flood.retain_mut(is_open);
+    }
     let data = pattern(0, 65536, 1);
     client.write(0, &data).expect("written");
     assert!(client.read(0, 65536) == data);
-    let mut greeted = 0;
-    let mut kept = Vec::new();
-    for mut stream in flood {
-        let mut greeting = [0; 18];
-        match stream.read_exact(&mut greeting) {
-            Ok(()) => {
-                greeted += 1;
-                kept.push(stream);
-            }
-            Err(_) => drop(stream),
-        }
+    // They are all still silent, and far from their deadline.
+    for _ in 0..20 {
+        Raw::connect(&served).flush().expect("there is a place");
     }
-    assert_eq!(greeted, 7, "and the client makes eight");
-    memory.check();
-    drop(kept);
-    wait_until("places are free again", || {
-        let mut stream = served.dial();
-        let mut greeting = [0; 18];
-        stream.read_exact(&mut greeting).is_ok()
+    wait_until("no more than their places are left", || {
+        flood.retain_mut(is_open);
+        flood.len() <= HANDSHAKES
     });
-    wait_until("the last one has left", || {
+    assert!(!flood.is_empty(), "places that nobody wants are kept");
+    memory.check();
+    assert!(client.read(0, 65536) == data);
+    let line = "gave way to a newer client";
+    assert!(served.log().iter().any(|said| said.contains(line)));
+    served.end_well();
+}
+
+#[test]
+fn one_client_too_many_is_closed_and_the_place_of_one_that_leaves_is_free() {
+    let _turn = alone();
+    let served = Setup::new(stack::crypt_over_ram(4 * MIB))
+        .with(|options| options.max_connections = 3)
+        .start();
+    // It has a place for its handshake only, so it takes nobody's.
+    let early = greeted(&served);
+    let mut clients: Vec<_> = (0..3).map(|_| Raw::connect(&served)).collect();
+    for late in [served.dial(), early] {
+        let mut late = late;
+        let go = option(opt::GO, &info_data(b"", &[]));
+        let _ = late.write_all(&go);
+        assert!(drain(late) <= 18, "not a word after the greeting");
+    }
+    clients[0].flush().expect("not its fault");
+    drop(clients.pop());
+    wait_until("its place is free", || {
         let mut stream = served.dial();
-        stream.read_exact(&mut [0; 18]).is_ok() && {
-            say(&mut stream, &3_u32.to_be_bytes());
-            say(&mut stream, &option(opt::ABORT, &[]));
-            option_reply(&mut stream).0 == rep::ACK
-        }
+        stream.read_exact(&mut [0; 18]).is_ok()
     });
     others_are_served(&served);
-    assert!(client.read(0, 65536).len() == 65536);
+    assert!(served.log()[0].contains("--max-connections"));
     served.end_well();
 }
 

@@ -8,6 +8,7 @@ use cryptline_engine::base::DirectMode;
 use cryptline_testkit::peer::{self, Peer};
 use cryptline_testkit::suite::devices;
 
+use crate::common::raw::Raw;
 use crate::common::{BACKENDS, Served, Setup, pattern, stack};
 
 const MIB: u64 = 1 << 20;
@@ -111,8 +112,13 @@ fn map_of_a_sparse_file_shows_its_holes() {
     let Some([nbdinfo, nbdcopy]) = peer::require_all(["nbdinfo", "nbdcopy"]) else {
         return;
     };
-    for (layout, hole) in [(&stack::NULL, "hole,zero"), (&stack::AES_4096, "hole")] {
-        let over = devices::crypt(stack::file(4 * MIB, DirectMode::Off), layout);
+    let file = || stack::file(4 * MIB, DirectMode::Off);
+    for (over, hole) in [
+        (devices::crypt(file(), &stack::NULL), Some("hole,zero")),
+        (devices::sparse(file(), &stack::AES_4096), Some("hole,zero")),
+        // Holes that hold noise are no holes to anybody.
+        (devices::crypt(file(), &stack::AES_4096), None),
+    ] {
         let served = Setup::new(over).start();
         let source = served.folder().join("mebibyte");
         fs::write(&source, pattern(0, 1 << 20, 1)).expect("written");
@@ -124,14 +130,47 @@ fn map_of_a_sparse_file_shows_its_holes() {
             .map(|line| line.split_whitespace().collect())
             .collect();
         let size = served.gates[0].geometry().size;
-        let rest = (size - MIB).to_string();
-        let expected = [["0", "1048576", "0", "data"].map(str::to_owned), {
-            let kind = if hole == "hole" { "1" } else { "3" };
-            ["1048576", &rest, kind, hole].map(str::to_owned)
-        }];
+        let (rest, all) = ((size - MIB).to_string(), size.to_string());
+        let expected = match hole {
+            Some(hole) => vec![
+                vec!["0", "1048576", "0", "data"],
+                vec!["1048576", &rest, "3", hole],
+            ],
+            None => vec![vec!["0", &*all, "0", "data"]],
+        };
         assert_eq!(rows, expected, "{text}");
         served.end_well();
     }
+}
+
+#[test]
+fn qemu_img_finds_a_sparse_volume_and_one_without_holes_identical() {
+    let Some(qemu_img) = peer::require("qemu-img") else {
+        return;
+    };
+    let served = [false, true].map(|is_full| {
+        let (file, path) = stack::file_at(4 * MIB, DirectMode::Off, false);
+        if is_full {
+            fs::write(&path, vec![0; 4 << 20]).expect("all of it is there");
+        }
+        let served = Setup::new(devices::crypt(file, &stack::AES_4096)).start();
+        let mut client = Raw::connect(&served);
+        client.write(MIB, &pattern(0, 1 << 20, 1)).expect("written");
+        served
+    });
+    let [sparse, full] = &served;
+    let compare = [
+        "compare",
+        "-f",
+        "raw",
+        "-F",
+        "raw",
+        &sparse.uri(),
+        &full.uri(),
+    ];
+    let said = qemu_img.run(compare).success().stdout_text();
+    assert!(said.contains("identical"), "{said}");
+    served.into_iter().for_each(Served::end_well);
 }
 
 #[test]

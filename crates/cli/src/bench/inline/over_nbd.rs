@@ -44,6 +44,7 @@ impl Served {
             name: subject.name.clone(),
             description: String::new(),
             gate: subject.gate.clone(),
+            minimum_block: subject.gate.geometry().logical_block,
             stats: ExportStats::new(false),
         };
         let exports = Exports::new(subjects.iter().map(export).collect(), TlsMode::Off);
@@ -56,6 +57,7 @@ impl Served {
             backend: BackendChoice::Auto,
             tls: None,
             max_connections: CONNECTIONS,
+            max_handshakes: CONNECTIONS,
             handshake_timeout: HANDSHAKE,
             grace: HANDSHAKE,
             log: Box::new(crate::output::complain),

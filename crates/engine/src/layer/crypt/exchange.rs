@@ -56,6 +56,8 @@ pub(super) struct Exchange {
     reaped: Vec<Completion>,
     measuring: bool,
     crypto_time_ns: u64,
+    /// The part of it that other threads have spent.
+    elsewhere_ns: u64,
 }
 
 /// What an exchange is made of.
@@ -98,6 +100,7 @@ impl Exchange {
             reaped: Vec::with_capacity(SPLITS_MAX * PARTS_MAX),
             measuring: false,
             crypto_time_ns: 0,
+            elsewhere_ns: 0,
         })
     }
 
@@ -107,6 +110,10 @@ impl Exchange {
 
     pub fn crypto_time_ns(&self) -> u64 {
         self.crypto_time_ns
+    }
+
+    pub fn crypto_time_elsewhere_ns(&self) -> u64 {
+        self.elsewhere_ns
     }
 
     /// Takes a request that is to be shared; gives back one that is not.
@@ -311,6 +318,7 @@ impl Exchange {
     fn collect(&mut self, ring: &mut Ring, lower: &mut GatedQueue) {
         while let Some(job) = self.desk.collect() {
             self.lent -= usize::from(job.lent);
+            self.elsewhere_ns = self.elsewhere_ns.saturating_add(job.took_ns);
             self.settle(ring, lower, job);
         }
     }

@@ -39,7 +39,8 @@ pub struct CryptOptions {
     pub start: u64,
     /// Size of the clear disk in bytes; `None` for all that is left.
     pub size: Option<u64>,
-    /// Pass discards down. They show which sectors are unused.
+    /// Pass discards down, and with [`Zeroes::Detect`] zero by zeroing the lower device. Both show which
+    /// sectors are unused.
     pub allow_discards: bool,
     /// The smallest I/O in bytes where that is less than a cipher sector; `None` for a cipher sector.
     ///
@@ -126,8 +127,11 @@ impl CryptDevice {
             )?,
             preferred_block: below.preferred_block.max(sector),
             discard: below.discard && options.allow_discards,
-            // Zeros on the medium are not always zeros in the clear.
-            write_zeroes: below.write_zeroes && codec.zeroes_are_zeroes(),
+            // Zeros on the medium are not always zeros in the clear; and where they are, they show which
+            // blocks are zero, as discards show which are unused.
+            write_zeroes: below.write_zeroes
+                && codec.zeroes_are_zeroes()
+                && (options.allow_discards || codec.cipher.is_null()),
             ..below
         };
         // Encrypting nothing is not worth anybody's help.

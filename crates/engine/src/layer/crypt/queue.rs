@@ -134,8 +134,13 @@ impl Queue for CryptQueue {
     }
 
     fn crypto_time_ns(&self) -> u64 {
-        let elsewhere = self.exchange.as_ref().map_or(0, |it| it.crypto_time_ns());
-        self.inline.crypto_time_ns + elsewhere + self.lower.crypto_time_ns()
+        let exchange = self.exchange.as_ref().map_or(0, |it| it.crypto_time_ns());
+        self.inline.crypto_time_ns + exchange + self.lower.crypto_time_ns()
+    }
+
+    fn crypto_time_elsewhere_ns(&self) -> u64 {
+        let exchange = (self.exchange.as_ref()).map_or(0, |it| it.crypto_time_elsewhere_ns());
+        exchange + self.lower.crypto_time_elsewhere_ns()
     }
 }
 

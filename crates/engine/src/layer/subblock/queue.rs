@@ -154,6 +154,10 @@ impl Queue for SubBlockQueue {
     fn crypto_time_ns(&self) -> u64 {
         self.straight.crypto_time_ns() + self.lower.crypto_time_ns()
     }
+
+    fn crypto_time_elsewhere_ns(&self) -> u64 {
+        self.straight.crypto_time_elsewhere_ns() + self.lower.crypto_time_elsewhere_ns()
+    }
 }
 
 /// The short way.

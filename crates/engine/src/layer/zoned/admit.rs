@@ -198,6 +198,10 @@ impl Queue for AdmissionQueue {
     fn crypto_time_ns(&self) -> u64 {
         self.lower.crypto_time_ns()
     }
+
+    fn crypto_time_elsewhere_ns(&self) -> u64 {
+        self.lower.crypto_time_elsewhere_ns()
+    }
 }
 
 impl AdmissionQueue {

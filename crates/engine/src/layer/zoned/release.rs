@@ -129,6 +129,10 @@ impl Queue for ReleaseQueue {
     fn crypto_time_ns(&self) -> u64 {
         self.lower.crypto_time_ns()
     }
+
+    fn crypto_time_elsewhere_ns(&self) -> u64 {
+        self.lower.crypto_time_elsewhere_ns()
+    }
 }
 
 impl ReleaseQueue {

@@ -81,6 +81,8 @@ pub struct Handshake {
     no_zeroes: bool,
     tls: bool,
     structured_replies: bool,
+    /// A `GO` was refused because the client had not asked for the block sizes.
+    block_size_refused: bool,
     /// The export for which `base:allocation` is selected.
     base_allocation_for: Option<usize>,
 }
@@ -99,8 +101,15 @@ impl Handshake {
             no_zeroes: false,
             tls: false,
             structured_replies: false,
+            block_size_refused: false,
             base_allocation_for: None,
         }
+    }
+
+    /// Whether the client was refused because it had not asked for the block sizes. It may ask yet.
+    #[must_use]
+    pub fn block_size_refused(&self) -> bool {
+        self.block_size_refused
     }
 
     /// The first bytes of a connection, to be sent before any input is read.
@@ -367,6 +376,7 @@ impl Handshake {
             replies.info_block_size(export.block_sizes);
         }
         if export.block_size_required && !request.wants_block_size {
+            self.block_size_refused |= option == opt::GO;
             return Err((
                 rep::ERR_BLOCK_SIZE_REQD,
                 "ask for the block sizes (NBD_INFO_BLOCK_SIZE)",

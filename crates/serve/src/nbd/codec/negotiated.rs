@@ -68,8 +68,11 @@ pub enum ProtocolError {
     /// `EXPORT_NAME` with a name longer than the protocol allows.
     #[error("client sent an export name of {0} bytes; at most 4096 are allowed")]
     NameTooLong(u32),
-    /// `EXPORT_NAME` for an export whose block sizes the client must ask for.
-    #[error("client chose an export without asking for its block sizes; it must use NBD_OPT_GO")]
+    /// `EXPORT_NAME`, or `GO` and then nothing better, for an export whose block sizes the client must
+    /// ask for.
+    #[error(
+        "client did not ask for block sizes, and this export has no blocks of 512 bytes: use a client that asks for them (qemu, libnbd), or serve the volume with --logical-block 512"
+    )]
     BlockSizeRequired,
     /// More than [`OPTIONS_MAX`] options.
     #[error("client sent more than {OPTIONS_MAX} options")]

@@ -17,7 +17,11 @@ const DIRECT_MIN: usize = 16 * 1024;
 
 impl Session {
     pub(super) fn take_requests(&mut self) {
-        while !self.closing && self.take_one() {}
+        if self.orders.is_stopping() && matches!(self.expect, Expect::Header) {
+            // What has arrived is the last that is taken.
+            self.transport.ended = true;
+        }
+        while !self.closing && !self.orders.is_abandoned() && self.take_one() {}
         let ended = self.transport.ended && !self.is_short_of_room();
         if !self.closing && (ended || self.transport.broken) {
             self.close();
@@ -143,20 +147,19 @@ impl Session {
             },
         };
         let job = Job::new(header, work, self.meter.is_some().then(Instant::now));
-        let single = job.single_operation();
         let Ok(index) = self.jobs.insert(job) else {
             unreachable!("has_room found a free job")
         };
-        match (work, single) {
-            (_, Some(operation)) => self.submit(index, operation, header.offset),
-            (Work::Write { .. }, None) => {
+        match work {
+            Work::Flush => self.submit(index, Operation::Flush, 0),
+            Work::Write { .. } => {
                 self.expect = Expect::Payload {
                     job: index,
                     buffer: None,
                     filled: 0,
                 };
             }
-            _ => self.pending.push_back(index),
+            _ => self.wait_for_turn(index),
         }
     }
 

@@ -18,7 +18,9 @@
 //! Bounds: [`JOBS_MAX`] requests and the two arenas bound a connection's memory. A request is
 //! taken from the socket only while there is a free job and room in the reply batch for whatever
 //! all jobs can add, so nothing here ever has to wait for room in the middle of a request; a client
-//! that does not read its replies is simply not read from.
+//! that does not read its replies is simply not read from. A request is served in chunks, and between
+//! them the session looks at its [`Orders`] and for its client, so neither the length of what was asked
+//! nor the speed of the medium decides how long it stays when nobody wants its answers any more.
 
 mod answer;
 mod intake;
@@ -35,10 +37,11 @@ use cryptline_engine::{BackendChoice, Completion, Gate, GatedQueue, OpenError};
 use cryptline_sys::{Arena, Buffer, Ring};
 use rustls::ServerConnection;
 
+use super::clients::Orders;
 use super::codec::{ExportLimits, NbdError, Negotiated};
 use super::export::Export;
 use super::job::{CHUNK, Job};
-use super::stats::Meter;
+use super::stats::{Meter, Times};
 use super::transport::Transport;
 
 /// Requests of one connection served at a time.
@@ -65,6 +68,7 @@ pub(super) struct Start<'a> {
     pub negotiated: Negotiated,
     pub limits: ExportLimits,
     pub backend: BackendChoice,
+    pub orders: Arc<Orders>,
 }
 
 /// What the next bytes from the client are.
@@ -98,8 +102,10 @@ pub(super) struct Session {
     limits: ExportLimits,
     context: u32,
     jobs: Slab<Job>,
-    /// Jobs with chunks still to begin, oldest first.
+    /// Jobs with chunks still to begin, oldest first; each once ([`Job::is_pending`]).
     pending: VecDeque<usize>,
+    /// Chunks begun since the last look for the client.
+    begun_unwatched: u32,
     expect: Expect,
     gathering: Gathering,
     /// A large read waits until it can have all its buffers; nobody may take any before it.
@@ -109,8 +115,18 @@ pub(super) struct Session {
     done: Vec<Completion>,
     /// No more requests are taken: the client said goodbye, is gone, or made no sense.
     closing: bool,
+    /// What the server wants of this session.
+    orders: Arc<Orders>,
     meter: Option<Arc<Meter>>,
-    times_at: Instant,
+    clock: Clock,
+}
+
+/// When this thread was not waiting, for the statistics.
+struct Clock {
+    awake_since: Instant,
+    /// Time awake before that.
+    active: Duration,
+    published: Instant,
 }
 
 impl Session {
@@ -133,7 +149,8 @@ impl Session {
             limits: start.limits,
             context: start.negotiated.base_allocation.unwrap_or(0),
             jobs: Slab::new(JOBS_MAX),
-            pending: VecDeque::with_capacity(JOBS_MAX + 1),
+            pending: VecDeque::with_capacity(JOBS_MAX),
+            begun_unwatched: 0,
             expect: Expect::Header,
             gathering: Gathering {
                 job: None,
@@ -144,16 +161,29 @@ impl Session {
             large,
             done: Vec::with_capacity(RING_DEPTH as usize),
             closing: false,
+            orders: start.orders,
             meter,
-            times_at: Instant::now(),
+            clock: Clock {
+                awake_since: Instant::now(),
+                active: Duration::ZERO,
+                published: Instant::now(),
+            },
         })
     }
 
-    /// Serves the client until it leaves; every request taken is finished first.
+    /// Serves the client until it leaves; every request taken is finished first, as far as anybody
+    /// waits for its end. A client that is gone is one that can not be sent anything: of its requests
+    /// no more chunks are begun. One that only has stopped to ask is answered to the end.
+    ///
+    /// When the server gives the session up it ends at the next chunk, and what is in flight is left
+    /// to the system: none of it was acknowledged.
     pub fn run(&mut self) -> io::Result<()> {
         loop {
             self.take_requests();
             self.pump();
+            if self.orders.is_abandoned() {
+                return self.given_up();
+            }
             self.transport.send(&mut self.ring);
             if self.can_take_more() {
                 continue;
@@ -162,22 +192,47 @@ impl Session {
             if self.is_finished() {
                 return Ok(());
             }
-            match self.can_begin_more() {
-                true => self.ring.poll()?,
-                false => self.ring.wait()?,
+            if self.can_begin_more() {
+                self.ring.poll()?;
+            } else {
+                self.wait()?;
             }
             self.reap();
             self.publish_times();
         }
     }
 
-    /// The meter this session writes.
-    pub fn meter(&self) -> Option<&Arc<Meter>> {
-        self.meter.as_ref()
+    /// The meter this session has written, to the end.
+    pub fn last_meter(&self) -> Option<&Arc<Meter>> {
+        let meter = self.meter.as_ref();
+        meter.inspect(|meter| meter.set_last_times(self.times()))
     }
 
+    /// A read for nobody need not be waited for.
     fn is_finished(&self) -> bool {
-        self.closing && self.jobs.is_empty() && !self.transport.has_unsent()
+        let mut jobs = self.jobs.iter();
+        let is_done = self.jobs.is_empty() || self.transport.broken && jobs.all(Job::only_reads);
+        self.closing && is_done && !self.transport.has_unsent()
+    }
+
+    fn given_up(&self) -> io::Result<()> {
+        match self.jobs.len() {
+            0 => Ok(()),
+            count => Err(io::Error::other(format!(
+                "the server stops, and {count} of its requests were not done in time"
+            ))),
+        }
+    }
+
+    /// Waits for something to happen, and counts that time as none of ours.
+    fn wait(&mut self) -> io::Result<()> {
+        if self.meter.is_none() {
+            return self.ring.wait();
+        }
+        self.clock.active += self.clock.awake_since.elapsed();
+        let waited = self.ring.wait();
+        self.clock.awake_since = Instant::now();
+        waited
     }
 
     fn reap(&mut self) {
@@ -197,12 +252,24 @@ impl Session {
     }
 
     fn publish_times(&mut self) {
-        let Some(meter) = &self.meter else { return };
-        if self.times_at.elapsed() >= TIMES_INTERVAL {
-            self.times_at = Instant::now();
-            let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            let busy = Duration::try_from(cpu).unwrap_or_default();
-            meter.set_times(self.queue.crypto_time_ns(), busy);
+        if let Some(meter) = &self.meter
+            && self.clock.published.elapsed() >= TIMES_INTERVAL
+        {
+            meter.set_times(self.times());
+            self.clock.published = Instant::now();
+        }
+    }
+
+    /// What the time went into, so far. Read on this thread, so no cipher is in the middle of its work.
+    fn times(&self) -> Times {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let active = self.clock.active + self.clock.awake_since.elapsed();
+        let elsewhere = self.queue.crypto_time_elsewhere_ns();
+        Times {
+            crypto_ns: self.queue.crypto_time_ns(),
+            active_ns: nanoseconds(active).saturating_add(elsewhere),
+            busy_ns: nanoseconds(Duration::try_from(cpu).unwrap_or_default()),
         }
     }
 }

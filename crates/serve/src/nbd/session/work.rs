@@ -3,35 +3,79 @@
 use cryptline_engine::{Buffer, Completion, Fault, Operation, Request, Submitted};
 
 use super::super::codec::NbdError;
-use super::super::job::{CHUNK, CHUNKS_IN_FLIGHT, Work};
+use super::super::job::{CHUNK, Work};
 use super::{Session, take_buffer};
 
+/// Chunks begun between two looks for the client: 2 MiB of them.
+const CHUNKS_UNWATCHED: u32 = 8;
+
 impl Session {
-    /// Begins chunks, oldest job first, a few of each at a time, while there are buffers.
+    /// Begins chunks, oldest job first, a few of each at a time, while there are buffers and anybody
+    /// wants the rest.
     pub(super) fn pump(&mut self) {
-        if self.transport.broken {
-            return self.abandon();
-        }
         for _ in 0..self.pending.len() {
-            let Some(index) = self.pending.pop_front() else {
+            if self.is_unwanted() {
+                break;
+            }
+            let Some(index) = self.next_turn() else {
                 return;
             };
             if !self.pump_job(index) {
-                self.pending.push_front(index);
-                return;
+                self.wait_for_turn_first(index);
+                break;
             }
         }
+        if self.transport.broken {
+            self.abandon();
+        }
+    }
+
+    /// Puts a job last among those that have chunks to begin.
+    pub(super) fn wait_for_turn(&mut self, index: usize) {
+        if self.is_to_wait(index) {
+            self.pending.push_back(index);
+        }
+    }
+
+    fn wait_for_turn_first(&mut self, index: usize) {
+        if self.is_to_wait(index) {
+            self.pending.push_front(index);
+        }
+    }
+
+    /// Whether there is such a job and it does not wait already.
+    fn is_to_wait(&mut self, index: usize) -> bool {
+        let job = self.jobs.get_mut(index);
+        job.is_some_and(|job| !std::mem::replace(&mut job.is_pending, true))
+    }
+
+    fn next_turn(&mut self) -> Option<usize> {
+        let index = self.pending.pop_front()?;
+        if let Some(job) = self.jobs.get_mut(index) {
+            job.is_pending = false;
+        }
+        Some(index)
     }
 
     /// Begins nothing more: nobody is there to be answered.
     fn abandon(&mut self) {
         self.reserving = false;
-        while let Some(index) = self.pending.pop_front() {
+        while let Some(index) = self.next_turn() {
             if let Some(job) = self.jobs.get_mut(index) {
                 job.fail(NbdError::Shutdown);
                 self.advance(index);
             }
         }
+    }
+
+    /// Whether nobody waits for the rest of what was asked: the server has given it up, or the
+    /// client is gone. A client is asked for every few chunks, and costs a system call then.
+    fn is_unwanted(&mut self) -> bool {
+        if self.begun_unwatched >= CHUNKS_UNWATCHED {
+            self.begun_unwatched = 0;
+            self.transport.look_for_peer();
+        }
+        self.transport.broken || self.orders.is_abandoned()
     }
 
     /// Whether a job could begin a chunk right now, without waiting for anything to end. So it is
@@ -41,7 +85,7 @@ impl Session {
             .pending
             .iter()
             .filter_map(|&index| self.jobs.get(index));
-        let ready = waiting.any(|job| job.in_flight < CHUNKS_IN_FLIGHT);
+        let ready = waiting.any(|job| job.in_flight < job.depth());
         ready && !self.reserving && self.large.available() > 0
     }
 
@@ -54,26 +98,35 @@ impl Session {
         let gathered = self.gathering.job == Some(index);
         let mut turn = 0;
         loop {
-            let Some(job) = self.jobs.get_mut(index) else {
+            let Some(job) = self.jobs.get(index) else {
                 return true;
             };
-            let (work, chunk) = (job.work, job.next_chunk());
-            let Some((offset, len)) = chunk else {
+            let (work, depth, in_flight) = (job.work, job.depth(), job.in_flight);
+            let Some((offset, len)) = job.next_chunk() else {
                 return true;
             };
-            if !gathered && (turn == CHUNKS_IN_FLIGHT || job.in_flight >= CHUNKS_IN_FLIGHT) {
-                self.pending.push_back(index);
+            let is_over = !gathered && (turn >= depth || in_flight >= depth);
+            if is_over || self.is_unwanted() {
+                self.wait_for_turn(index);
                 return true;
             }
-            let Some(buffer) = take_buffer(&self.small, &self.large, len as usize) else {
-                return false;
+            let operation = match (work, len) {
+                (Work::Trim { .. }, len) => Operation::Discard { len: len.into() },
+                (Work::Zero { may_unmap, .. }, len) => Operation::WriteZeroes {
+                    len: len.into(),
+                    may_unmap,
+                },
+                _ => {
+                    let buffer = take_buffer(&self.small, &self.large, len as usize);
+                    let Some(buffer) = buffer else { return false };
+                    transfer(work, buffer)
+                }
             };
-            let Some(operation) = chunk_operation(work, buffer) else {
-                debug_assert!(false, "only jobs served in chunks are pending");
-                return true;
-            };
-            job.begun += len;
+            if let Some(job) = self.jobs.get_mut(index) {
+                job.begun += len;
+            }
             turn += 1;
+            self.begun_unwatched += 1;
             self.submit(index, operation, offset);
         }
     }
@@ -124,8 +177,12 @@ impl Session {
         match result {
             Ok(()) => {}
             // Trim is advice: a file system that can not punch holes keeps the data.
-            Err(Fault::NotSupported) if matches!(request.operation, Operation::Discard { .. }) => {}
+            Err(Fault::NotSupported) if matches!(request.operation, Operation::Discard { .. }) => {
+                job.begun = job.length;
+            }
             Err(Fault::NotSupported) if matches!(job.work, Work::Zero { .. }) => {
+                // One step is in flight at a time, so this one is the last that was begun.
+                job.begun -= u32::try_from(request.len()).unwrap_or(job.begun);
                 return self.zero_by_writing(index);
             }
             Err(fault) => job.fail(error_of(fault)),
@@ -145,8 +202,7 @@ impl Session {
             Work::Zero { fast: true, .. } => job.fail(NbdError::NotSup),
             Work::Zero { durable, .. } => {
                 job.work = Work::WriteZeros { durable };
-                self.pending.push_back(index);
-                return;
+                return self.wait_for_turn(index);
             }
             _ => {}
         }
@@ -166,7 +222,7 @@ impl Session {
             return self.submit(index, Operation::Flush, 0);
         }
         if let Some(job) = self.jobs.remove(index) {
-            if job.error.is_some() {
+            if job.is_pending {
                 // A failed job may have had chunks to begin. Its place goes to the next request,
                 // which must not be taken for it.
                 self.pending.retain(|&pending| pending != index);
@@ -176,18 +232,23 @@ impl Session {
     }
 }
 
-/// What serving one chunk of a job is; `None` for work that is not done in chunks of our making.
-fn chunk_operation(work: Work, mut buffer: Buffer) -> Option<Operation> {
+/// What serving one chunk of a job is, where bytes are moved.
+fn transfer(work: Work, mut buffer: Buffer) -> Operation {
     match work {
-        Work::ReadChunks | Work::ReadWhole | Work::Cache => Some(Operation::Read(buffer)),
         Work::WriteZeros { durable } => {
             buffer.fill(0);
-            Some(Operation::Write {
+            Operation::Write {
                 data: buffer,
                 durable,
-            })
+            }
         }
-        Work::Write { .. } | Work::Zero { .. } | Work::Trim { .. } | Work::Flush => None,
+        _ => {
+            debug_assert!(
+                matches!(work, Work::ReadChunks | Work::ReadWhole | Work::Cache),
+                "only jobs served in chunks are pending"
+            );
+            Operation::Read(buffer)
+        }
     }
 }
 

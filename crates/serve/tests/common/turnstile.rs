@@ -1,0 +1,133 @@
+//! A disk that carries out one request for each pass that the test gives out, so that a test counts
+//! steps where it would else measure time.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use cryptline_engine::{
+    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
+    Submitted,
+};
+use cryptline_testkit::suite::Fresh;
+
+use super::wait_until;
+
+/// A disk of any size that holds nothing: what is written is gone, and what is read is noise.
+#[derive(Clone)]
+pub struct Turnstile {
+    size: u64,
+    inner: Arc<(Mutex<State>, Condvar)>,
+}
+
+#[derive(Default)]
+struct State {
+    passes: u64,
+    passed: u64,
+    waiting: u64,
+    flushes: u64,
+}
+
+impl Turnstile {
+    /// A disk of `size` bytes that nobody may use yet.
+    pub fn new(size: u64) -> Self {
+        Self {
+            size,
+            inner: Arc::default(),
+        }
+    }
+
+    /// It, ready to be served.
+    pub fn stack(&self) -> Fresh {
+        Fresh::new(Gate::new(self.clone()))
+    }
+
+    /// Gives out `count` more passes. A flush needs none.
+    pub fn let_pass(&self, count: u64) {
+        let mut state = self.lock();
+        state.passes = state.passes.saturating_add(count);
+        self.inner.1.notify_all();
+    }
+
+    /// Requests carried out so far.
+    pub fn passed(&self) -> u64 {
+        self.lock().passed
+    }
+
+    /// Flushes carried out so far.
+    pub fn flushes(&self) -> u64 {
+        self.lock().flushes
+    }
+
+    /// Waits until `count` requests have been carried out and the next one wants a pass.
+    pub fn wait_for(&self, count: u64) {
+        wait_until("the passes are used up", || {
+            let state = self.lock();
+            state.passed == count && state.waiting > 0
+        });
+    }
+
+    fn pass(&self) {
+        let mut state = self.lock();
+        state.waiting += 1;
+        while state.passes == 0 {
+            let waited = self.inner.1.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting -= 1;
+        state.passes -= 1;
+        state.passed += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.inner.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device for Turnstile {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            size: self.size,
+            logical_block: 512,
+            preferred_block: 4096,
+            read_only: false,
+            rotational: false,
+            discard: true,
+            write_zeroes: true,
+            answers_at_once: false,
+            zones: None,
+        }
+    }
+
+    fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
+        Ok(Extent {
+            len,
+            hole: false,
+            zero: false,
+        })
+    }
+}
+
+impl Queue for Turnstile {
+    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
+        match &mut request.operation {
+            Operation::Flush => self.lock().flushes += 1,
+            Operation::Read(buffer) => {
+                self.pass();
+                buffer.fill(0xa7);
+            }
+            _ => self.pass(),
+        }
+        Submitted::Done(request.complete(Ok(())))
+    }
+
+    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
+
+    fn measure(&mut self, _on: bool) {}
+
+    fn crypto_time_ns(&self) -> u64 {
+        0
+    }
+}
