@@ -30,7 +30,7 @@ mod zone;
 pub use buffer::{Arena, Buffer};
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
-pub use inherit::take_listen_fds;
+pub use inherit::{take_listen_fds, take_passed_fd};
 pub use mapping::{Lost, Mapping};
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Ring, SendBatch, Source, Waker,
