@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::codec::{Handshake, Negotiated, ProtocolError, ServerOffer, Step};
+use super::tls::why_refused;
 
 /// A connected client.
 pub(super) enum Socket {
@@ -217,7 +218,8 @@ impl Channel {
             config.ok_or_else(|| HandshakeError::Tls(io::ErrorKind::Unsupported.into()))?;
         let mut tls = ServerConnection::new(Arc::clone(config))
             .map_err(|error| HandshakeError::Tls(io::Error::other(error)))?;
-        tls.complete_io(&mut self.io).map_err(HandshakeError::Tls)?;
+        tls.complete_io(&mut self.io)
+            .map_err(|error| HandshakeError::Tls(why_refused(error)))?;
         self.tls = Some(tls);
         Ok(())
     }
