@@ -37,6 +37,7 @@ pub use error::CliError;
 /// Runs the program with the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
+    harden::outlive_file_size_limit();
     match Cli::try_parse() {
         Ok(cli) => cmd::run(cli.command).unwrap_or_else(|error| error.report()),
         Err(usage) => {

@@ -240,6 +240,7 @@ fn checked_len(secret: SecretBuf, name: &str) -> Result<SecretBuf, CliError> {
 
 fn read_file(path: &Path, offset: u64, limit: usize) -> Result<SecretBuf, CliError> {
     let name = shown(path);
+    crate::output::warn(crate::harden::exposed_key(path).as_slice());
     let file = File::options()
         .read(true)
         .custom_flags(OFlags::NOCTTY.bits().cast_signed())

@@ -68,6 +68,90 @@ impl Pki {
     fn path(&self) -> String {
         text(self.folder.path())
     }
+
+    fn file(&self, name: &str) -> String {
+        text(&self.folder.path().join(name))
+    }
+
+    /// `--tls-certificates` of the server.
+    fn option(&self) -> String {
+        format!("--tls-certificates={}", self.path())
+    }
+
+    /// Makes a certificate of an older version in place of that of `name`.
+    fn make_old(&self, openssl: &Peer, name: &str) {
+        let request = self.file("request.pem");
+        let key = self.file(&format!("{name}-key.pem"));
+        openssl
+            .run([
+                "req", "-new", "-key", &key, "-subj", "/CN=old", "-out", &request,
+            ])
+            .success();
+        let [ca, ca_key, certificate] = [
+            self.file("ca-cert.pem"),
+            self.file("ca-key.pem"),
+            self.file(&format!("{name}-cert.pem")),
+        ];
+        openssl
+            .run([
+                "x509",
+                "-req",
+                "-in",
+                &request,
+                "-CA",
+                &ca,
+                "-CAkey",
+                &ca_key,
+                "-days",
+                "2",
+                "-CAcreateserial",
+                "-out",
+                &certificate,
+            ])
+            .success();
+        let shown = openssl.run(["x509", "-noout", "-text", "-in", &certificate]);
+        assert!(shown.success().stdout_text().contains("Version: 1 "));
+    }
+
+    /// A folder in which a client has a certificate of this subject.
+    fn client(&self, openssl: &Peer, subject: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| text(&folder.path().join(name));
+        fs::copy(self.file("ca-cert.pem"), path("ca-cert.pem")).unwrap();
+        openssl
+            .run([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-days",
+                "2",
+                "-utf8",
+                "-subj",
+                subject,
+                "-keyout",
+                &path("client-key.pem"),
+                "-out",
+                &path("client-cert.pem"),
+                "-CA",
+                &self.file("ca-cert.pem"),
+                "-CAkey",
+                &self.file("ca-key.pem"),
+                "-addext",
+                "basicConstraints=critical,CA:FALSE",
+            ])
+            .success();
+        folder
+    }
+}
+
+/// The URI for a client whose certificates are in `folder`.
+fn as_client(uri: &str, folder: &Path) -> String {
+    let (place, _) = uri.split_once("tls-certificates=").expect("a TLS URI");
+    format!("{place}tls-certificates={}", folder.display())
 }
 
 #[test]
@@ -140,6 +224,12 @@ fn only_clients_with_a_certificate_pass_where_they_must_have_one() {
     ];
     let server = Server::start(arguments);
     nbdinfo.run(["--size", &server.uri]).success();
+    // Neither a client without TLS...
+    let socket = server.uri.split("socket=").nth(1).unwrap();
+    let socket = socket.split('&').next().unwrap();
+    let plain = nbdinfo.run(["--size", &format!("nbd+unix:///?socket={socket}")]);
+    assert!(!plain.status.success(), "{plain}");
+    // ... nor one with TLS and without a certificate.
     for name in ["client-cert.pem", "client-key.pem"] {
         fs::remove_file(Path::new(&pki.path()).join(name)).unwrap();
     }
@@ -165,7 +255,260 @@ fn certificates_that_cannot_be_used_are_named() {
     fs::write(pki.folder.path().join("server-key.pem"), client_key).unwrap();
     let refused = run(["serve", "ram:1M", "--tls=on", &certificates]).exited_with(1);
     assert!(
-        refused.stderr_text().contains("cannot be used"),
+        refused
+            .stderr_text()
+            .contains("not the key of the certificate"),
         "{refused}"
     );
+}
+
+#[test]
+fn peers_are_not_said_to_be_verified_where_plain_clients_are_served() {
+    let Some([openssl, nbdinfo]) = peer::require_all(["openssl", "nbdinfo"]) else {
+        return;
+    };
+    let pki = Pki::new(&openssl);
+    let certificates = format!("--tls-certificates={}", pki.path());
+    // A client without a certificate, which does not even ask for TLS.
+    let plain = format!("'{}' --size \"$uri\"", nbdinfo.path().display());
+    let refused = run([
+        "serve",
+        "ram:1M",
+        "--tls=on",
+        "--tls-verify-peer",
+        &certificates,
+        "--run",
+        &plain,
+    ])
+    .exited_with(1);
+    let said = refused.stderr_text();
+    assert!(said.contains("--tls=require"), "{refused}");
+    assert_eq!(said.lines().count(), 1, "{refused}");
+    assert!(refused.stdout.is_empty(), "{refused}");
+}
+
+#[test]
+fn of_the_verified_clients_only_the_named_ones_are_served() {
+    let Some([openssl, nbdinfo]) = peer::require_all(["openssl", "nbdinfo"]) else {
+        return;
+    };
+    let pki = Pki::new(&openssl);
+    let stranger = Pki::new(&openssl);
+    let server = Server::start([
+        "ram:1M",
+        "--tls=require",
+        "--tls-verify-peer",
+        "--tls-authz=CN=alice",
+        "--tls-authz",
+        "OU=backup,O=Example",
+        &pki.option(),
+    ]);
+    let served = |folder: &Path| {
+        let run = nbdinfo.run(["--size", &as_client(&server.uri, folder)]);
+        run.status.success()
+    };
+    for subject in [
+        "/CN=alice",
+        "/O=Example/CN=alice",
+        "/O=Example/OU=backup/CN=host 7",
+    ] {
+        let client = pki.client(&openssl, subject);
+        assert!(served(client.path()), "{subject}");
+    }
+    for subject in [
+        "/CN=mallory",
+        "/CN=Alice",
+        "/O=alice",
+        "/CN=alice/CN=mallory",
+        "/O=Example/CN=x",
+        "/O=Other/OU=backup",
+    ] {
+        let client = pki.client(&openssl, subject);
+        assert!(!served(client.path()), "{subject}");
+    }
+    // The right name, from somebody who may not give it.
+    let forged = stranger.client(&openssl, "/CN=alice");
+    fs::copy(pki.file("ca-cert.pem"), forged.path().join("ca-cert.pem")).unwrap();
+    assert!(!served(forged.path()));
+    // Nobody who was turned away is in the way of others.
+    assert!(served(pki.client(&openssl, "/CN=alice").path()));
+    let said = server.stop().stderr_text();
+    assert!(
+        said.contains("TLS handshake failed: the client CN=mallory is not authorized"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 7, "one for each: {said}");
+}
+
+#[test]
+fn who_is_authorized_must_be_known_to_be_who_they_are() {
+    let Some(openssl) = peer::require("openssl") else {
+        return;
+    };
+    let pki = Pki::new(&openssl);
+    let certificates = pki.option();
+    for (options, says) in [
+        (
+            &["--tls=require", "--tls-authz=CN=alice"][..],
+            "--tls-verify-peer",
+        ),
+        (
+            &["--tls=on", "--tls-verify-peer", "--tls-authz=CN=alice"],
+            "--tls=require",
+        ),
+        (
+            &["--tls=require", "--tls-verify-peer", "--tls-authz=alice"],
+            "RFC 4514",
+        ),
+        (
+            &["--tls=require", "--tls-verify-peer", "--tls-authz="],
+            "RFC 4514",
+        ),
+    ] {
+        let arguments = ["serve", "ram:1M", "--run", "true", &certificates];
+        let refused = run(arguments.iter().chain(options).copied()).exited_with(1);
+        assert!(refused.stderr_text().contains(says), "{refused}");
+    }
+}
+
+#[test]
+fn certificates_of_version_1_are_refused_with_what_to_do() {
+    let Some([openssl, nbdinfo]) = peer::require_all(["openssl", "nbdinfo"]) else {
+        return;
+    };
+    let words = "make it version 3 (openssl x509 -req -extfile";
+    let pki = Pki::new(&openssl);
+    pki.make_old(&openssl, "client");
+    let arguments = [
+        "ram:1M",
+        "--tls=require",
+        "--tls-verify-peer",
+        &pki.option(),
+    ];
+    let server = Server::start(arguments);
+    let refused = nbdinfo.run(["--size", &server.uri]);
+    assert!(!refused.status.success(), "{refused}");
+    let said = server.stop().stderr_text();
+    assert!(said.contains(words), "{said}");
+
+    pki.make_old(&openssl, "server");
+    let refused = run([
+        "serve",
+        "ram:1M",
+        "--tls=on",
+        &pki.option(),
+        "--run",
+        "true",
+    ]);
+    let said = refused.exited_with(1).stderr_text();
+    assert!(
+        said.contains("server-cert.pem") && said.contains(words),
+        "{said}"
+    );
+}
+
+/// The server's key is refused in one line that says this.
+#[track_caller]
+fn key_is_refused(pki: &Pki, says: &str) {
+    let option = pki.option();
+    let refused = run(["serve", "ram:1M", "--tls=on", &option, "--run", "true"]);
+    let said = refused.exited_with(1).stderr_text();
+    assert!(said.contains("server-key.pem"), "{says}: {said}");
+    assert!(said.contains(says), "{says}: {said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_key_in_another_form_says_how_to_convert_it() {
+    let Some(openssl) = peer::require("openssl") else {
+        return;
+    };
+    let pki = Pki::new(&openssl);
+    let (key, good) = (pki.file("server-key.pem"), pki.file("good.pem"));
+    fs::copy(&key, &good).unwrap();
+    for (options, says) in [
+        (
+            &["-aes256", "-passout", "pass:x"][..],
+            "openssl pkey -in OLD",
+        ),
+        (&["-outform", "DER"], "openssl pkey -inform DER"),
+        (&["-pubout"], "public key"),
+    ] {
+        let convert = ["pkey", "-in", &good, "-out", &key];
+        openssl.run(convert.iter().chain(options)).success();
+        key_is_refused(&pki, says);
+    }
+    fs::copy(&good, &key).unwrap();
+    let option = pki.option();
+    run(["serve", "ram:1M", "--tls=on", &option, "--run", "true"]).success();
+}
+
+#[test]
+fn a_key_that_can_not_be_used_says_why() {
+    let Some(openssl) = peer::require("openssl") else {
+        return;
+    };
+    let pki = Pki::new(&openssl);
+    let key = pki.file("server-key.pem");
+    for (wrong, says) in [
+        ("server-cert.pem", "swapped"),
+        (
+            "client-key.pem",
+            "not the key of the certificate in server-cert.pem",
+        ),
+    ] {
+        fs::copy(pki.file(wrong), &key).unwrap();
+        key_is_refused(&pki, says);
+    }
+    let p521 = ["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"];
+    let small = ["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"];
+    for (options, says) in [
+        (p521, "ECDSA key on P-256 or P-384"),
+        (small, "RSA key of 2048"),
+    ] {
+        let make = ["genpkey", "-out", &key];
+        openssl.run(make.iter().chain(&options)).success();
+        key_is_refused(&pki, says);
+    }
+    fs::write(&key, "").unwrap();
+    key_is_refused(&pki, "no usable private key");
+}
+
+#[test]
+fn keys_that_everybody_can_read_are_warned_of() {
+    let Some(openssl) = peer::require("openssl") else {
+        return;
+    };
+    let pki = Pki::new(&openssl);
+    let path = |name: &str| pki.file(name);
+    let serve = || {
+        let ran = run([
+            "serve",
+            "ram:1M",
+            "--tls=on",
+            &pki.option(),
+            "--run",
+            "true",
+        ]);
+        ran.success().stderr_text()
+    };
+    let mode = |path: &str, mode| {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(&pki.path(), 0o700);
+    mode(&path("server-key.pem"), 0o644);
+    assert_eq!(serve(), "", "nobody else enters the folder");
+    mode(&pki.path(), 0o755);
+    assert!(serve().contains("warning: every user of this machine can read the key"));
+    mode(&path("server-key.pem"), 0o640);
+    assert_eq!(serve(), "");
+
+    fs::write(path("key"), "secret").unwrap();
+    mode(&path("key"), 0o644);
+    let (image, key) = (path("a.img"), path("key"));
+    let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
+    let create = ["create", &image, "--size=20M", "--key-file", &key];
+    let made = run(create.into_iter().chain(cheap)).success();
+    assert!(made.stderr_text().contains("chmod 600"), "{made}");
 }

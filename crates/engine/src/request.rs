@@ -196,7 +196,7 @@ pub enum Fault {
     ReadOnly,
     /// The device has no such operation.
     NotSupported,
-    /// No space left below (`ENOSPC`, `EDQUOT`).
+    /// No space left below (`ENOSPC`, `EDQUOT`), or none allowed (`EFBIG`: `ulimit -f`).
     NoSpace,
     /// The device ended before its announced size: the image was cut short while open.
     Truncated,
@@ -271,7 +271,7 @@ impl Fault {
 impl From<Errno> for Fault {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::NOSPC | Errno::DQUOT => Self::NoSpace,
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Self::NoSpace,
             Errno::NOTSUP | Errno::NOSYS => Self::NotSupported,
             other => Self::Io(other),
         }

@@ -1,8 +1,10 @@
-//! Descriptors handed over by whoever started this process (sd_listen_fds(3)).
+//! Descriptors handed over by whoever started this process: sockets (sd_listen_fds(3)), and others by
+//! number.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::FdFlags;
 
@@ -12,6 +14,8 @@ const FIRST: RawFd = 3;
 const COUNT_MAX: RawFd = 64;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
+/// Held from the look at a descriptor until it is marked as taken.
+static TAKING: Mutex<()> = Mutex::new(());
 
 /// Takes over the descriptors that `LISTEN_PID` and `LISTEN_FDS` name, and makes them
 /// close-on-exec. Empty where there are none, where they are meant for another process, and on
@@ -34,9 +38,14 @@ pub fn take_listen_fds() -> io::Result<Vec<OwnedFd>> {
         .and_then(|count| count.parse().ok())
         .filter(|count| (1..=COUNT_MAX).contains(count))
         .ok_or_else(|| invalid(format!("LISTEN_FDS must be from 1 to {COUNT_MAX}")))?;
+    let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
     // All are looked at before any is taken: an error leaves everything as it was.
     for fd in FIRST..FIRST + count {
-        check_inherited(fd)?;
+        if !is_inherited(fd) {
+            return Err(invalid(format!(
+                "LISTEN_FDS names descriptor {fd}, which was not passed"
+            )));
+        }
     }
     (FIRST..FIRST + count)
         .map(|fd| {
@@ -50,15 +59,29 @@ pub fn take_listen_fds() -> io::Result<Vec<OwnedFd>> {
         .collect()
 }
 
-fn check_inherited(fd: RawFd) -> io::Result<()> {
+/// Takes over the descriptor `number`, from 3 up, and makes it close-on-exec.
+///
+/// Errors: `InvalidInput` where it was not inherited, or has been taken already.
+pub fn take_passed_fd(number: u32) -> io::Result<OwnedFd> {
+    let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let fd = RawFd::try_from(number).ok();
+    let fd = fd
+        .filter(|&fd| fd >= FIRST && is_inherited(fd))
+        .ok_or_else(|| invalid(format!("descriptor {number} was not passed")))?;
+    // SAFETY: the descriptor is open and lacks close-on-exec (checked above), which everything opened
+    // inside this process has; so it came through exec. No other value in this process owns it: it is
+    // none of the standard streams, and what was taken before has close-on-exec since then, which
+    // `TAKING` keeps from happening in between.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+    Ok(fd)
+}
+
+/// Open, and without close-on-exec, which everything that is opened here has.
+fn is_inherited(fd: RawFd) -> bool {
     // SAFETY: `F_GETFD` takes no pointer; for a number that is no open descriptor it fails.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
-    if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
-        return Ok(());
-    }
-    Err(invalid(format!(
-        "LISTEN_FDS names descriptor {fd}, which was not passed"
-    )))
+    flags >= 0 && flags & libc::FD_CLOEXEC == 0
 }
 
 fn invalid(message: String) -> io::Error {
@@ -73,8 +96,24 @@ mod tests {
     #[test]
     fn a_descriptor_opened_here_is_never_taken_for_an_inherited_one() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(check_inherited(file.as_raw_fd()).is_err());
-        assert!(check_inherited(RawFd::MAX).is_err());
+        assert!(!is_inherited(file.as_raw_fd()));
+        assert!(!is_inherited(RawFd::MAX));
+        assert!(take_passed_fd(file.as_raw_fd().unsigned_abs()).is_err());
+    }
+
+    #[test]
+    fn a_passed_descriptor_is_taken_once_and_never_passed_on() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        rustix::io::fcntl_setfd(&file, FdFlags::empty()).unwrap();
+        // As if it had come through exec.
+        let number = std::os::fd::IntoRawFd::into_raw_fd(file).unsigned_abs();
+        let taken = take_passed_fd(number).unwrap();
+        assert_eq!(rustix::io::fcntl_getfd(&taken).unwrap(), FdFlags::CLOEXEC);
+        assert!(take_passed_fd(number).is_err());
+        assert!(take_passed_fd(u32::MAX).is_err());
+        for standard in 0..3 {
+            assert!(take_passed_fd(standard).is_err());
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use buffer::{Arena, Buffer};
 pub use confine::{Attempt, Restriction, attempts, landlock_version};
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
-pub use inherit::take_listen_fds;
+pub use inherit::{take_listen_fds, take_passed_fd};
 pub use mapping::{Lost, Mapping};
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Next, Ring, SendBatch, Simulation,

@@ -5,6 +5,7 @@
 //! whatever happens in between: a full disk, Ctrl-C, a crash.
 
 pub(super) mod finish;
+mod look;
 mod mapped;
 mod signals;
 
@@ -60,10 +61,11 @@ Examples:
 
 The file is as large as --size says, header included (16 MiB for LUKS2, 2 MiB for LUKS1), and
 sparse unless --preallocate is given. The volume is opened again before success is reported; on
-failure nothing is left behind.
+failure nothing is left behind. What is on pmem:PATH or btt:PATH must be zeros or holes, unless
+--force is given.
 
 Exit codes: 0 made, 1 wrong parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk
-is full or failed, 5 the file exists (--force replaces it) or is in use.")]
+is full or failed, 5 the file exists or the device holds something (--force), or it is in use.")]
 pub struct CreateArgs {
     /// The file to make; or pmem:PATH or btt:PATH, which is there already
     pub file: PathBuf,
@@ -164,6 +166,7 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     {
         return mapped::run(target, args, options);
     }
+    refuse_other_targets(&args.file)?;
     let size = args.size.ok_or_else(|| {
         CliError::parameters("say how large the file shall be, such as --size 1G")
     })?;
@@ -187,6 +190,20 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     spinner.finish_and_clear();
     say_made(&name, args, &options, data_size)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the other verbs take for something else than a file.
+fn refuse_other_targets(path: &Path) -> Result<(), CliError> {
+    let name = path.display().to_string();
+    if !["zoned:", "ram:"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+    {
+        return Ok(());
+    }
+    Err(CliError::parameters(format!(
+        "create makes volumes in files and on pmem:PATH and btt:PATH; for a file of this name give ./{name}"
+    )))
 }
 
 fn say_made(

@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use cryptline_serve::nbd::codec::OfferError;
 use cryptline_serve::nbd::codec::uri::NbdUri;
 use cryptline_serve::nbd::stats::ExportStats;
 use cryptline_serve::nbd::{Export, Exports, Server, ServerOptions, StopHandle};
+use rustix::fs::Mode;
 
 use crate::CliError;
 use crate::output::{complain, print, warn};
@@ -25,6 +26,7 @@ use crate::serve::cleanup::Cleanup;
 use crate::serve::listen::{Sockets, Wanted};
 use crate::serve::log::Log;
 use crate::serve::notify::Notifier;
+use crate::serve::passed::Passed;
 use crate::serve::report::Report;
 use crate::serve::run::Captive;
 use crate::serve::sandbox::{self, SandboxArgs};
@@ -73,6 +75,8 @@ Examples:
   cryptline serve disk.img --run 'nbdinfo \"$uri\"'     for as long as one command runs
   nbdcopy -- [ cryptline serve disk.img --key-file key -r ] copy.img
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki
+  cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer \\
+      --tls-authz CN=backup                           for the client with that certificate only
 
 Exit codes (as cryptsetup's):
   0  done
@@ -111,6 +115,10 @@ pub struct ServerArgs {
     /// Listen on a Unix socket; `-` is a private temporary one. May be repeated
     #[arg(short = 'U', long, value_name = "PATH")]
     pub unix: Vec<PathBuf>,
+
+    /// Permissions of the sockets of --unix and --stats, in octal; 660 lets the socket's group in
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = socket_mode)]
+    pub socket_mode: Mode,
 
     /// Listen on a TCP port; 0 lets the system choose [default with --ip-addr: 10809]
     #[arg(short, long, value_name = "PORT")]
@@ -183,6 +191,7 @@ type NamedSummaries = Vec<(String, Summary)>;
 /// # Errors
 /// As [`open`]; exit code 5 for a socket in use, 4 for a failed last flush.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
+    let keys = Passed::take(&args.volume, &args.keys);
     let parent = args.server.exit_with_parent.then(Parent::current);
     parent.map_or(Ok(()), Parent::follow)?;
     let passed = activation::take()?;
@@ -195,6 +204,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         wanted.check()?;
     }
     let (exports, summaries) = args.open_exports()?;
+    let input = keys.input_of_command();
+    drop(keys);
 
     let cleanup = Cleanup::default();
     let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
@@ -214,7 +225,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     }
     let captive = args
         .server
-        .start_command(&uris, args.tls.tls, stopper.clone())?;
+        .start_command(&uris, args.tls.tls, input, stopper.clone())?;
     let entered = sandbox.enforce(&sandbox::Server {
         exports: &exports,
         backend: backend.choice,
@@ -308,6 +319,7 @@ impl ServeArgs {
     fn wanted(&self) -> Wanted {
         Wanted {
             unix: self.server.unix.clone(),
+            mode: self.server.socket_mode,
             port: self.server.port,
             address: self.server.ip_addr.clone(),
             changes_user: self.sandbox.user.is_some(),
@@ -392,7 +404,8 @@ impl ServerArgs {
         let Some(path) = &self.stats else {
             return Ok(());
         };
-        StatsSocket::bind(path, self.stats_interval, cleanup)?.start(Arc::clone(exports))
+        StatsSocket::bind(path, self.socket_mode, self.stats_interval, cleanup)?
+            .start(Arc::clone(exports))
     }
 
     /// Standard output belongs to the client or command where there is one.
@@ -414,15 +427,25 @@ impl ServerArgs {
         &self,
         uris: &[NbdUri],
         tls: Tls,
+        input: Stdio,
         stopper: Stopper,
     ) -> Result<Option<Captive>, CliError> {
         match (&self.run, uris.first()) {
             (Some(command), Some(uri)) => {
-                Captive::start(command, uri, tls.name(), stopper).map(Some)
+                Captive::start(command, uri, tls.name(), input, stopper).map(Some)
             }
             _ => Ok(None),
         }
     }
+}
+
+/// Permissions as chmod(1) takes them.
+fn socket_mode(text: &str) -> Result<Mode, String> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok();
+    mode.filter(|mode| digits && *mode <= 0o777)
+        .map(Mode::from_raw_mode)
+        .ok_or_else(|| "give octal permissions up to 777, such as 600 or 660".to_owned())
 }
 
 /// From a tenth of a second to an hour.

@@ -8,18 +8,21 @@
 //! | a socket nobody listens on | replaced: its server died |
 //! | a socket somebody listens on | exit code 5 |
 //! | anything else | never removed; exit code 5 |
+//!
+//! A Unix socket is its owner's whatever the umask, unless `--socket-mode` says otherwise.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cryptline_serve::nbd::Listener;
 use cryptline_serve::nbd::codec::uri::{Address, DEFAULT_PORT};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -31,11 +34,18 @@ const FOLDER_LOCK_MAX: Duration = Duration::from_secs(2);
 /// Longest path of a Unix socket in bytes (unix(7)).
 const UNIX_PATH_MAX: usize = 107;
 
+/// Clients that may wait to be accepted; the system lowers it to its own limit.
+const BACKLOG: i32 = 1024;
+/// Nobody but the owner.
+pub const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
 /// Where to listen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Wanted {
     /// Unix sockets; `-` is a private one.
     pub unix: Vec<PathBuf>,
+    /// Permissions of the Unix sockets that are not private.
+    pub mode: Mode,
     /// TCP port; 0 lets the system choose.
     pub port: Option<u16>,
     /// Host name or address for TCP.
@@ -72,7 +82,7 @@ impl Wanted {
         for path in self.unix.iter().chain(&private) {
             let (path, listener) = match is_private(path) {
                 true => bind_private(cleanup, self.changes_user)?,
-                false => (path.clone(), bind_unix(path)?),
+                false => (path.clone(), bind_unix(path, self.mode)?),
             };
             cleanup
                 .add_file(&path)
@@ -151,9 +161,7 @@ fn bind_private(
         .map_err(|error| cannot_listen(&"a socket in a temporary folder", &error))?;
     cleanup.add_directory(&folder);
     let path = folder.join("nbd.sock");
-    let listener = bind_unix(&path)?;
-    fs::set_permissions(&path, Permissions::from_mode(0o600))
-        .map_err(|error| cannot_listen(&path.display(), &error))?;
+    let listener = bind_unix(&path, PRIVATE)?;
     Ok((path, listener))
 }
 
@@ -182,14 +190,47 @@ fn private_folder(changes_user: bool) -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// Binds a named Unix socket.
-pub(super) fn bind_unix(path: &Path) -> Result<UnixListener, CliError> {
+/// Binds a named Unix socket with these permissions.
+pub(super) fn bind_unix(path: &Path, mode: Mode) -> Result<UnixListener, CliError> {
     // Two servers that both find a dead socket must not both replace it.
     let _lock = lock_folder_of(path)?;
     if check_path(path)? == Found::DeadSocket {
         fs::remove_file(path).map_err(|error| cannot_listen(&path.display(), &error))?;
     }
-    UnixListener::bind(path).map_err(|error| cannot_listen(&path.display(), &error))
+    listen_at(path, mode).map_err(|error| cannot_listen(&path.display(), &error.into()))
+}
+
+/// The permissions are the socket's before it has a name, and nobody can connect before the end.
+fn listen_at(path: &Path, mode: Mode) -> Result<UnixListener, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Linux gives these to the file, less what the umask forbids. Where this fails, `set_mode` still
+    // comes before `listen`.
+    let _ = rustix::fs::fchmod(&socket, mode);
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let listens = set_mode(path, mode).and_then(|()| rustix::net::listen(&socket, BACKLOG));
+    if let Err(error) = listens {
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(UnixListener::from(socket))
+}
+
+/// Gives the socket at `path` its permissions, and never what somebody put in its place.
+fn set_mode(path: &Path, mode: Mode) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&file)?;
+    let is_ours = FileType::from_raw_mode(found.st_mode) == FileType::Socket
+        && found.st_uid == rustix::process::geteuid().as_raw();
+    if !is_ours {
+        return Err(Errno::EXIST);
+    }
+    if Mode::from_raw_mode(found.st_mode) == mode {
+        return Ok(());
+    }
+    let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::chmod(place, mode)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -295,10 +336,10 @@ mod tests {
     fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let first = bind_unix(&path).unwrap();
-        assert_eq!(bind_unix(&path).unwrap_err().exit_code(), 5);
+        let first = bind_unix(&path, PRIVATE).unwrap();
+        assert_eq!(bind_unix(&path, PRIVATE).unwrap_err().exit_code(), 5);
         drop(first);
-        bind_unix(&path).unwrap();
+        bind_unix(&path, PRIVATE).unwrap();
     }
 
     #[test]
@@ -320,7 +361,7 @@ mod tests {
         fs::write(&file, "precious").unwrap();
         std::os::unix::fs::symlink("nowhere", &link).unwrap();
         for path in [&file, &link, &folder.path().to_owned()] {
-            let error = bind_unix(path).unwrap_err();
+            let error = bind_unix(path, PRIVATE).unwrap_err();
             assert_eq!(error.exit_code(), 5, "{error}");
         }
         assert_eq!(fs::read(&file).unwrap(), b"precious");
@@ -329,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_path_longer_than_a_socket_can_have_is_named() {
-        let error = bind_unix(&std::env::temp_dir().join("x".repeat(120))).unwrap_err();
+        let error = bind_unix(&std::env::temp_dir().join("x".repeat(120)), PRIVATE).unwrap_err();
         assert!(error.to_string().contains("107 bytes"), "{error}");
         assert_eq!(error.exit_code(), 1);
     }
@@ -338,8 +379,10 @@ mod tests {
     fn a_taken_port_is_busy() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let wanted = Wanted {
+            unix: Vec::new(),
+            mode: PRIVATE,
             port: Some(taken.local_addr().unwrap().port()),
-            ..Wanted::default()
+            address: None,
         };
         assert_eq!(wanted.check().unwrap_err().exit_code(), 5);
     }

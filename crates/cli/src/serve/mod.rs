@@ -5,7 +5,7 @@
 //! backend              io_uring or preadv, tried out
 //! report               what is said when clients can connect
 //! pidfile, notify      the same for programs
-//! run                  a command that lives with the server
+//! run                  a command that lives with the server      passed  descriptors it must not have
 //! signals, parent      when to end
 //! sandbox              what is given up before the first client
 //! cleanup              what is removed at the end
@@ -20,6 +20,7 @@ pub mod listen;
 pub mod log;
 pub mod notify;
 pub mod parent;
+pub mod passed;
 pub mod pidfile;
 pub mod report;
 pub mod run;

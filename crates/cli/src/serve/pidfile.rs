@@ -1,28 +1,42 @@
 //! `--pidfile`: appears whole, and only when clients can connect.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::cleanup::Cleanup;
 use crate::CliError;
 
-/// Writes our process id to `path`, replacing an old file; it is removed at exit.
+/// Everybody may read it, whom the umask lets.
+const MODE: u32 = 0o644;
+
+/// Writes our process id to `path`, replacing an old file or link; it is removed at exit.
 pub fn write(path: &Path, cleanup: &Cleanup) -> Result<(), CliError> {
-    let id = std::process::id();
-    let failed = |error| {
-        CliError::parameters(format!(
-            "cannot write the pid file {}: {error}; choose another --pidfile",
-            path.display()
-        ))
+    replace(path)
+        .and_then(|()| cleanup.add_file(path))
+        .map_err(|error| {
+            // Below a wrapper that names the unfinished file, which is nobody's business.
+            let cause = error.get_ref().and_then(|inner| inner.source());
+            let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
+            CliError::parameters(format!(
+                "cannot write the pid file {}: {cause}; choose another --pidfile",
+                path.display()
+            ))
+        })
+}
+
+/// The unfinished file is new and has a name that nobody can guess, so no link leads it elsewhere.
+fn replace(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
     };
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{id}.new"));
-    let new: PathBuf = path.with_file_name(name);
-    let written = fs::write(&new, format!("{id}\n"))
-        .and_then(|()| fs::rename(&new, path))
-        .and_then(|()| cleanup.add_file(path));
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    written.map_err(failed)
+    let mut file = tempfile::Builder::new()
+        .prefix(".cryptline-")
+        .permissions(Permissions::from_mode(MODE))
+        .tempfile_in(folder)?;
+    writeln!(file, "{}", std::process::id())?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
 }

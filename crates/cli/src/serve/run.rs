@@ -20,16 +20,17 @@ pub struct Captive {
 
 impl Captive {
     /// Starts `sh -c command` with `$uri`, `$nbd`, `$unixsocket`, `$port`, `$exportname` and
-    /// `$tls`; its end stops the server. Call when clients can connect.
+    /// `$tls`; its end stops the server. Call when clients can connect. `input` is its standard input.
     pub fn start(
         command: &str,
         uri: &NbdUri,
         tls: &str,
+        input: Stdio,
         stopper: Stopper,
     ) -> Result<Self, CliError> {
         let failed = |error| CliError::parameters(format!("cannot run a shell for --run: {error}"));
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(command).stdin(Stdio::inherit());
+        shell.arg("-c").arg(command).stdin(input);
         for (name, value) in variables(uri, tls) {
             shell.env(name, value);
         }

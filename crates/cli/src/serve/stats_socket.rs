@@ -1,4 +1,4 @@
-//! `--stats SOCKET`: JSON lines for anybody who may open the socket.
+//! `--stats SOCKET`: JSON lines for whoever may open the socket: its owner, or as `--socket-mode` says.
 //!
 //! One thread of its own serves all readers without ever waiting for one. A reader that does not
 //! keep up is sent away, one too many is not taken: neither the server nor other readers notice.
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use cryptline_serve::nbd::Exports;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::Mode;
 
 use super::cleanup::Cleanup;
 use super::listen::bind_unix;
@@ -37,9 +38,14 @@ struct Reader {
 
 impl StatsSocket {
     /// Binds `path`, removed at exit.
-    pub fn bind(path: &Path, interval: Duration, cleanup: &Cleanup) -> Result<Self, CliError> {
+    pub fn bind(
+        path: &Path,
+        mode: Mode,
+        interval: Duration,
+        cleanup: &Cleanup,
+    ) -> Result<Self, CliError> {
         let failed = |error| CliError::parameters(format!("--stats {}: {error}", path.display()));
-        let listener = bind_unix(path)?;
+        let listener = bind_unix(path, mode)?;
         cleanup.add_file(path).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Self { listener, interval })

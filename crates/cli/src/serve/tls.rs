@@ -6,8 +6,11 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use cryptline_serve::nbd::codec::TlsMode;
 use cryptline_serve::nbd::codec::uri::TlsOptions;
+use cryptline_serve::nbd::{Clients, Subject};
 
 use crate::CliError;
+use crate::harden::exposed_key;
+use crate::output::warn;
 
 /// What `--tls` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -55,14 +58,25 @@ pub struct TlsArgs {
     #[arg(long, value_name = "DIR")]
     pub tls_certificates: Option<PathBuf>,
 
-    /// Accept only clients with a certificate signed by ca-cert.pem in that directory
+    /// Accept only clients with a certificate signed by ca-cert.pem in that directory; needs
+    /// --tls=require
     #[arg(long, requires = "tls_certificates")]
     pub tls_verify_peer: bool,
+
+    /// Of those, accept only clients whose certificate has this subject, such as `CN=alice` or
+    /// `CN=alice,O=Example`; may be repeated
+    #[arg(long, value_name = "SUBJECT", requires = "tls_verify_peer")]
+    pub tls_authz: Vec<Subject>,
 }
 
 impl TlsArgs {
     /// Reads the certificates, where TLS is on.
     pub fn load(&self) -> Result<Option<Arc<rustls::ServerConfig>>, CliError> {
+        if self.tls_verify_peer && self.tls == Tls::On {
+            return Err(CliError::parameters(
+                "--tls-verify-peer with --tls=on verifies nobody: clients without TLS are served too; give --tls=require",
+            ));
+        }
         match (self.tls, &self.tls_certificates) {
             (Tls::Off, None) => Ok(None),
             (Tls::Off, Some(_)) => Err(CliError::parameters(
@@ -72,10 +86,20 @@ impl TlsArgs {
                 "--tls needs --tls-certificates DIR with server-cert.pem and server-key.pem",
             )),
             (_, Some(directory)) => {
-                cryptline_serve::nbd::server_config(directory, self.tls_verify_peer)
-                    .map(Some)
-                    .map_err(|error| CliError::parameters(error.to_string()))
+                let config = cryptline_serve::nbd::server_config(directory, &self.clients())
+                    .map_err(|error| CliError::parameters(error.to_string()))?;
+                let key = cryptline_serve::nbd::private_key_path(directory);
+                warn(exposed_key(&key).as_slice());
+                Ok(Some(config))
             }
+        }
+    }
+
+    fn clients(&self) -> Clients {
+        match (self.tls_verify_peer, self.tls_authz.is_empty()) {
+            (false, _) => Clients::Anybody,
+            (true, true) => Clients::Verified,
+            (true, false) => Clients::Named(self.tls_authz.clone()),
         }
     }
 

@@ -2,11 +2,12 @@
 //! on them.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use cryptline_engine::base::{DirectMode, PersistentMemory, PmemDevice};
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::btt::{Btt, BttDevice};
+use cryptline_engine::btt::{Btt, BttDevice, Medium, locate};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_sys::Buffer;
 
@@ -23,6 +24,8 @@ pub struct Mapped {
     pub how: String,
     /// What the user should know, one line each.
     pub warnings: Vec<String>,
+    /// Where the data lies in what is mapped; not told for zones.
+    pub data: Vec<Range<u64>>,
 }
 
 impl Mapped {
@@ -43,6 +46,7 @@ impl Mapped {
             let memory = PersistentMemory::open(Path::new(path), read_only)?;
             let how = memory.how().to_owned();
             return Ok(Some(Self {
+                data: std::iter::once(0..memory.size()).collect(),
                 gate: Gate::new(PmemDevice::new(memory, read_only)),
                 how,
                 warnings: Vec::new(),
@@ -53,9 +57,16 @@ impl Mapped {
         };
         let memory = PersistentMemory::open(Path::new(path), read_only)?;
         let how = memory.how();
-        let table = Btt::open(memory, read_only)
-            .map_err(|error| CliError::device(format!("{path}: {error}")))?;
+        let failed = |error| CliError::device(format!("{path}: {error}"));
+        let arenas = locate(&memory).map_err(failed)?;
+        let data = arenas.iter().map(|arena| {
+            let layout = arena.info.layout;
+            let first = layout.block_offset(0);
+            arena.start + first..arena.start + layout.block_offset(layout.internal_nlba)
+        });
+        let table = Btt::open(memory, read_only).map_err(failed)?;
         Ok(Some(Self {
+            data: data.collect(),
             how: format!("BTT of {}-byte sectors over {how}", table.sector_size()),
             warnings: table.warnings().to_vec(),
             gate: Gate::new(BttDevice::new(table, read_only)),

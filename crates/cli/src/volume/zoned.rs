@@ -45,6 +45,7 @@ pub fn open(text: &str, read_only: bool, direct: DirectMode) -> Result<Mapped, C
     }
     let opened = ZonedFile::open(Path::new(place), &options, read_only, direct)?;
     Ok(Mapped {
+        data: Vec::new(),
         how: describe(&opened.layout),
         warnings: opened.warnings,
         gate: Gate::new(opened.device),
@@ -59,6 +60,7 @@ fn in_memory(text: &str, size: &str, options: &ZoneOptions) -> Result<Mapped, Cl
         .map_err(|error| CliError::device(format!("zoned:{text}: {error}")))?;
     let memory = Gate::new(RamDevice::new(size)?);
     Ok(Mapped {
+        data: Vec::new(),
         how: describe(&layout),
         warnings: Vec::new(),
         gate: Gate::new(ZonedDevice::in_memory(memory, layout)?),

@@ -4,6 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -79,12 +80,15 @@ pub fn refused(run: Run, code: i32, text: &str) {
     assert!(message.contains(text), "{text:?} is not in: {run}");
 }
 
-/// A folder that goes with the test, with the key file of every volume in it.
+/// A folder that goes with the test, with the key file of every volume in it. Nobody else enters it, so
+/// nobody is warned of the key.
 pub struct Folder(TempDir);
 
 impl Folder {
     pub fn new() -> Self {
-        let folder = Self(tempfile::tempdir().expect("a temporary folder"));
+        let mut private = tempfile::Builder::new();
+        private.permissions(fs::Permissions::from_mode(0o700));
+        let folder = Self(private.tempdir().expect("a temporary folder"));
         fs::write(folder.path("key"), PASSPHRASE).expect("room for a key file");
         folder
     }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -104,7 +105,10 @@ impl Disk {
     /// `kind` is `luks1` or `luks2`; the clear disk has [`SIZE`] bytes.
     #[track_caller]
     pub fn new(cryptsetup: &peer::Peer, kind: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let mut private = tempfile::Builder::new();
+        // Else the server warns of a key that everybody can read.
+        private.permissions(fs::Permissions::from_mode(0o700));
+        let folder = private.tempdir().expect("a folder");
         let path = |name: &str| text(&folder.path().join(name));
         let (image, key, clear) = (path("disk.img"), path("key"), path("clear"));
         let header: u64 = if kind == "luks1" { 2 << 20 } else { 16 << 20 };

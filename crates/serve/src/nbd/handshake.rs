@@ -12,6 +12,7 @@ use rustls::{ServerConfig, ServerConnection};
 use super::clients::{Member, NoPlace};
 use super::codec::{Handshake, Negotiated, ProtocolError, ServerOffer, Step};
 use super::socket::Socket;
+use super::tls::why_refused;
 
 /// Why a handshake did not lead to transmission.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +168,8 @@ impl Channel {
             config.ok_or_else(|| HandshakeError::Tls(io::ErrorKind::Unsupported.into()))?;
         let mut tls = ServerConnection::new(Arc::clone(config))
             .map_err(|error| HandshakeError::Tls(io::Error::other(error)))?;
-        tls.complete_io(&mut self.io).map_err(HandshakeError::Tls)?;
+        tls.complete_io(&mut self.io)
+            .map_err(|error| HandshakeError::Tls(why_refused(error)))?;
         self.tls = Some(tls);
         Ok(())
     }

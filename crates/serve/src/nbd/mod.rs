@@ -28,4 +28,4 @@ mod transport;
 
 pub use export::{Export, Exports};
 pub use server::{Listener, Server, ServerOptions, StopHandle};
-pub use tls::{TlsConfigError, server_config};
+pub use tls::{Clients, Subject, SubjectError, TlsConfigError, private_key_path, server_config};

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_serve::nbd::codec::TlsMode;
 use cryptline_serve::nbd::stats::{ExportStats, Snapshot};
-use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_serve::nbd::{Clients, Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use tempfile::TempDir;
 
@@ -85,7 +85,7 @@ impl Setup {
     /// Offers TLS with the certificates in `folder`.
     pub fn tls(mut self, mode: TlsMode, folder: &Path) -> Self {
         self.tls = mode;
-        let config = cryptline_serve::nbd::server_config(folder, false);
+        let config = cryptline_serve::nbd::server_config(folder, &Clients::Anybody);
         self.options.tls = Some(config.expect("certificates"));
         self
     }

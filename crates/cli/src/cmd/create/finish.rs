@@ -26,7 +26,7 @@ impl Draft {
         let mut place = path.to_owned();
         if let Ok(metadata) = std::fs::symlink_metadata(path) {
             if !force {
-                return Err(exists(&name));
+                return Err(exists(&name, named(path)));
             }
             if !std::fs::metadata(path).unwrap_or(metadata).is_file() {
                 return Err(CliError::device(format!(
@@ -95,7 +95,7 @@ impl Draft {
             false => file.persist_noclobber(&place),
         };
         published.map_err(|error| match error.error.kind() {
-            io::ErrorKind::AlreadyExists => exists(&name),
+            io::ErrorKind::AlreadyExists => exists(&name, None),
             _ => failed("give its name to", &name, &error.error),
         })?;
         let folder = place.parent().filter(|folder| *folder != Path::new(""));
@@ -130,9 +130,18 @@ impl Seek for Durable<'_> {
     }
 }
 
-fn exists(name: &str) -> CliError {
+/// What a file holds, if that is known and can be read.
+fn named(path: &Path) -> Option<&'static str> {
+    let is_file = std::fs::metadata(path).is_ok_and(|found| found.is_file());
+    let mut file = is_file.then(|| File::open(path).ok()).flatten()?;
+    super::look::name(&mut file).ok().flatten()
+}
+
+fn exists(name: &str, what: Option<&str>) -> CliError {
+    let holds = what.map(|what| format!(" and holds {what}"));
     CliError::busy(format!(
-        "{name} exists; give another name, or --force to replace it and lose what it holds"
+        "{name} exists{}; give another name, or --force to replace it and lose what it holds",
+        holds.unwrap_or_default()
     ))
 }
 

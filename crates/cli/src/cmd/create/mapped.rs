@@ -1,27 +1,30 @@
 //! A volume on a device that is there already: `pmem:PATH` or `btt:PATH`.
 //!
-//! There is no second name to prepare it under, so what is on the device is looked at first: where it
-//! holds anything, `--force` has to say that it may be lost. A header that was begun and does not
-//! open again is wiped.
+//! There is no second name to prepare it under, so what is on the device is looked at first (`look.rs`):
+//! where it holds anything, `--force` has to say that it may be lost. A header that was begun and does
+//! not open again is wiped.
 
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::process::ExitCode;
 
 use cryptline_engine::base::DirectMode;
 use cryptline_luks::format::{FormatOptions, format};
 
-use super::{CreateArgs, opens, say_made, spinner};
+use super::{CreateArgs, look, opens, say_made, spinner};
 use crate::volume::mapped::{Mapped, MappedBytes};
 use crate::{CliError, size};
 
-/// Bytes at the start that must be zero, unless forced: where every file system and header begins.
-const LOOK: usize = 1 << 20;
-
 /// Whether a target is such a device.
 pub fn is_mapped(target: &str) -> bool {
-    ["pmem:", "btt:"]
+    path_of(target).is_some()
+}
+
+fn path_of(target: &str) -> Option<&str> {
+    let prefixes = ["pmem:", "btt:"];
+    prefixes
         .iter()
-        .any(|prefix| target.starts_with(prefix))
+        .find_map(|prefix| target.strip_prefix(prefix))
 }
 
 /// Makes the volume.
@@ -51,10 +54,15 @@ pub fn run(
         mapped.check_sectors(*options.sector_size.get_or_insert(sector))?;
     }
     let mut device = mapped.reader()?;
-    if !args.force && holds_something(&mut device, target)? {
-        return Err(CliError::busy(format!(
-            "{target} holds data; --force makes a volume there and loses them"
-        )));
+    if !args.force {
+        let spinner = spinner("Looking whether anything is there ...");
+        let found = what_is_there(&mapped, &mut device, target);
+        spinner.finish_and_clear();
+        if let Some(what) = found.map_err(|error| unusable(target, &error))? {
+            return Err(CliError::busy(format!(
+                "{target} holds {what}; --force makes a volume there and loses what it holds"
+            )));
+        }
     }
     let passphrase = args.passphrase.read_new(target)?;
     let spinner = spinner("Making the key slot ...");
@@ -80,14 +88,24 @@ pub fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-fn holds_something(device: &mut MappedBytes, target: &str) -> Result<bool, CliError> {
-    let mut start = Vec::new();
-    let read = device
-        .take(LOOK as u64)
-        .read_to_end(&mut start)
-        .map_err(|error| unusable(target, &error));
-    device.rewind().map_err(|error| unusable(target, &error))?;
-    read.map(|_| start.iter().any(|byte| *byte != 0))
+/// The name of what would be lost; `None` where there is nothing.
+fn what_is_there(
+    mapped: &Mapped,
+    device: &mut MappedBytes,
+    target: &str,
+) -> io::Result<Option<&'static str>> {
+    if let Some(name) = look::name(device)? {
+        return Ok(Some(name));
+    }
+    let path = path_of(target).unwrap_or(target);
+    let has_data = if fs::metadata(path)?.is_file() {
+        // Of the file and not of the mapping: a page that is only looked at may become a page in use.
+        look::file_has_data(&File::open(path)?, &mapped.data)?
+    } else {
+        look::device_has_data(device)?
+    };
+    device.rewind()?;
+    Ok(has_data.then_some("data"))
 }
 
 /// Half a header helps nobody. The device may be failing, so nothing is said if this does too.

@@ -2,10 +2,8 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use crate::CliError;
@@ -19,12 +17,10 @@ impl Drop for Guard {
     }
 }
 
-/// Removes `path` when the program is told to end. A limit on file sizes becomes an error of the
-/// write instead of the program's death.
+/// Removes `path` when the program is told to end.
 pub fn remove_when_stopped(path: &Path) -> Result<Guard, CliError> {
     let failed =
         |error: io::Error| CliError::memory(format!("cannot handle signals: {error}; try again"));
-    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).map_err(failed)?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let handle = signals.handle();
     let path = path.to_owned();

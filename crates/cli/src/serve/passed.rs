@@ -1,0 +1,84 @@
+//! Descriptors that we were started with and that a key comes from. The command of `--run` must not have
+//! them: what was read from a file can be read again.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Stdio;
+
+use cryptline_sys::take_passed_fd;
+
+use crate::volume::{KeySource, TargetOptions};
+
+/// Closed when dropped: keep it until every key has been read.
+pub struct Passed {
+    /// Not passed on meanwhile.
+    _taken: Vec<OwnedFd>,
+    /// A key comes from standard input.
+    standard_input: bool,
+}
+
+impl Passed {
+    /// Takes what the options name. Call before anything else is opened.
+    pub fn take(options: &TargetOptions, keys: &KeySource) -> Self {
+        let table = options.table.as_deref();
+        let files = [
+            keys.passphrase.key_file.as_deref(),
+            keys.volume_key_file.as_deref(),
+            table.and_then(|line| line.strip_prefix('@')).map(Path::new),
+        ];
+        let dashes = [keys.passphrase.key_file.as_deref(), table.map(Path::new)];
+        let mut numbers: Vec<u32> = files.into_iter().flatten().filter_map(number_of).collect();
+        numbers.extend(keys.passphrase.passphrase_fd);
+        let is_dash = |path: &Path| path == Path::new("-");
+        Self {
+            standard_input: numbers.contains(&0) || dashes.into_iter().flatten().any(is_dash),
+            // What was not passed is told of when it is read.
+            _taken: numbers
+                .into_iter()
+                .filter_map(|number| take_passed_fd(number).ok())
+                .collect(),
+        }
+    }
+
+    /// What a command that we run may read.
+    pub fn input_of_command(&self) -> Stdio {
+        if self.standard_input {
+            Stdio::null()
+        } else {
+            Stdio::inherit()
+        }
+    }
+}
+
+/// The descriptor behind a path such as a shell's `<(command)` has.
+fn number_of(path: &Path) -> Option<u32> {
+    if path == Path::new("/dev/stdin") {
+        return Some(0);
+    }
+    let folder = path.parent()?;
+    let folders = ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"];
+    let is_one = folders.iter().any(|known| folder == Path::new(known));
+    let name = path.file_name().filter(|_| is_one)?;
+    name.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_descriptors_are_known() {
+        for (path, number) in [
+            ("/dev/fd/63", Some(63)),
+            ("/dev//fd/5", Some(5)),
+            ("/proc/self/fd/0", Some(0)),
+            ("/dev/stdin", Some(0)),
+            ("/dev/fd/x", None),
+            ("/dev/fd", None),
+            ("key/5", None),
+            ("", None),
+        ] {
+            assert_eq!(number_of(Path::new(path)), number, "{path}");
+        }
+    }
+}

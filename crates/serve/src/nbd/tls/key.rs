@@ -1,0 +1,89 @@
+//! The server's private key, or why it is none.
+
+use std::path::Path;
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::{TlsConfigError, read as read_file};
+
+/// What a key may be.
+pub const SUPPORTED: &str =
+    "use an RSA key of 2048 to 8192 bits, an ECDSA key on P-256 or P-384, or an Ed25519 key";
+
+/// First byte of a DER sequence, as keys and certificates begin. The digit 0 in a text.
+const DER: u8 = 0x30;
+
+/// The key in `path`.
+pub fn read(path: &Path) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
+    let pem = read_file(path)?;
+    if let Some(why) = obstacle(&pem) {
+        return Err(TlsConfigError::unusable(path, why));
+    }
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsConfigError::Empty {
+        path: path.to_owned(),
+        what: "private key",
+    })
+}
+
+/// What people put there instead, and what to do about it.
+fn obstacle(file: &[u8]) -> Option<&'static str> {
+    let text = String::from_utf8_lossy(file);
+    let has = |label: &str| text.contains(&format!("-----BEGIN {label}-----"));
+    let is_key = has("PRIVATE KEY") || has("RSA PRIVATE KEY") || has("EC PRIVATE KEY");
+    if has("ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
+        Some(
+            "it is encrypted, and a server has nobody to ask for the passphrase; decrypt it with `openssl pkey -in OLD -out NEW`, and let only the server read it",
+        )
+    } else if is_key {
+        None
+    } else if has("OPENSSH PRIVATE KEY") {
+        Some("it is an OpenSSH key; convert it with `ssh-keygen -p -m PKCS8 -f FILE`")
+    } else if has("DSA PRIVATE KEY") {
+        Some(
+            "it is a DSA key, which TLS does not use any more; make one with `openssl genpkey -algorithm ED25519`",
+        )
+    } else if has("CERTIFICATE") {
+        Some("it holds a certificate and no private key; are the two files swapped?")
+    } else if has("PUBLIC KEY") {
+        Some("it holds a public key; give the private one")
+    } else if file.first() == Some(&DER) && std::str::from_utf8(file).is_err() {
+        Some("it is in DER form; convert it with `openssl pkey -inform DER -in OLD -out NEW`")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_usable_key_is_told_apart() {
+        let pem = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----\n");
+        for (file, why) in [
+            (pem("ENCRYPTED PRIVATE KEY"), "openssl pkey -in"),
+            (
+                pem("RSA PRIVATE KEY").replace("AAAA", "Proc-Type: 4,ENCRYPTED\n\nAAAA"),
+                "openssl pkey -in",
+            ),
+            (pem("OPENSSH PRIVATE KEY"), "ssh-keygen"),
+            (pem("DSA PRIVATE KEY"), "DSA"),
+            (pem("CERTIFICATE"), "swapped"),
+            (pem("PUBLIC KEY"), "public key"),
+        ] {
+            let said = obstacle(file.as_bytes());
+            assert!(
+                said.is_some_and(|said| said.contains(why)),
+                "{file}: {said:?}"
+            );
+        }
+        assert!(obstacle(&[0x30, 0x77, 1, 0xff]).is_some_and(|said| said.contains("DER")));
+        assert_eq!(obstacle(b"0 is no key"), None);
+        for label in ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"] {
+            let with_certificate = pem("CERTIFICATE") + &pem(label);
+            assert_eq!(obstacle(with_certificate.as_bytes()), None);
+        }
+        assert_eq!(obstacle(b""), None);
+    }
+}
