@@ -99,10 +99,13 @@ pub enum Purpose {
     Check,
 }
 
+/// How a stack is opened.
+type Open = Box<dyn Fn(&Bed, Purpose) -> Gate>;
+
 /// A stack of devices over a file.
 pub struct Stack {
     pub bed: Bed,
-    open: Box<dyn Fn(&Bed, Purpose) -> Gate>,
+    pub open: Open,
     /// Other threads do I/O: what a client that went away had in flight may still take effect.
     pub threaded: bool,
     pub habits: Habits,

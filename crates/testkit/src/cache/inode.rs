@@ -221,11 +221,11 @@ impl Inode {
         });
         for (number, touched) in &self.units {
             let dirty = touched.cached.as_ref().filter(|_| touched.dirty);
-            let versions = touched.loose.iter().chain(dirty);
+            let mut versions = touched.loose.iter().chain(dirty);
             let pick = chance.below(1 + touched.loose.len() + usize::from(dirty.is_some()));
             let block = match pick {
                 0 => &touched.durable,
-                later => versions.skip(later - 1).next().unwrap_or(&touched.durable),
+                later => versions.nth(later - 1).unwrap_or(&touched.durable),
             };
             bytes[number * self.unit..][..self.unit].copy_from_slice(block);
         }
