@@ -84,8 +84,13 @@ impl KeyArea<'_> {
     /// start of the area.
     fn cipher(&self, passphrase: &[u8]) -> Result<SectorCipher, Error> {
         let spec = parse_cipher(self.encryption)?;
-        let mut key = SecretBuf::zeroed(self.encryption_key_len).map_err(Error::KeyMemory)?;
-        self.kdf.derive(passphrase, &mut key)?;
+        // The null cipher takes no key, whatever the header says: nothing to derive.
+        let null = spec.is_null();
+        let key_len = if null { 0 } else { self.encryption_key_len };
+        let mut key = SecretBuf::zeroed(key_len).map_err(Error::KeyMemory)?;
+        if !null {
+            self.kdf.derive(passphrase, &mut key)?;
+        }
         let options = SectorOptions {
             sector_size: 512,
             iv_offset: 0,

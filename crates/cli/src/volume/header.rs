@@ -191,10 +191,11 @@ pub fn unlock(
     }
     let mut prompts_left = if keys.is_prompt() { PROMPTS_MAX } else { 1 };
     loop {
-        let passphrase = match allow_null_cipher {
-            // Where nothing is encrypted, cryptsetup takes no other passphrase than the empty one.
-            true => keys.passphrase.read_or_empty(name)?,
-            false => keys.passphrase.read(name)?,
+        // Where nothing is encrypted, cryptsetup takes no other passphrase than the empty one.
+        let passphrase = if allow_null_cipher {
+            keys.passphrase.read_or_empty(name)?
+        } else {
+            keys.passphrase.read(name)?
         };
         prompts_left -= 1;
         match header.unlock(&mut file, &passphrase, &options) {

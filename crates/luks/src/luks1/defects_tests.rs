@@ -220,7 +220,7 @@ fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowe
     image.bytes[8..72].fill(0);
     image.bytes[8..20].copy_from_slice(b"cipher_null\0");
     image.bytes[40..44].copy_from_slice(b"ecb\0");
-    // Derived and then not used.
+    // The null cipher needs none of it.
     let kdf = crate::Kdf::Pbkdf2 {
         hash: "sha256".into(),
         iterations: 1000,
