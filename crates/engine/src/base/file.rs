@@ -91,6 +91,7 @@ impl Device for FileDevice {
         let file = self.reopen();
         Ok(Box::new(FileQueue {
             file: ring.add_file(Arc::clone(&file)),
+            claimed: ring.add_file(Arc::clone(&self.file)),
             fd: file,
             source: ring.add_source(),
             in_flight: Slab::new(ring.depth()),
@@ -156,6 +157,9 @@ enum Kind {
 
 struct FileQueue {
     file: FileId,
+    /// The file by which the device is claimed. Only through it does a block device drop cached pages
+    /// that are still to be written, as discarding and zeroing want it; it says EBUSY to others.
+    claimed: FileId,
     fd: Arc<OwnedFd>,
     source: Source,
     in_flight: Slab<InFlight>,
@@ -217,7 +221,11 @@ impl FileQueue {
         let Some(entry) = self.in_flight.get_mut(index) else {
             unreachable!("the caller has just found or made this entry")
         };
-        let io = entry.io(self.file, buffer);
+        let file = match &entry.kind {
+            Kind::Other(Operation::Discard { .. } | Operation::WriteZeroes { .. }) => self.claimed,
+            _ => self.file,
+        };
+        let io = entry.io(file, buffer);
         if self.shared.copies_at_once(&io) {
             ring.submit_at_once(self.source, index as u64, io);
             return Submitted::Pending;
@@ -241,6 +249,11 @@ impl FileQueue {
         let len = buffer.as_ref().map_or(0, |buffer| buffer.len());
         let verdict = match (finished.result, &entry.kind) {
             (Err(Errno::INTR | Errno::AGAIN), _) => None,
+            // Somebody else has claimed the block device and pages wait to be written: nothing was done.
+            (
+                Err(Errno::BUSY),
+                Kind::Other(Operation::Discard { .. } | Operation::WriteZeroes { .. }),
+            ) => Some(Err(Fault::NotSupported)),
             (Err(errno), _) if self.shared.zones.is_some() => {
                 Some(Err(host_zones::fault_of(errno)))
             }
