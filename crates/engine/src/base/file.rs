@@ -197,7 +197,9 @@ struct FileQueue {
     file: FileId,
     fd: Arc<OwnedFd>,
     source: Source,
-    /// The keeper's file on this ring, and an inbox for its answers.
+    /// The keeper's file on this ring, and an inbox for its answers. A block device is claimed by this
+    /// file, and drops cached pages that are still to be written only through it, as discarding and
+    /// zeroing want it; to others it says EBUSY.
     keeper: (FileId, Source),
     doubt: Doubt,
     syncs: Syncs<Completion>,
@@ -301,7 +303,11 @@ impl FileQueue {
         let Some(entry) = self.in_flight.get_mut(index) else {
             unreachable!("the caller has just found or made this entry")
         };
-        let io = entry.io(self.file, buffer);
+        let file = match &entry.kind {
+            Kind::Other(Operation::Discard { .. } | Operation::WriteZeroes { .. }) => self.keeper.0,
+            _ => self.file,
+        };
+        let io = entry.io(file, buffer);
         if self.shared.copies_at_once(&io) {
             ring.submit_at_once(self.source, index as u64, io);
             return Ok(());
@@ -331,6 +337,11 @@ impl FileQueue {
                 }
                 None
             }
+            // Somebody else has claimed the block device and pages wait to be written: nothing was done.
+            (
+                Err(Errno::BUSY),
+                Kind::Other(Operation::Discard { .. } | Operation::WriteZeroes { .. }),
+            ) => Some(Err(Fault::NotSupported)),
             (Err(errno), _) if self.shared.zones.is_some() => {
                 Some(Err(host_zones::fault_of(errno)))
             }
