@@ -5,13 +5,14 @@
 //! ```
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use cryptline_engine::BackendChoice;
+use cryptline_engine::{BackendChoice, Fault};
 use cryptline_serve::nbd::codec::OfferError;
 use cryptline_serve::nbd::codec::uri::NbdUri;
 use cryptline_serve::nbd::stats::ExportStats;
@@ -197,7 +198,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     let passed = activation::take()?;
     args.check(passed.is_some())?;
     let tls = args.tls.load()?;
-    let mut backend = Backend::probe(args.server.io)?;
+    let backend = Backend::probe(args.server.io)?;
     let sandbox = args.sandbox.prepare()?;
     let wanted = args.wanted();
     if passed.is_none() {
@@ -225,42 +226,29 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     }
     let captive = args
         .server
-        .start_command(&uris, args.tls.tls, input, stopper.clone())?;
-    let entered = sandbox.enforce(&sandbox::Server {
+        .start_command(&uris, args.tls.tls, input, stopper)?;
+    let has = sandbox::Server {
         exports: &exports,
         backend: backend.choice,
         clients: args.server.max_connections,
         cleanup: &cleanup,
         command: captive.is_some(),
         parent,
-    });
+    };
+    let entered = sandbox.enforce(&has);
     // What was possible with more rights may not be any more.
-    let entered = entered.and_then(|in_force| {
-        if backend.choice != BackendChoice::Syscalls {
-            backend = Backend::probe(args.server.io)?;
-        }
-        Ok(in_force)
+    let entered = entered.and_then(|in_force| match backend.choice {
+        BackendChoice::Syscalls => Ok((in_force, backend)),
+        _ => Ok((in_force, Backend::probe(args.server.io)?)),
     });
-    let in_force = match entered {
-        Ok(in_force) => in_force,
+    let (in_force, backend) = match entered {
+        Ok(entered) => entered,
         Err(error) => {
             captive.map(Captive::finish);
             return Err(error);
         }
     };
-    let log = Log::new();
-    let server = Server::new(
-        Arc::clone(&exports),
-        ServerOptions {
-            backend: backend.choice,
-            tls,
-            max_connections: usize::try_from(args.server.max_connections).unwrap_or(usize::MAX),
-            max_handshakes: HANDSHAKES_MAX,
-            handshake_timeout: HANDSHAKE_MAX,
-            grace: GRACE,
-            log: Box::new(move |message| log.line(message)),
-        },
-    );
+    let server = args.server.build(&exports, backend.choice, tls);
     let report = Report {
         exports: &summaries,
         uris: &uris,
@@ -273,6 +261,13 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     manager.tell("READY=1");
     let served = server.run(&sockets.listeners, &stop);
     let status = captive.map_or(0, Captive::finish);
+    outcome(served, status)
+}
+
+fn outcome(
+    served: io::Result<Result<(), (String, Fault)>>,
+    status: u8,
+) -> Result<ExitCode, CliError> {
     match served {
         Ok(Ok(())) => Ok(ExitCode::from(status)),
         Ok(Err((name, fault))) => Err(CliError::device(format!(
@@ -400,6 +395,25 @@ impl ServeArgs {
 }
 
 impl ServerArgs {
+    fn build(
+        &self,
+        exports: &Arc<Exports>,
+        backend: BackendChoice,
+        tls: Option<Arc<rustls::ServerConfig>>,
+    ) -> Arc<Server> {
+        let log = Log::new();
+        let options = ServerOptions {
+            backend,
+            tls,
+            max_connections: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
+            max_handshakes: HANDSHAKES_MAX,
+            handshake_timeout: HANDSHAKE_MAX,
+            grace: GRACE,
+            log: Box::new(move |message| log.line(message)),
+        };
+        Server::new(Arc::clone(exports), options)
+    }
+
     fn start_statistics(&self, exports: &Arc<Exports>, cleanup: &Cleanup) -> Result<(), CliError> {
         let Some(path) = &self.stats else {
             return Ok(());

@@ -27,10 +27,13 @@ impl Attempt {
     }
 }
 
+/// Tries one thing.
+type Run = fn() -> Result<(), Errno>;
+
 /// Tries everything on the calling thread.
 #[must_use]
 pub fn attempts() -> Vec<Attempt> {
-    let tried: [(&str, fn() -> Result<(), Errno>); 14] = [
+    let tried: [(&'static str, Run); 14] = [
         ("open", || open("/etc/passwd", OFlags::RDONLY)),
         ("open-directory", || open("/", OFlags::DIRECTORY)),
         ("open-for-writing", || open("/dev/null", OFlags::WRONLY)),
@@ -46,7 +49,7 @@ pub fn attempts() -> Vec<Attempt> {
         ("io_uring-open", uring_open),
         ("io_uring-connect", uring_connect),
     ];
-    let attempt = |(name, run): (&'static str, fn() -> Result<(), Errno>)| Attempt {
+    let attempt = |(name, run): (&'static str, Run)| Attempt {
         name,
         result: run(),
     };

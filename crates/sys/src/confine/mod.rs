@@ -233,7 +233,11 @@ fn set_handler(handler: Option<extern "C" fn(libc::c_int)>) -> io::Result<()> {
         return Err(io::Error::other("somebody else uses the signal for this"));
     }
     ours.sa_sigaction = handler.map_or(libc::SIG_IGN, |handler| handler as libc::sighandler_t);
-    ours.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+    // Not on the threads' signal stacks: Rust's have room for one frame with AVX-512 state, and not
+    // for another signal's inside it. For the same reason no other signal comes meanwhile.
+    ours.sa_flags = libc::SA_RESTART;
+    // SAFETY: the pointer is to the live mask of the structure that is being filled.
+    unsafe { libc::sigfillset(&raw mut ours.sa_mask) };
     // SAFETY: the handler has the signature of one without SA_SIGINFO, touches only statics and
     // the stack, makes system calls only, and keeps errno; the pointer is to a live structure.
     match unsafe { libc::sigaction(signal_number(), &raw const ours, std::ptr::null_mut()) } {
@@ -322,6 +326,46 @@ mod tests {
             }
         });
         assert_eq!(own_status("NoNewPrivs:"), "1");
+    }
+
+    extern "C" fn on_other_signal(_signal: libc::c_int) {
+        // As much as a handler may well need; beside a frame it does not fit on a signal stack.
+        std::hint::black_box([0u8; 6144]);
+    }
+
+    #[test]
+    fn other_signals_at_the_same_time_overflow_no_signal_stack() {
+        // SAFETY: `sigaction` is a plain C structure for which all-zero bytes are valid; the handler
+        // touches its stack only.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let handler: extern "C" fn(libc::c_int) = on_other_signal;
+            action.sa_sigaction = handler as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART;
+            assert_eq!(
+                libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()),
+                0
+            );
+        }
+        let go_on = std::sync::atomic::AtomicBool::new(true);
+        let go_on = &go_on;
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| while go_on.load(Ordering::Relaxed) {});
+            }
+            scope.spawn(|| {
+                while go_on.load(Ordering::Relaxed) {
+                    threads()
+                        .unwrap()
+                        .into_iter()
+                        .for_each(|id| _ = send(id, libc::SIGUSR1));
+                }
+            });
+            for _ in 0..30 {
+                Restriction::NoNewPrivileges.apply_to_others().unwrap();
+            }
+            go_on.store(false, Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -244,7 +244,7 @@ fn raise(resource: Resource) {
     let hard = limit.maximum;
     if resource == Resource::Memlock {
         (limit.current, limit.maximum) = (None, None);
-        if setrlimit(resource, limit.clone()).is_ok() {
+        if setrlimit(resource, limit).is_ok() {
             return;
         }
     }
