@@ -89,7 +89,7 @@ fn work_for_a_client_that_is_gone_ends_soon() {
 
 #[test]
 fn client_that_only_stops_asking_gets_every_answer() {
-    const COUNT: u64 = 24;
+    const COUNT: usize = 24;
     const LENGTH: u32 = 40 << 20;
     for backend in BACKENDS {
         for command in [ENDLESS[0], ENDLESS[1], cmd::READ] {
@@ -101,7 +101,7 @@ fn client_that_only_stops_asking_gets_every_answer() {
             } else {
                 LENGTH
             };
-            for at in 0..COUNT {
+            for at in 0..COUNT as u64 {
                 client.send(command, 0, (at * u64::from(length), length));
             }
             disk.let_pass(3);
@@ -111,7 +111,7 @@ fn client_that_only_stops_asking_gets_every_answer() {
                 .shutdown(Shutdown::Write)
                 .expect("half closed");
             disk.let_pass(u64::MAX);
-            for (_, answer) in client.answers(COUNT as usize) {
+            for (_, answer) in client.answers(COUNT) {
                 assert!(answer.outcome.is_ok(), "{backend:?} {command}");
             }
             assert!(client.is_closed());

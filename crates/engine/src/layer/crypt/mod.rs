@@ -127,11 +127,7 @@ impl CryptDevice {
             )?,
             preferred_block: below.preferred_block.max(sector),
             discard: below.discard && options.allow_discards,
-            // Zeros on the medium are not always zeros in the clear; and where they are, they show which
-            // blocks are zero, as discards show which are unused.
-            write_zeroes: below.write_zeroes
-                && codec.zeroes_are_zeroes()
-                && (options.allow_discards || codec.cipher.is_null()),
+            write_zeroes: below.write_zeroes && may_zero(&codec, options.allow_discards),
             ..below
         };
         // Encrypting nothing is not worth anybody's help.
@@ -269,6 +265,12 @@ impl CryptDevice {
         let started = Workers::start(self.dispatch, &self.lower, self.start, backend)?;
         Ok(Arc::clone(workers.insert(Arc::new(started))))
     }
+}
+
+/// Whether zeroing may be left to the device below. Zeros on the medium are not always zeros in the
+/// clear; and where they are, they show which blocks are zero, as discards show which are unused.
+fn may_zero(codec: &Codec, allow_discards: bool) -> bool {
+    codec.zeroes_are_zeroes() && (allow_discards || codec.cipher.is_null())
 }
 
 /// A run that ends where a place does: one that is zero in a part of it only is not zero in the clear.
