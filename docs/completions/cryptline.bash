@@ -710,8 +710,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__serve)
-            opts="-U -p -b -i -e -P -v -f -r -h --unix --port --bind --ip-addr --export-name --description --run --pid-file --pidfile --exit-with-parent --io --max-connections --stats --stats-interval --verbose --foreground --tls --tls-certificates --tls-verify-peer --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
-            opts="-U -p -b -i -e -P -v -f -u -g -r -h --unix --port --bind --ip-addr --export-name --description --run --pid-file --pidfile --exit-with-parent --io --max-connections --stats --stats-interval --verbose --foreground --tls --tls-certificates --tls-verify-peer --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --help"
+            opts="-U -p -b -i -e -P -v -f -u -g -r -h --unix --socket-mode --port --bind --ip-addr --export-name --description --run --pid-file --pidfile --exit-with-parent --io --max-connections --stats --stats-interval --verbose --foreground --tls --tls-certificates --tls-verify-peer --tls-authz --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -722,6 +721,10 @@ _cryptline() {
                     return 0
                     ;;
                 -U)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --socket-mode)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -798,6 +801,10 @@ _cryptline() {
                     return 0
                     ;;
                 --tls-certificates)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tls-authz)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

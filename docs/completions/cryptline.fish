@@ -39,6 +39,7 @@ complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d '
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "man" -d 'Write the man pages into a folder'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s U -l unix -d 'Listen on a Unix socket; `-` is a private temporary one. May be repeated' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l socket-mode -d 'Permissions of the sockets of --unix and --stats, in octal; 660 lets the socket\'s group in' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s p -l port -d 'Listen on a TCP port; 0 lets the system choose [default with --ip-addr: 10809]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s i -s b -l ip-addr -l bind -d 'Listen on this address or host name for TCP [default: 127.0.0.1]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s e -l export-name -d 'Name of the export; repeated, one for each TARGET [default: "", then the file\'s name]' -r
@@ -55,6 +56,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'En
 on\t'When the client asks for it'
 require\t'Always: plain clients are refused'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as nbdkit and qemu-nbd have it' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-authz -d 'Of those, accept only clients whose certificate has this subject, such as `CN=alice` or `CN=alice,O=Example`; may be repeated' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox -d 'Give up the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'As much as the kernel offers; the banner says what'
 on\t'All of it or an error'
 off\t'Nothing, for debugging'"
@@ -103,7 +105,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l kdf-time-l
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l exit-with-parent -d 'End when the parent process ends'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s v -l verbose -d 'Say more on standard error'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s f -l foreground -d 'Accepted for scripts written for other servers; this one is always in the foreground'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-verify-peer -d 'Accept only clients with a certificate signed by ca-cert.pem in that directory'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-verify-peer -d 'Accept only clients with a certificate signed by ca-cert.pem in that directory; needs --tls=require'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox-probe -d 'Try what the sandbox refuses and print the results, then serve'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s r -l read-only -d 'Open for reading only'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
