@@ -64,6 +64,9 @@ pub enum CipherError {
 
 /// A cipher with its expanded key: immutable, shared between threads, wiped when dropped.
 ///
+/// Everything secret about it is in key memory ([`cryptline_sys::SecretBox`]). Making one leaves copies on
+/// the stack: do it on one that is wiped ([`cryptline_sys::on_secret_stack`]).
+///
 /// Has neither `Debug` nor `Clone`, so that no key is printed or multiplied.
 pub struct SectorCipher {
     engine: Engine,
@@ -75,7 +78,6 @@ pub struct SectorCipher {
 
 enum Engine {
     Null,
-    /// Boxed, so that moving the cipher about leaves no copies of the key schedule behind.
     Xts(IvLayout, Box<dyn XtsKernel>),
     Modes(Modes),
 }

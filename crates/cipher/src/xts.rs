@@ -60,7 +60,7 @@ pub(crate) trait XtsKernel: Send + Sync {
 /// The kernel of `backend` with `key` (data key, then tweak key: 32, 48 or 64 bytes) expanded;
 /// nothing if this CPU has not what it takes.
 ///
-/// Boxed, so that moving the cipher about leaves no copies of the key schedule behind.
+/// The schedules are in key memory, and moving the cipher about moves no more than their address.
 pub(crate) fn kernel(backend: Backend, key: &[u8]) -> Option<Box<dyn XtsKernel>> {
     match backend {
         #[cfg(target_arch = "x86_64")]

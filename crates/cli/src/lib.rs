@@ -6,7 +6,7 @@
 //!                            │            ├─ header    reads LUKS headers, says what is wrong
 //!                            │            ├─ plain     volumes without a header
 //!                            │            └─ table     a device-mapper line
-//!                            ├─ passphrase   prompt, key file, descriptor
+//!                            ├─ passphrase   prompt (terminal), key file, descriptor
 //!                            └─ error        one line and cryptsetup's exit code
 //! ```
 //!
@@ -24,6 +24,7 @@ pub mod output;
 pub mod passphrase;
 mod serve;
 pub mod size;
+mod terminal;
 mod top;
 pub mod volume;
 
@@ -38,7 +39,7 @@ pub use error::CliError;
 #[must_use]
 pub fn main() -> ExitCode {
     harden::outlive_file_size_limit();
-    match Cli::try_parse() {
+    match Cli::try_parse_from(volume::arguments()) {
         Ok(cli) => cmd::run(cli.command).unwrap_or_else(|error| error.report()),
         Err(usage) => {
             // clap's own code for a wrong command line is 2, which here means a wrong passphrase.

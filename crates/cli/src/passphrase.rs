@@ -20,7 +20,7 @@ use clap::Args;
 use cryptline_luks::{KEY_LEN_MAX, KdfLimits, PASSPHRASE_LEN_MAX};
 use cryptline_sys::SecretBuf;
 use rustix::fs::OFlags;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use crate::CliError;
 use crate::size;
@@ -250,7 +250,7 @@ fn read_file(path: &Path, offset: u64, limit: usize) -> Result<SecretBuf, CliErr
 }
 
 /// At most `limit` bytes from `offset` on.
-fn read_from(
+pub(crate) fn read_from(
     file: Result<File, CliError>,
     name: &str,
     offset: u64,
@@ -318,14 +318,16 @@ fn prompt(question: &str) -> Result<SecretBuf, CliError> {
         ));
     }
     let question = crate::error::on_one_line(question);
-    let mut answer = rpassword::prompt_password(question).map_err(|error| {
-        CliError::parameters(format!(
+    crate::terminal::ask(&question).map_err(|error| match error.kind() {
+        io::ErrorKind::Interrupted => CliError::parameters("no passphrase: interrupted"),
+        io::ErrorKind::UnexpectedEof => {
+            CliError::parameters("no passphrase was typed; try again, or give --key-file FILE")
+        }
+        io::ErrorKind::OutOfMemory => no_memory(&error),
+        _ => CliError::parameters(format!(
             "cannot ask for the passphrase: {error}; give --key-file FILE instead"
-        ))
-    })?;
-    let secret = SecretBuf::copy_of(answer.as_bytes()).map_err(|error| no_memory(&error));
-    answer.zeroize();
-    secret
+        )),
+    })
 }
 
 fn no_memory(error: &io::Error) -> CliError {

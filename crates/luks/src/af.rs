@@ -9,49 +9,72 @@
 //!  0 --xor--> H ----xor--> H ... ------xor--> H --d-------+
 //! ```
 
-use cryptline_sys::SecretBuf;
 use zeroize::Zeroize;
 
-use crate::error::Error;
 use crate::hash::Hash;
 
 /// Every LUKS key slot is split into this many stripes.
 pub const STRIPES: u32 = 4000;
 
-/// Joins `split`, which holds [`STRIPES`] stripes of `key.len()` bytes each, into `key`.
-///
-/// # Panics
-/// When `split` is shorter than that.
-pub(crate) fn merge(hash: Hash, split: &[u8], key: &mut [u8]) {
-    let len = key.len();
-    let (last, diffused) = stripes(split, len);
-    key.fill(0);
-    for stripe in diffused {
-        xor(key, stripe);
-        diffuse(hash, key);
-    }
-    xor(key, last);
+/// What the stripes come to, taken in pieces as they come: all of them at once are more than a user may
+/// lock on many systems.
+pub(crate) struct Diffuser<'a> {
+    hash: Hash,
+    /// As long as a stripe. In the end the key, or what hides it.
+    state: &'a mut [u8],
+    /// Bytes of the current stripe that are in.
+    at: usize,
+    /// Whole stripes that are in.
+    stripes: u32,
 }
 
-/// Splits `key` into `split`, which must be full of random bytes.
-pub(crate) fn split(hash: Hash, key: &[u8], split: &mut [u8]) -> Result<(), Error> {
-    let len = key.len();
-    let mut last = SecretBuf::zeroed(len).map_err(Error::KeyMemory)?;
-    let (_, diffused) = stripes(split, len);
-    for stripe in diffused {
-        xor(&mut last, stripe);
-        diffuse(hash, &mut last);
+impl<'a> Diffuser<'a> {
+    /// `state` is as long as the key.
+    pub fn new(hash: Hash, state: &'a mut [u8]) -> Self {
+        state.fill(0);
+        Self {
+            hash,
+            state,
+            at: 0,
+            stripes: 0,
+        }
     }
-    xor(&mut last, key);
-    let end = len * STRIPES as usize;
-    split[end - len..end].copy_from_slice(&last);
-    Ok(())
-}
 
-/// The last stripe, and all others in order.
-fn stripes(split: &[u8], len: usize) -> (&[u8], std::slice::ChunksExact<'_, u8>) {
-    let end = len * STRIPES as usize;
-    (&split[end - len..end], split[..end - len].chunks_exact(len))
+    /// Takes the next bytes of a split key. After the last ones the state is the key.
+    pub fn merge(&mut self, piece: &[u8]) {
+        let last = self.diffuse(piece);
+        let len = last.len().min(self.state.len() - self.at);
+        xor(&mut self.state[self.at..][..len], &last[..len]);
+        self.at += len;
+    }
+
+    /// Takes the next bytes of what shall hide `key`, and puts the key into the last stripe of it.
+    pub fn split(&mut self, key: &[u8], piece: &mut [u8]) {
+        let last = self.diffuse(piece).len();
+        let len = last.min(self.state.len() - self.at);
+        let start = piece.len() - last;
+        let place = &mut piece[start..start + len];
+        place.copy_from_slice(&self.state[self.at..][..len]);
+        xor(place, &key[self.at..][..len]);
+        self.at += len;
+    }
+
+    /// Takes all bytes but those of the last stripe and behind it, and returns these.
+    fn diffuse<'b>(&mut self, mut piece: &'b [u8]) -> &'b [u8] {
+        while self.stripes < STRIPES - 1 && !piece.is_empty() {
+            let len = piece.len().min(self.state.len() - self.at);
+            let (bytes, after) = piece.split_at(len);
+            xor(&mut self.state[self.at..][..len], bytes);
+            piece = after;
+            self.at += len;
+            if self.at == self.state.len() {
+                diffuse(self.hash, self.state);
+                self.at = 0;
+                self.stripes += 1;
+            }
+        }
+        piece
+    }
 }
 
 fn xor(into: &mut [u8], from: &[u8]) {
@@ -73,10 +96,23 @@ fn diffuse(hash: Hash, block: &mut [u8]) {
 mod tests {
     use super::*;
 
+    use cryptline_sys::SecretBuf;
+
     fn split_of(key: &[u8]) -> SecretBuf {
-        let mut buffer = SecretBuf::random(key.len() * STRIPES as usize).unwrap();
-        split(Hash::Sha256, key, &mut buffer).unwrap();
+        let len = (key.len() * STRIPES as usize).next_multiple_of(512);
+        let mut buffer = SecretBuf::random(len).unwrap();
+        let mut hidden = vec![0; key.len()];
+        let mut diffuser = Diffuser::new(Hash::Sha256, &mut hidden);
+        // Pieces that end anywhere in a stripe.
+        for piece in buffer.chunks_mut(1000) {
+            diffuser.split(key, piece);
+        }
         buffer
+    }
+
+    fn merge(split: &[u8], key: &mut [u8], piece: usize) {
+        let mut diffuser = Diffuser::new(Hash::Sha256, key);
+        split.chunks(piece).for_each(|piece| diffuser.merge(piece));
     }
 
     /// 33 bytes leave a last piece of one byte for a 32-byte hash.
@@ -85,8 +121,10 @@ mod tests {
         for len in [1, 16, 32, 33, 64] {
             let key: Vec<u8> = (1..=len).collect();
             let mut merged = vec![0; key.len()];
-            merge(Hash::Sha256, &split_of(&key), &mut merged);
-            assert_eq!(merged, key);
+            for piece in [1, 512, 4096, usize::MAX] {
+                merge(&split_of(&key), &mut merged, piece);
+                assert_eq!(merged, key);
+            }
         }
     }
 
@@ -97,7 +135,7 @@ mod tests {
             let mut buffer = split_of(&key);
             buffer[stripe * 32 + 5] ^= 1;
             let mut merged = [0; 32];
-            merge(Hash::Sha256, &buffer, &mut merged);
+            merge(&buffer, &mut merged, 512);
             assert_ne!(merged, key, "stripe {stripe}");
         }
     }

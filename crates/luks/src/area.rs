@@ -6,7 +6,7 @@ use std::io::{Read, Seek, Write};
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, SpecError};
 use cryptline_sys::SecretBuf;
 
-use crate::af::{self, STRIPES};
+use crate::af::{Diffuser, STRIPES};
 use crate::device::{read_at, to_u64, write_at};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -14,6 +14,9 @@ use crate::kdf::Kdf;
 
 /// Longest volume key, in bytes (cryptsetup's bound as well).
 pub const KEY_LEN_MAX: u32 = 512;
+
+/// Bytes of the stripes that are in the clear at a time.
+const PIECE: usize = 8192;
 
 /// How one key slot keeps the volume key.
 pub(crate) struct KeyArea<'a> {
@@ -55,11 +58,17 @@ impl KeyArea<'_> {
         device: &mut (impl Read + Seek),
         passphrase: &[u8],
     ) -> Result<SecretBuf, Error> {
-        let mut stripes = SecretBuf::zeroed(self.stripes_len()).map_err(Error::KeyMemory)?;
+        let mut stripes = vec![0; self.stripes_len()];
         read_at(device, self.offset, &mut stripes, "a key slot")?;
-        self.cipher(passphrase)?.decrypt_in_place(0, &mut stripes);
+        let cipher = self.cipher(passphrase)?;
         let mut key = SecretBuf::zeroed(self.key_len).map_err(Error::KeyMemory)?;
-        af::merge(self.af_hash, &stripes, &mut key);
+        let mut clear = SecretBuf::zeroed(PIECE).map_err(Error::KeyMemory)?;
+        let mut diffuser = Diffuser::new(self.af_hash, &mut key);
+        for (piece, sector) in stripes.chunks(PIECE).zip((0..).step_by(PIECE / 512)) {
+            let clear = &mut clear[..piece.len()];
+            cipher.decrypt(sector, piece, clear);
+            diffuser.merge(clear);
+        }
         Ok(key)
     }
 
@@ -70,9 +79,15 @@ impl KeyArea<'_> {
         passphrase: &[u8],
         key: &[u8],
     ) -> Result<(), Error> {
-        let mut stripes = SecretBuf::random(self.stripes_len()).map_err(Error::KeyMemory)?;
-        af::split(self.af_hash, key, &mut stripes)?;
-        self.cipher(passphrase)?.encrypt_in_place(0, &mut stripes);
+        let mut stripes = vec![0; self.stripes_len()];
+        let cipher = self.cipher(passphrase)?;
+        let mut hidden = SecretBuf::zeroed(self.key_len).map_err(Error::KeyMemory)?;
+        let mut diffuser = Diffuser::new(self.af_hash, &mut hidden);
+        for (piece, sector) in stripes.chunks_mut(PIECE).zip((0..).step_by(PIECE / 512)) {
+            let mut clear = SecretBuf::random(piece.len()).map_err(Error::KeyMemory)?;
+            diffuser.split(key, &mut clear);
+            cipher.encrypt(sector, &clear, piece);
+        }
         write_at(device, self.offset, &stripes)
     }
 

@@ -4,6 +4,7 @@
 //! for `budget.rs`, how much memory there is for `memory.rs`.
 
 use argon2::{Algorithm, Argon2, Block, Params, Version};
+use cryptline_sys::SecretThread;
 use zeroize::Zeroize;
 
 use crate::error::Error;
@@ -173,9 +174,31 @@ fn derive_argon2(
             room: error.to_string(),
         })?;
     scratch.0.resize(count, Block::new());
-    Argon2::new(algorithm, Version::V0x13, params)
-        .hash_password_into_with_memory(passphrase, salt, out, &mut scratch.0)
-        .map_err(|error| Error::invalid(format!("Argon2 parameters: {error}")))
+    let lanes = params.p_cost() as usize;
+    let argon2 = Argon2::new(algorithm, Version::V0x13, params);
+    let memory = &mut scratch.0;
+    on_lanes(lanes, || {
+        argon2.hash_password_into_with_memory(passphrase, salt, out, memory)
+    })?
+    .map_err(|error| Error::invalid(format!("Argon2 parameters: {error}")))
+}
+
+/// Does `work` where rayon has a thread for each lane. They end with it, and what they leave on their
+/// stacks, of which the key could be computed, goes with them; rayon's own would keep it for good.
+fn on_lanes<R: Send>(lanes: usize, work: impl FnOnce() -> R + Send) -> Result<R, Error> {
+    let mut threads = Vec::with_capacity(lanes);
+    let pool = rayon_core::ThreadPoolBuilder::new()
+        .num_threads(lanes)
+        .spawn_handler(|lane| {
+            threads.push(SecretThread::spawn(move || lane.run())?);
+            Ok(())
+        })
+        .build()
+        .map_err(|error| Error::KeyMemory(std::io::Error::other(error)))?;
+    let result = pool.install(work);
+    // Then they end; they are waited for when they are dropped.
+    drop(pool);
+    Ok(result)
 }
 
 /// Argon2's working memory: from it the key could be computed, so it is wiped.

@@ -5,6 +5,7 @@
 //! * [`model`] is the disk as plainest code has it; [`suite`] checks that a device behaves like it.
 //! * [`cache`] is a machine whose page cache loses writes, and which loses power.
 //! * [`alloc`] counts heap allocations.
+//! * [`memory`] looks through all memory of a process for keys that should not be there.
 //!
 //! Never part of the shipped program.
 
@@ -13,6 +14,7 @@
 
 pub mod alloc;
 pub mod cache;
+pub mod memory;
 pub mod model;
 pub mod oracle;
 pub mod peer;

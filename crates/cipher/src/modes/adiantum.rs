@@ -21,6 +21,7 @@ use aes::Block;
 use chacha20::{KeyIvInit, XChaCha12, XChaCha20};
 use cipher::StreamCipher;
 use cipher::inout::InOutBuf;
+use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
 use super::blocks::{Algorithm, BlockCipher};
@@ -67,9 +68,9 @@ impl Stream {
 /// The cipher under one key.
 pub(super) struct Adiantum {
     stream: Stream,
-    stream_key: Zeroizing<[u8; 32]>,
+    stream_key: SecretBox<[u8; 32]>,
     aes: Box<dyn BlockCipher>,
-    hash: Box<Hash>,
+    hash: SecretBox<Hash>,
     /// The IV is the end of the tweak and not its start.
     iv_at_end: bool,
 }
@@ -85,7 +86,7 @@ impl Adiantum {
     /// Nothing if `spec` is no Adiantum or the key has not 32 bytes.
     pub(super) fn new(spec: &CipherSpec, key: &[u8]) -> Option<Adiantum> {
         let stream = Stream::by_name(spec.cipher_name())?;
-        let stream_key: Zeroizing<[u8; 32]> = Zeroizing::new(key.try_into().ok()?);
+        let stream_key: SecretBox<[u8; 32]> = SecretBox::new(key.try_into().ok()?);
         // All other keys, in this order.
         let mut derived = Zeroizing::new([0; 32 + 16 + 16 + nh::KEY_BYTES]);
         stream.apply(&stream_key, &nonce(1, 0), &mut derived[..]);
@@ -95,7 +96,7 @@ impl Adiantum {
         Some(Adiantum {
             stream,
             aes: Algorithm::Aes.cipher(aes)?,
-            hash: Box::new(Hash {
+            hash: SecretBox::new(Hash {
                 header: Polynomial::at(header),
                 text: Polynomial::at(text),
                 nh: Nh::new(rest.try_into().ok()?),

@@ -8,6 +8,7 @@ use cipher::{
     BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit, ParBlocks,
     ParBlocksSizeUser,
 };
+use cryptline_sys::SecretBox;
 use zeroize::ZeroizeOnDrop;
 
 use super::cbc::Lanes;
@@ -88,13 +89,20 @@ impl Algorithm {
     }
 }
 
-/// Boxed, so that moving the cipher about leaves no copies of the key schedule behind.
-fn boxed<C: KeyInit + BlockCipher + 'static>(key: &[u8]) -> Option<Box<dyn BlockCipher>> {
-    Some(Box::new(C::new_from_slice(key).ok()?))
+fn boxed<C: KeyInit + 'static>(key: &[u8]) -> Option<Box<dyn BlockCipher>>
+where
+    Keyed<C>: BlockCipher,
+{
+    Some(Box::new(Keyed(SecretBox::new(
+        C::new_from_slice(key).ok()?,
+    ))))
 }
 
+/// A cipher whose schedule is in key memory.
+struct Keyed<C>(SecretBox<C>);
+
 // The bound on `ZeroizeOnDrop` is the proof that every schedule is wiped.
-impl<C> BlockCipher for C
+impl<C> BlockCipher for Keyed<C>
 where
     C: BlockCipherEncrypt
         + BlockCipherDecrypt
@@ -104,15 +112,15 @@ where
         + Sync,
 {
     fn encrypt(&self, blocks: &mut [Block]) {
-        self.encrypt_with_backend(Blocks(blocks));
+        self.0.encrypt_with_backend(Blocks(blocks));
     }
 
     fn decrypt(&self, blocks: &mut [Block]) {
-        self.decrypt_with_backend(Blocks(blocks));
+        self.0.decrypt_with_backend(Blocks(blocks));
     }
 
     fn encrypt_chained(&self, sectors: Lanes<'_, '_, '_>) {
-        self.encrypt_with_backend(sectors);
+        self.0.encrypt_with_backend(sectors);
     }
 }
 

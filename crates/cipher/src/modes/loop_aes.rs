@@ -10,6 +10,7 @@
 //! of the others.
 
 use aes::Block;
+use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
 /// The state before the first block (RFC 1321, 3.3).
@@ -19,12 +20,12 @@ const SECTOR_BYTES: usize = 512;
 const SEED_BYTES: usize = 16;
 
 /// The seed of version 3, hashed: in version 2 the state that MD5 begins with.
-pub(super) struct LoopAes(Zeroizing<[u32; 4]>);
+pub(super) struct LoopAes(SecretBox<[u32; 4]>);
 
 impl LoopAes {
     /// `extra` is the 65th key, or nothing.
     pub(super) fn new(extra: &[u8]) -> LoopAes {
-        let mut state = Zeroizing::new(MD5_START);
+        let mut state = SecretBox::new(MD5_START);
         if let Some(seed) = extra.first_chunk::<SEED_BYTES>() {
             let mut block = Zeroizing::new([0; 64]);
             block[..SEED_BYTES].copy_from_slice(seed);

@@ -10,6 +10,7 @@
 
 use aes::Block;
 use cipher::inout::InOutBuf;
+use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
 use super::blocks::{Algorithm, BlockCipher};
@@ -64,14 +65,14 @@ pub(super) struct Lrw {
     data: Box<dyn BlockCipher>,
     /// At `n` the second key times `2^(n+1) - 1`: what a counter changes by that ends in `n`
     /// ones. Which entries are read depends on sector numbers only.
-    steps: Box<Zeroizing<[u128; 128]>>,
+    steps: SecretBox<[u128; 128]>,
 }
 
 impl Lrw {
     /// `key` is the cipher's key followed by 16 bytes, the second key.
     pub(super) fn new(algorithm: Algorithm, key: &[u8]) -> Option<Lrw> {
         let (data, second) = key.split_last_chunk::<BLOCK_BYTES>()?;
-        let mut steps = Box::new(Zeroizing::new([0; 128]));
+        let mut steps = SecretBox::new([0; 128]);
         let mut power = Zeroizing::new(u128::from_be_bytes(*second));
         let mut sum = Zeroizing::new(0);
         for step in steps.iter_mut() {

@@ -1,29 +1,31 @@
 //! TrueCrypt before 4.1 (`tcw`): a secret start of the IV, and a mask over the ciphertext.
 
 use aes::Block;
-use zeroize::Zeroizing;
+use cryptline_sys::SecretBox;
 
 use super::ivs::Numbers;
 
 /// The secrets behind the cipher keys.
-pub(super) struct TrueCrypt {
-    iv_start: Zeroizing<[u8; 16]>,
-    whitening: Zeroizing<[u8; 16]>,
+pub(super) struct TrueCrypt(SecretBox<Secrets>);
+
+struct Secrets {
+    iv_start: [u8; 16],
+    whitening: [u8; 16],
 }
 
 impl TrueCrypt {
     /// `extra` is the start of the IV and the whitening, 16 bytes each.
     pub(super) fn new(extra: &[u8]) -> Option<TrueCrypt> {
         let (iv_start, whitening) = extra.split_first_chunk()?;
-        Some(TrueCrypt {
-            iv_start: Zeroizing::new(*iv_start),
-            whitening: Zeroizing::new(*whitening.first_chunk()?),
-        })
+        Some(TrueCrypt(SecretBox::new(Secrets {
+            iv_start: *iv_start,
+            whitening: *whitening.first_chunk()?,
+        })))
     }
 
     pub(super) fn fill_ivs(&self, numbers: Numbers, ivs: &mut [Block]) {
         for (iv, number) in ivs.iter_mut().zip(numbers) {
-            *iv = with_number(&self.iv_start, number).into();
+            *iv = with_number(&self.0.iv_start, number).into();
         }
     }
 
@@ -45,7 +47,7 @@ impl TrueCrypt {
     /// The eight bytes that are repeated over a sector.
     fn mask(&self, number: u64) -> [u8; 8] {
         let mut words = [0; 4];
-        let mixed = with_number(&self.whitening, number);
+        let mixed = with_number(&self.0.whitening, number);
         for (word, bytes) in words.iter_mut().zip(mixed.as_chunks().0) {
             *word = crc32(u32::from_le_bytes(*bytes));
         }

@@ -83,7 +83,7 @@ macro_rules! xts_kernel {
      [$middle128:literal, $middle192:literal, $middle256:literal]) => {
         $(#[$doc])*
         pub(in crate::xts) struct $kernel {
-            keys: Box<Keys>,
+            keys: cryptline_sys::SecretBox<Keys>,
             /// Proves that the functions below may run here.
             _cpu: $cpu,
         }

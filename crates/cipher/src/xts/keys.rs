@@ -10,6 +10,7 @@
 
 use std::arch::asm;
 
+use cryptline_sys::SecretBox;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::native::{AesCpu, ROUND_KEY_BYTES, inverse_mix_columns, sub_word};
@@ -44,21 +45,22 @@ pub(super) struct Schedule {
 }
 
 impl Keys {
-    /// Expands `key`: the data key, then the tweak key, of 16, 24 or 32 bytes each. Boxed before
-    /// anything secret is in it, so that no copy stays behind where it was made.
-    pub(super) fn new(cpu: AesCpu, key: &[u8]) -> Box<Keys> {
-        let mut keys = Box::new(Keys {
+    /// Expands `key`: the data key, then the tweak key, of 16, 24 or 32 bytes each. In its
+    /// place before anything secret is in it, so that no copy stays behind where it was made.
+    pub(super) fn new(cpu: AesCpu, key: &[u8]) -> SecretBox<Keys> {
+        let mut boxed = SecretBox::new(Keys {
             encrypt: Schedule::EMPTY,
             decrypt: Schedule::EMPTY,
             tweak: Schedule::EMPTY,
         });
+        let keys = &mut *boxed;
         let (data_key, tweak_key) = key.split_at(key.len() / 2);
         keys.encrypt.expand(cpu, data_key);
         keys.decrypt.invert(cpu, &keys.encrypt);
         keys.tweak.expand(cpu, tweak_key);
         keys.encrypt.fold_last();
         keys.decrypt.fold_last();
-        keys
+        boxed
     }
 }
 

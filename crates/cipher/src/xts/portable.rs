@@ -14,6 +14,7 @@ use cipher::{
     BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, KeyInit, ParBlocks,
     ParBlocksSizeUser, consts::U16,
 };
+use cryptline_sys::SecretBox;
 use zeroize::ZeroizeOnDrop;
 
 use super::{BLOCK_BYTES, Tweak, XtsKernel, advance, from_bytes, times_x, to_bytes};
@@ -33,9 +34,12 @@ const UNIT: usize = 32;
 const UNIT_POWER: u64 = 32;
 
 /// XTS over any block cipher that works on many blocks at once.
-pub(crate) struct BatchedXts<C> {
-    data_cipher: C,
-    tweak_cipher: C,
+pub(crate) struct BatchedXts<C>(SecretBox<Pair<C>>);
+
+/// A cipher under both keys.
+struct Pair<C> {
+    data: C,
+    tweak: C,
 }
 
 impl<C: KeyInit> BatchedXts<C> {
@@ -43,10 +47,10 @@ impl<C: KeyInit> BatchedXts<C> {
     pub(crate) fn new(key: &[u8]) -> BatchedXts<C> {
         let (data_key, tweak_key) = key.split_at(key.len() / 2);
         let expand = |half| C::new_from_slice(half).expect("the caller chose C by the key size");
-        BatchedXts {
-            data_cipher: expand(data_key),
-            tweak_cipher: expand(tweak_key),
-        }
+        BatchedXts(SecretBox::new(Pair {
+            data: expand(data_key),
+            tweak: expand(tweak_key),
+        }))
     }
 }
 
@@ -62,25 +66,25 @@ where
 {
     fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
         self.for_each_batch(ivs, sector_bytes, data, |batch| {
-            self.data_cipher.encrypt_with_backend(batch);
+            self.0.data.encrypt_with_backend(batch);
         });
     }
 
     fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
         self.for_each_batch(ivs, sector_bytes, data, |batch| {
-            self.data_cipher.decrypt_with_backend(batch);
+            self.0.data.decrypt_with_backend(batch);
         });
     }
 
     fn encrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: InOutBuf<'_, '_, u8>) {
         self.for_slice(ivs, blocks_before, data, |batch| {
-            self.data_cipher.encrypt_with_backend(batch);
+            self.0.data.encrypt_with_backend(batch);
         });
     }
 
     fn decrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: InOutBuf<'_, '_, u8>) {
         self.for_slice(ivs, blocks_before, data, |batch| {
-            self.data_cipher.decrypt_with_backend(batch);
+            self.0.data.decrypt_with_backend(batch);
         });
     }
 
@@ -115,7 +119,7 @@ where
             rest = after;
             let sector_tweaks = &mut sector_tweaks[..len / sector_blocks];
             ivs.fill(sector_tweaks);
-            self.tweak_cipher.encrypt_blocks(sector_tweaks);
+            self.0.tweak.encrypt_blocks(sector_tweaks);
             work(Batch {
                 tweaks: Tweaks::new(sector_tweaks, sector_blocks),
                 data,
@@ -140,7 +144,7 @@ where
         assert!(odd.is_empty(), "whole blocks");
         let mut tweak = [Block::default()];
         ivs.fill(&mut tweak);
-        self.tweak_cipher.encrypt_blocks(&mut tweak);
+        self.0.tweak.encrypt_blocks(&mut tweak);
         let first = advance(from_bytes(tweak[0].into()), blocks_before);
         tweak[0] = to_bytes(first).into();
         work(Batch {

@@ -23,6 +23,7 @@ use cryptline_sys::SecretBuf;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::CliError;
+use crate::harden::with_keys;
 use crate::passphrase::PassphraseSource;
 use crate::size;
 use finish::{Draft, Durable};
@@ -158,6 +159,10 @@ pub struct FormatArgs {
 /// # Errors
 /// As the help says.
 pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
+    with_keys(|| run_here(args))
+}
+
+fn run_here(args: &CreateArgs) -> Result<ExitCode, CliError> {
     let options = args.format.options()?;
     if let Some(target) = args
         .file

@@ -7,6 +7,7 @@ use clap::Args;
 use cryptline_luks::SegmentPolicy;
 
 use crate::CliError;
+use crate::harden::with_keys;
 use crate::passphrase::KeySource;
 use crate::volume::VolumeType;
 use crate::volume::header::{HeaderFile, check_type, unlock};
@@ -71,7 +72,10 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
     check_type(&header, args.kind, &source.name)?;
     crate::output::warn(header.warnings());
     let null = args.allow_null_cipher;
-    let (_, slot) = unlock(&header, source.reader()?, &source.name, &args.keys, null)?;
+    let slot = with_keys(|| {
+        let reader = source.reader()?;
+        unlock(&header, reader, &source.name, &args.keys, null).map(|(_, slot)| slot)
+    })?;
     crate::output::print(&match slot {
         Some(slot) => format!("Key slot {slot} unlocked.\n"),
         None => "The volume key fits.\n".to_owned(),

@@ -383,6 +383,7 @@ mod tests {
             mode: PRIVATE,
             port: Some(taken.local_addr().unwrap().port()),
             address: None,
+            changes_user: false,
         };
         assert_eq!(wanted.check().unwrap_err().exit_code(), 5);
     }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use cryptline_sys::take_passed_fd;
 
-use crate::volume::{KeySource, TargetOptions};
+use crate::volume::{KeySource, TableArgument, TargetOptions};
 
 /// Closed when dropped: keep it until every key has been read.
 pub struct Passed {
@@ -20,18 +20,21 @@ pub struct Passed {
 impl Passed {
     /// Takes what the options name. Call before anything else is opened.
     pub fn take(options: &TargetOptions, keys: &KeySource) -> Self {
-        let table = options.table.as_deref();
+        let table_file = match &options.table {
+            Some(TableArgument::File(path)) => Some(path.as_path()),
+            _ => None,
+        };
         let files = [
             keys.passphrase.key_file.as_deref(),
             keys.volume_key_file.as_deref(),
-            table.and_then(|line| line.strip_prefix('@')).map(Path::new),
+            table_file,
         ];
-        let dashes = [keys.passphrase.key_file.as_deref(), table.map(Path::new)];
+        let is_dash = keys.passphrase.key_file.as_deref() == Some(Path::new("-"));
+        let is_table = matches!(options.table, Some(TableArgument::Input));
         let mut numbers: Vec<u32> = files.into_iter().flatten().filter_map(number_of).collect();
         numbers.extend(keys.passphrase.passphrase_fd);
-        let is_dash = |path: &Path| path == Path::new("-");
         Self {
-            standard_input: numbers.contains(&0) || dashes.into_iter().flatten().any(is_dash),
+            standard_input: numbers.contains(&0) || is_dash || is_table,
             // What was not passed is told of when it is read.
             _taken: numbers
                 .into_iter()

@@ -11,12 +11,22 @@ use super::header::{HeaderFile, check_type, unlock};
 use super::plain::{Layout, read_key};
 use super::{KeySource, TargetOptions, VolumeType, luks, table, zoned};
 use crate::CliError;
+use crate::harden::with_keys;
 
 /// The line of `target`, or of `--table` in the kernel's form. Unlocks only to `show_keys`.
 ///
 /// # Errors
 /// As [`super::open`].
 pub fn table_line(
+    target: &str,
+    options: &TargetOptions,
+    keys: &KeySource,
+    show_keys: bool,
+) -> Result<Zeroizing<String>, CliError> {
+    with_keys(|| table_line_here(target, options, keys, show_keys))
+}
+
+fn table_line_here(
     target: &str,
     options: &TargetOptions,
     keys: &KeySource,

@@ -8,6 +8,7 @@ use cryptline_engine::layer::{DelaySpec, FaultRule};
 
 use super::blocks::BlockOptions;
 use super::dispatch::DispatchOptions;
+use super::table_argument::TableArgument;
 use crate::CliError;
 
 /// What `--type` says.
@@ -52,8 +53,8 @@ pub struct TargetOptions {
     /// A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE
     /// OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command
     /// line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file
-    #[arg(long, value_name = "LINE")]
-    pub table: Option<String>,
+    #[arg(long, value_name = "LINE", value_parser = TableArgument::parse)]
+    pub table: Option<TableArgument>,
 
     /// Read the LUKS header from FILE; the target holds only data
     #[arg(long, value_name = "FILE", conflicts_with = "table")]

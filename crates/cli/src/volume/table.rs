@@ -1,24 +1,27 @@
 //! `--table`: a device-mapper crypt line as the description of a volume.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use cryptline_cipher::SectorOptions;
 use cryptline_engine::table::{CryptTarget, Table, TableError};
-use zeroize::Zeroizing;
+use cryptline_sys::SecretBuf;
 
 use super::dispatch::{PerfFlags, Stored};
 use super::stack::{Base, Plan};
+use super::table_argument::TableArgument;
 use super::{KeySource, TargetOptions, Volume, ram, ram_size};
 use crate::CliError;
+use crate::passphrase::read_from;
 
 /// A table is a few hundred bytes; this is far beyond any.
 const TEXT_MAX: usize = 64 * 1024;
 
-/// Opens what `line` describes: the line itself, `-` or `@FILE`.
+/// Opens what `line` describes.
 pub(super) fn open(
-    line: &str,
+    line: &TableArgument,
     options: &TargetOptions,
     keys: &KeySource,
 ) -> Result<Volume, CliError> {
@@ -59,10 +62,16 @@ pub(super) fn open(
     plan.build(base, plan.sector_cipher()?, options, Vec::new())
 }
 
-/// The one target of the line, `-` or `@FILE`.
-pub(super) fn parse(line: &str) -> Result<CryptTarget, CliError> {
+/// The one target of the line.
+pub(super) fn parse(line: &TableArgument) -> Result<CryptTarget, CliError> {
     let text = read_text(line)?;
-    let table = Table::parse(&text).map_err(|error| table_error(&error))?;
+    let text = std::str::from_utf8(&text).map_err(|_| {
+        CliError::parameters(format!(
+            "{} is not text; give one `START LEN crypt ...` line",
+            name(line)
+        ))
+    })?;
+    let table = Table::parse(text).map_err(|error| table_error(&error))?;
     let mut targets = table.into_targets();
     match (targets.pop(), targets.is_empty()) {
         (Some(target), true) => Ok(target),
@@ -77,44 +86,35 @@ fn is_number(device: &str) -> bool {
     parts.is_some_and(|(major, minor)| number(major) && number(minor))
 }
 
-/// The text behind `-` and `@FILE`. It holds a key, so it is wiped.
-fn read_text(line: &str) -> Result<Zeroizing<String>, CliError> {
-    let (name, file) = match (line, line.strip_prefix('@')) {
-        ("-", _) => (
-            "standard input".to_owned(),
-            rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
-                .map(File::from)
-                .map_err(io::Error::from),
-        ),
-        (_, Some(path)) => (path.to_owned(), File::open(Path::new(path))),
-        _ => return Ok(Zeroizing::new(line.to_owned())),
+/// The argument, for messages.
+fn name(line: &TableArgument) -> String {
+    match line {
+        TableArgument::Input => "standard input".to_owned(),
+        TableArgument::File(path) => path.display().to_string(),
+        TableArgument::Line(_) => "--table".to_owned(),
+    }
+}
+
+/// The text of a table. It holds a key, so it never leaves key memory.
+fn read_text(line: &TableArgument) -> Result<Arc<SecretBuf>, CliError> {
+    let file = match line {
+        TableArgument::Line(line) => return Ok(Arc::clone(line)),
+        TableArgument::Input => rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+            .map(File::from)
+            .map_err(io::Error::from),
+        TableArgument::File(path) => File::open(path),
     };
+    let name = name(line);
     let failed =
         |why: String| CliError::device(format!("cannot read the table from {name}: {why}"));
-    let mut file = file.map_err(|error| failed(error.to_string()))?;
-    // Room for all of it at once: a vector that grows leaves copies of the key behind.
-    let mut bytes = Zeroizing::new(vec![0; TEXT_MAX + 1]);
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match file.read(&mut bytes[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(error.to_string())),
-        }
-    }
-    if filled > TEXT_MAX {
+    let file = file.map_err(|error| failed(error.to_string()));
+    let text = read_from(file, &name, 0, TEXT_MAX + 1)?;
+    if text.len() > TEXT_MAX {
         return Err(CliError::parameters(format!(
             "{name} is longer than 64 KiB, so it is no table; give one `START LEN crypt ...` line"
         )));
     }
-    let text = std::str::from_utf8(&bytes[..filled]);
-    let text = text.map_err(|_| {
-        CliError::parameters(format!(
-            "{name} is not text; give one `START LEN crypt ...` line"
-        ))
-    })?;
-    Ok(Zeroizing::new(text.to_owned()))
+    Ok(Arc::new(text))
 }
 
 fn table_error(error: &TableError) -> CliError {

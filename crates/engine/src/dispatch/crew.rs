@@ -83,6 +83,7 @@ impl<T: Send + 'static> Crew<T> {
             let (common, work, say) = (Arc::clone(&crew.common), Arc::clone(work), say.clone());
             let builder = std::thread::Builder::new().name(format!("{name}/{index}"));
             let thread = builder.spawn(move || {
+                let _guard = cryptline_sys::StackGuard::new();
                 let _ = say.send(work.begin(index));
                 drop(say);
                 common.serve(index, &*work);

@@ -184,6 +184,8 @@ impl Server {
         let spawned = std::thread::Builder::new()
             .name(format!("nbd-{id}"))
             .spawn(move || {
+                // Dropped first: when the client counts as gone, so are the traces of its work.
+                let _stack = cryptline_sys::StackGuard::new();
                 if let Err(message) = server.serve(socket, &member) {
                     (server.options.log)(&format!("client {id}: {message}"));
                 }

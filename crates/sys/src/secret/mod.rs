@@ -1,19 +1,73 @@
 //! Memory for keys: locked in RAM, left out of core dumps, wiped before it is given back.
 //!
-//! The type has neither `Debug` nor `Clone`, so a key can not slip into a log or be copied
+//! ```text
+//! SecretBuf        bytes, in pages of their own: passphrases, keys on their way
+//! heap::SecretBox  a value among others in a few shared pages: expanded keys
+//! stack            stacks of threads that have keys in hand
+//! ```
+//!
+//! The types have neither `Debug` nor `Clone`, so a key can not slip into a log or be copied
 //! without a visible call.
 
+mod heap;
+mod stack;
+
+use std::ffi::c_void;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use zeroize::Zeroize;
 
+pub use heap::SecretBox;
+pub use stack::{SecretThread, StackGuard, on_secret_stack};
+
+/// Whether some key memory could not be locked.
+static UNLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether all key memory of this process could be locked so far, its threads' stacks aside.
+#[must_use]
+pub fn key_memory_is_locked() -> bool {
+    !UNLOCKED.load(Ordering::Relaxed)
+}
+
+/// Maps `len` zero bytes, whole pages.
+fn map(len: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new anonymous private mapping: it aliases nothing and the kernel picks the address.
+    let address = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    }?;
+    NonNull::new(address.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Locks pages, and keeps them out of core dumps. Says whether locking worked.
+///
+/// # Safety
+/// The range is mapped.
+unsafe fn guard(start: *mut c_void, len: usize) -> bool {
+    if cfg!(miri) {
+        return true;
+    }
+    // SAFETY: the caller says that the range is mapped. The calls only change how the kernel treats
+    // its pages; failing is allowed.
+    unsafe {
+        let _ = rustix::mm::madvise(start, len, Advice::LinuxDontDump);
+        rustix::mm::mlock(start, len).is_ok()
+    }
+}
+
 /// A byte string that holds a secret.
 ///
 /// Its pages are its own (nothing else shares them). Locking can fail where `RLIMIT_MEMLOCK`
-/// is exhausted; the secret is then still left out of dumps and wiped, as cryptsetup does.
+/// is exhausted ([`key_memory_is_locked`] tells); the secret is then still left out of dumps and
+/// wiped, as cryptsetup does.
 pub struct SecretBuf {
     start: NonNull<u8>,
     len: usize,
@@ -33,22 +87,10 @@ impl SecretBuf {
             .max(1)
             .checked_next_multiple_of(page)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: a new anonymous private mapping: it aliases nothing and the kernel picks
-        // the address.
-        let address = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                mapped,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        }?;
-        let start = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the range is exactly the mapping made above. Both calls only change how the
-        // kernel treats the pages; failing is allowed (see the type's documentation).
-        unsafe {
-            let _ = rustix::mm::mlock(address, mapped);
-            let _ = rustix::mm::madvise(address, mapped, Advice::LinuxDontDump);
+        let start = map(mapped)?;
+        // SAFETY: the range is exactly the mapping made above.
+        if !unsafe { guard(start.as_ptr().cast(), mapped) } {
+            UNLOCKED.store(true, Ordering::Relaxed);
         }
         Ok(Self { start, len, mapped })
     }

@@ -1,0 +1,345 @@
+//! Stacks of threads that have keys in hand.
+//!
+//! ```text
+//! on_secret_stack   one piece of work on a stack of its own, which is wiped and unmapped after it:
+//!                   from the passphrase to the cipher
+//! SecretThread      the same for a thread that somebody else runs (Argon2's lanes)
+//! StackGuard        a thread that uses ciphers: compilers put round keys on its stack when registers
+//!                   run out, so it is locked while the thread lives, and wiped when it ends
+//! ```
+
+use std::ffi::c_void;
+use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::{NonNull, null_mut};
+
+use rustix::mm::MprotectFlags;
+use zeroize::Zeroize;
+
+use super::{guard, map};
+
+/// Bytes of a stack: what the standard library gives a thread.
+const STACK: usize = 2 << 20;
+/// Bytes that a guarded thread's ciphers may use, from where its guard was made: many times what
+/// they do.
+const USED: usize = 64 * 1024;
+/// What is left alone between the wiping function's own variables and what it wipes.
+const RED_ZONE: usize = 1024;
+
+/// A stack in memory of its own; wiped and unmapped when dropped.
+struct Stack {
+    start: NonNull<u8>,
+    /// The lowest page of the mapping: nobody may touch it.
+    fence: usize,
+    len: usize,
+}
+
+impl Stack {
+    fn new() -> io::Result<Self> {
+        let fence = crate::page_size();
+        let len = STACK + fence;
+        let stack = Self {
+            start: map(len)?,
+            fence,
+            len,
+        };
+        // SAFETY: the first page of the mapping, which nothing has touched or will.
+        unsafe {
+            rustix::mm::mprotect(stack.start.as_ptr().cast(), fence, MprotectFlags::empty())?;
+        }
+        // Not locked where RLIMIT_MEMLOCK has no room for it: it is needed for a moment only.
+        // SAFETY: the rest of the mapping.
+        let _ = unsafe { guard(stack.low().as_ptr().cast(), STACK) };
+        Ok(stack)
+    }
+
+    /// The lowest byte that can be used.
+    fn low(&self) -> NonNull<u8> {
+        // SAFETY: inside the mapping.
+        unsafe { self.start.add(self.fence) }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: no thread runs on it any more: whoever started one has joined it. The mapping is
+        // this stack's own, and nothing of it is used after.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.low().cast::<MaybeUninit<u8>>().as_ptr(), STACK)
+                .zeroize();
+            let _ = rustix::mm::munmap(self.start.as_ptr().cast(), self.len);
+        }
+    }
+}
+
+/// What a POSIX thread begins with.
+type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// A thread on a [`Stack`]. Joined before the stack goes.
+struct Running {
+    thread: libc::pthread_t,
+    _stack: Stack,
+}
+
+impl Running {
+    /// # Safety
+    /// `entry` may be called once with `argument` on another thread, and does not unwind.
+    unsafe fn start(entry: Entry, argument: *mut c_void) -> io::Result<Self> {
+        let stack = Stack::new()?;
+        let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
+        let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
+        // SAFETY: `attributes` is initialised before it is used and destroyed after. The stack is
+        // mapped, is used by this thread alone and, by `Drop`, outlives it. The caller answers for
+        // `entry`.
+        let code = unsafe {
+            libc::pthread_attr_init(attributes.as_mut_ptr());
+            let low = stack.low().as_ptr().cast();
+            let mut code = libc::pthread_attr_setstack(attributes.as_mut_ptr(), low, STACK);
+            if code == 0 {
+                let attributes = attributes.as_ptr();
+                code = libc::pthread_create(thread.as_mut_ptr(), attributes, entry, argument);
+            }
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            code
+        };
+        match code {
+            0 => Ok(Self {
+                // SAFETY: written by `pthread_create`, which succeeded.
+                thread: unsafe { thread.assume_init() },
+                _stack: stack,
+            }),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SAFETY: the thread was started here, is not detached, and is joined nowhere else. Fields
+        // are dropped after this, so the stack is wiped when nothing runs on it.
+        unsafe { libc::pthread_join(self.thread, null_mut()) };
+    }
+}
+
+/// Does `work` on a thread with a stack of its own, which is wiped and unmapped afterwards, and
+/// returns what it returns; waits for it. Whatever of a key the work has put on its stack is gone then,
+/// copies that compilers and libraries made included. What it returns is moved to the caller's stack, so
+/// secrets in it must be in key memory.
+///
+/// The stack is locked where `RLIMIT_MEMLOCK` has room for its 2 MiB.
+///
+/// # Errors
+/// Where there is no memory or no thread to be had.
+pub fn on_secret_stack<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> {
+    struct Job<F, R> {
+        work: Option<F>,
+        result: Option<std::thread::Result<R>>,
+    }
+    extern "C" fn run<F: FnOnce() -> R, R>(job: *mut c_void) -> *mut c_void {
+        // SAFETY: the job of the function around this one, which waits and does not look at it.
+        let job = unsafe { &mut *job.cast::<Job<F, R>>() };
+        if let Some(work) = job.work.take() {
+            job.result = Some(catch_unwind(AssertUnwindSafe(work)));
+        }
+        null_mut()
+    }
+    fn entry<F: FnOnce() -> R, R>(_: &Job<F, R>) -> Entry {
+        run::<F, R>
+    }
+    let mut job = Job {
+        work: Some(work),
+        result: None,
+    };
+    let entry = entry(&job);
+    // SAFETY: `job` is of the type that `entry` expects, may be used on another thread since both the
+    // work and its result are `Send`, and is not touched until the thread is joined, which `drop`
+    // does. Unwinding is caught.
+    drop(unsafe { Running::start(entry, (&raw mut job).cast()) }?);
+    match job.result {
+        Some(Ok(result)) => Ok(result),
+        Some(Err(panic)) => resume_unwind(panic),
+        None => Err(io::Error::other("the thread for keys did not run")),
+    }
+}
+
+/// A thread on a stack of its own, which is wiped and unmapped when this is dropped; dropping waits
+/// for the thread to end.
+pub struct SecretThread(#[allow(dead_code, reason = "dropping it joins")] Running);
+
+impl SecretThread {
+    /// Starts `work`. A panic in it ends the thread, quietly.
+    ///
+    /// # Errors
+    /// Where there is no memory or no thread to be had.
+    pub fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        type Work = Box<dyn FnOnce() + Send>;
+        extern "C" fn run(work: *mut c_void) -> *mut c_void {
+            // SAFETY: made by `into_raw` below, of this type, and taken back only here.
+            let work = unsafe { Box::from_raw(work.cast::<Work>()) };
+            let _ = catch_unwind(AssertUnwindSafe(*work));
+            null_mut()
+        }
+        let work: Box<Work> = Box::new(Box::new(work));
+        let argument = Box::into_raw(work);
+        // SAFETY: `run` takes the work, which is `Send` and borrows nothing, and catches its panics.
+        match unsafe { Running::start(run, argument.cast()) } {
+            Ok(running) => Ok(Self(running)),
+            Err(error) => {
+                // SAFETY: no thread was started, so the work is still ours.
+                drop(unsafe { Box::from_raw(argument) });
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Guards what the calling thread puts on its stack from here on: locked and left out of core dumps
+/// while this lives, wiped when it is dropped. To be made at a thread's start, not on the main thread.
+///
+/// Locking is as far as `RLIMIT_MEMLOCK` goes: a stack holds pieces of keys for moments only.
+pub struct StackGuard {
+    /// The guarded pages.
+    low: usize,
+    len: usize,
+    /// It is about the thread that made it.
+    _thread: PhantomData<*const ()>,
+}
+
+impl StackGuard {
+    /// Guards the stack below the caller.
+    #[must_use]
+    #[inline(never)]
+    pub fn new() -> Self {
+        let here = 0_u8;
+        let page = crate::page_size();
+        let top = (&raw const here).addr().next_multiple_of(page);
+        let low = top - USED;
+        // SAFETY: pages of the calling thread's stack, which is larger: the standard library gives
+        // threads 2 MiB. Pages that are not mapped would make the calls fail, no more.
+        let _ = unsafe { guard(std::ptr::with_exposed_provenance_mut(low), USED) };
+        Self {
+            low,
+            len: USED,
+            _thread: PhantomData,
+        }
+    }
+}
+
+impl Default for StackGuard {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for StackGuard {
+    #[inline(never)]
+    fn drop(&mut self) {
+        burn(self.low);
+        burn_deeper(self.low);
+        // SAFETY: as in `new`.
+        unsafe {
+            let start = std::ptr::with_exposed_provenance_mut(self.low);
+            let _ = rustix::mm::munlock(start, self.len);
+        }
+    }
+}
+
+/// The same from farther down, so that what the first call had to leave alone is wiped too.
+#[inline(never)]
+fn burn_deeper(low: usize) {
+    let mut near = [0_u8; 3 * RED_ZONE];
+    near.zeroize();
+    burn(low);
+    std::hint::black_box(&near);
+}
+
+/// Wipes the stack below this call down to `low`, a [`RED_ZONE`] below its own variables excepted.
+#[inline(never)]
+fn burn(low: usize) {
+    // What lies near is wiped by being used for something else.
+    let mut near = [0_u8; 4 * RED_ZONE];
+    near.zeroize();
+    let mut at = (&raw const near).addr().wrapping_sub(RED_ZONE) & !7;
+    while at > low {
+        at -= 8;
+        // SAFETY: mapped memory of this thread's own stack (`StackGuard::new`), below everything that
+        // is in use: this function calls nothing that needs more than `RED_ZONE` bytes. No Rust object
+        // lives there. Volatile, so that the stores are made.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u64>(at).write_volatile(0) };
+    }
+    std::hint::black_box(&near);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Puts a pattern on the stack and says where.
+    #[inline(never)]
+    fn leave_a_key(depth: usize) -> usize {
+        let mut key = [0xa5_u8; 2048];
+        std::hint::black_box(&mut key);
+        match depth {
+            0 => (&raw const key).addr(),
+            _ => leave_a_key(depth - 1),
+        }
+    }
+
+    #[test]
+    fn work_borrows_and_returns_as_if_it_were_done_here() {
+        let word = "borrowed".to_owned();
+        let length = on_secret_stack(|| word.len()).unwrap();
+        assert_eq!(length, word.len());
+    }
+
+    #[test]
+    fn work_is_done_on_another_stack_that_is_gone_afterwards() {
+        let place = on_secret_stack(|| leave_a_key(10)).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_mapped = maps.lines().any(|line| {
+            let (start, rest) = line.split_once('-').unwrap();
+            let hex = |text: &str| usize::from_str_radix(text, 16).unwrap();
+            let range = hex(start)..hex(rest.split_once(' ').unwrap().0);
+            // Others may have mapped something there since, but no stack.
+            range.contains(&place) && range.len() >= STACK
+        });
+        assert!(!is_mapped, "{place:x} in {maps}");
+    }
+
+    #[test]
+    fn panics_of_the_work_are_panics_of_the_caller() {
+        let caught = catch_unwind(|| on_secret_stack(|| panic!("of the work")));
+        let message = caught.err().and_then(|panic| panic.downcast::<&str>().ok());
+        assert_eq!(message.as_deref(), Some(&"of the work"));
+    }
+
+    #[test]
+    fn a_spawned_thread_has_ended_when_it_is_dropped() {
+        let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let there = std::sync::Arc::clone(&done);
+        let thread = SecretThread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            there.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        drop(thread.unwrap());
+        assert!(done.load(std::sync::atomic::Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_guarded_stack_is_wiped_when_the_guard_is_dropped() {
+        let thread = std::thread::spawn(|| {
+            let guard = StackGuard::new();
+            let place = leave_a_key(10);
+            // SAFETY: memory of this thread's stack, below all that is in use.
+            let look = || unsafe {
+                std::ptr::with_exposed_provenance::<u64>((place + 64) & !7).read_volatile()
+            };
+            let before = look();
+            drop(guard);
+            (before, look())
+        });
+        assert_eq!(thread.join().unwrap(), (0xa5a5_a5a5_a5a5_a5a5, 0));
+    }
+}
