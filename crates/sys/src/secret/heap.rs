@@ -184,7 +184,7 @@ mod tests {
     fn values_are_dropped_once_and_aligned() {
         struct Counted(Arc<AtomicUsize>, #[allow(dead_code)] Wide);
         #[repr(align(64))]
-        struct Wide([u8; 65]);
+        struct Wide(#[allow(dead_code)] [u8; 65]);
         impl Drop for Counted {
             fn drop(&mut self) {
                 self.0.fetch_add(1, Ordering::Relaxed);
