@@ -33,7 +33,6 @@ pub use table_argument::{TableArgument, arguments};
 pub use options::{TargetArgs, TargetOptions, VolumeType};
 
 use crate::CliError;
-use crate::harden::with_keys;
 
 /// An open volume.
 pub struct Volume {
@@ -82,16 +81,11 @@ pub struct Summary {
 
 /// Opens `target`: a LUKS or plain volume on a file or block device, `pmem:PATH`, `btt:PATH` or
 /// `zoned:PATH,...`; or `ram:SIZE` or `zoned:ram:SIZE,...`. With
-/// `--table` the target is in the table and `target` is empty. Runs on a stack of its own, on which no
-/// key is left.
+/// `--table` the target is in the table and `target` is empty.
 ///
 /// # Errors
 /// One line and cryptsetup's exit code: 1 parameters, 2 no key, 3 memory, 4 device, 5 busy.
 pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<Volume, CliError> {
-    with_keys(|| open_here(target, options, keys))
-}
-
-fn open_here(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<Volume, CliError> {
     options.check()?;
     if let Some(line) = &options.table {
         if !target.is_empty() {
@@ -125,7 +119,7 @@ fn open_here(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<
 /// Exit code 3 when memory runs out.
 pub fn open_default_ram() -> Result<Volume, CliError> {
     let (options, keys) = (TargetOptions::default(), KeySource::default());
-    with_keys(|| ram::open("ram:1G", Base::Ram(1 << 30), &options, &keys))
+    ram::open("ram:1G", Base::Ram(1 << 30), &options, &keys)
 }
 
 /// The SIZE of `ram:SIZE`.

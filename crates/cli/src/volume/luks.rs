@@ -3,13 +3,14 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use cryptline_cipher::SectorOptions;
+use cryptline_cipher::{CipherError, SectorOptions};
 use cryptline_engine::base::Image;
 use cryptline_luks::{Header, Segment, SegmentPolicy};
 
 use super::dispatch::{PerfFlags, Stored};
 use super::header::{check_type, kind, read, unlock};
-use super::stack::{Base, Plan};
+use super::plain::no_key;
+use super::stack::{Base, Plan, sector_cipher};
 use super::{KeySource, TargetOptions, Volume};
 use crate::CliError;
 
@@ -34,15 +35,26 @@ pub(super) fn open(
         .map_err(|error| CliError::luks(target, &error))?;
     let wish = Stored::Header(PerfFlags::from(&header.flags()));
     let decision = options.dispatch.decide(wish)?;
-    let (key, _) = unlock(
-        &header,
-        source.reader()?,
-        &name,
-        keys,
-        options.allow_null_cipher,
-    )?;
+    let sectors = SectorOptions {
+        sector_size: segment.sector_size,
+        iv_offset: segment.iv_tweak,
+        iv_large_sectors: false,
+    };
+    let null = segment.cipher.is_null();
+    let read_key = || {
+        let reader = source.reader()?;
+        let (key, _) = unlock(&header, reader, &name, keys, options.allow_null_cipher)?;
+        // The null cipher takes no key, whatever the header keeps for it.
+        match null {
+            true => no_key(),
+            false => Ok(key),
+        }
+    };
+    // Here it is the header that is wrong, not the command line.
+    let wrong = |error: &CipherError| CliError::device(format!("{name}: {error}"));
+    let (cipher, key_len) = sector_cipher(&segment.cipher, sectors, read_key, wrong)?;
     drop(header_image);
-    let (flags, null) = (header.flags(), segment.cipher.is_null());
+    let flags = header.flags();
     let mut warnings = header.warnings().to_vec();
     warnings.extend(
         flags.other.iter().map(|flag| {
@@ -53,21 +65,13 @@ pub(super) fn open(
         source: target,
         kind: kind(&header),
         cipher: &segment.cipher,
-        // The null cipher takes no key, whatever the header keeps for it.
-        key: if null { &[] } else { &key },
-        sectors: SectorOptions {
-            sector_size: segment.sector_size,
-            iv_offset: segment.iv_tweak,
-            iv_large_sectors: false,
-        },
+        key_len,
+        sectors,
         start: segment.offset,
         size: Some(size),
         discards: options.allow_discards || flags.allow_discards,
         dispatch: decision.dispatch,
     };
-    let cipher = plan.sector_cipher();
-    // Here it is the header that is wrong, not the command line.
-    let cipher = cipher.map_err(|error| CliError::device(format!("{name}: {error}")))?;
     plan.build(base, cipher, options, warnings)
 }
 

@@ -8,7 +8,7 @@ use cryptline_luks::plain::derive_key;
 use cryptline_sys::SecretBuf;
 
 use super::dispatch::Stored;
-use super::stack::{Base, Plan, parse_cipher};
+use super::stack::{Base, Plan, cipher_error, parse_cipher, sector_cipher};
 use super::{KeySource, TargetOptions, Volume};
 use crate::CliError;
 use crate::passphrase::PassphraseSource;
@@ -62,19 +62,19 @@ pub fn open(target: &str, options: &TargetOptions, keys: &KeySource) -> Result<V
     let layout = Layout::of(options, keys)?;
     let decision = options.dispatch.decide(Stored::Nothing)?;
     let base = Base::open(target, options)?;
-    let key = read_key(target, layout.key_len, options, keys)?;
+    let read_key = || read_key(target, layout.key_len, options, keys);
+    let (cipher, key_len) = sector_cipher(&layout.cipher, layout.sectors, read_key, cipher_error)?;
     let plan = Plan {
         source: target,
         kind: "plain",
         cipher: &layout.cipher,
-        key: &key,
+        key_len,
         sectors: layout.sectors,
         start: layout.start,
         size: layout.size,
         discards: options.allow_discards,
         dispatch: decision.dispatch,
     };
-    let cipher = plan.sector_cipher()?;
     plan.build(base, cipher, options, Vec::new())
 }
 
@@ -86,7 +86,7 @@ pub(super) fn read_key(
     keys: &KeySource,
 ) -> Result<SecretBuf, CliError> {
     if key_len == 0 {
-        return SecretBuf::zeroed(0).map_err(|error| CliError::memory(error.to_string()));
+        return no_key();
     }
     if let Some(key) = keys.volume_key()? {
         return first_bytes(&key, key_len, "the volume key file");
@@ -116,6 +116,11 @@ pub(super) fn read_key(
         return Ok(key);
     }
     derive_key(&passphrase, hash, key_len).map_err(|error| CliError::luks(target, &error))
+}
+
+/// What the null cipher takes.
+pub(super) fn no_key() -> Result<SecretBuf, CliError> {
+    SecretBuf::zeroed(0).map_err(|error| CliError::memory(error.to_string()))
 }
 
 fn first_bytes(bytes: &[u8], len: usize, what: &str) -> Result<SecretBuf, CliError> {

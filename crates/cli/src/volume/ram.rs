@@ -8,7 +8,7 @@ use cryptline_cipher::SectorOptions;
 use cryptline_sys::SecretBuf;
 
 use super::dispatch::Stored;
-use super::stack::{Base, Plan, parse_cipher};
+use super::stack::{Base, Plan, cipher_error, parse_cipher, sector_cipher};
 use super::{KeySource, TargetOptions, Volume};
 use crate::CliError;
 
@@ -39,24 +39,28 @@ pub fn open(
         true => 0,
         false => plain.key_bytes()?.unwrap_or(KEY_BYTES),
     };
-    let key = SecretBuf::random(key_bytes)
-        .map_err(|error| CliError::memory(format!("no memory for a key: {error}; free some")))?;
+    let sectors = SectorOptions {
+        sector_size: plain.sector_size.unwrap_or(SECTOR_SIZE),
+        iv_offset: 0,
+        iv_large_sectors: plain.iv_large_sectors,
+    };
+    let new_key = || {
+        SecretBuf::random(key_bytes)
+            .map_err(|error| CliError::memory(format!("no memory for a key: {error}; free some")))
+    };
+    let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, new_key, cipher_error)?;
     let plan = Plan {
         source: target,
         kind: "random key",
         cipher: &cipher,
-        key: &key,
-        sectors: SectorOptions {
-            sector_size: plain.sector_size.unwrap_or(SECTOR_SIZE),
-            iv_offset: 0,
-            iv_large_sectors: plain.iv_large_sectors,
-        },
+        key_len,
+        sectors,
         start: 0,
         size: None,
         discards: true,
         dispatch: options.dispatch.decide(Stored::Nothing)?.dispatch,
     };
-    plan.build(base, plan.sector_cipher()?, options, Vec::new())
+    plan.build(base, sector_cipher, options, Vec::new())
 }
 
 /// Memory that can not be written would hold nothing for ever.

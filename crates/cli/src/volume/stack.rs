@@ -16,6 +16,7 @@ use super::mapped::Mapped;
 use super::options::Direct;
 use super::{Summary, TargetOptions, Volume};
 use crate::CliError;
+use crate::harden::with_keys;
 
 /// What lies at the bottom.
 pub enum Base {
@@ -97,8 +98,8 @@ pub struct Plan<'a> {
     pub kind: &'a str,
     /// The cipher.
     pub cipher: &'a CipherSpec,
-    /// Its key.
-    pub key: &'a [u8],
+    /// Length of its key in bytes.
+    pub key_len: usize,
     /// Sectors and IVs.
     pub sectors: SectorOptions,
     /// First byte of the data.
@@ -112,11 +113,6 @@ pub struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// The sector cipher under the key.
-    pub fn sector_cipher(&self) -> Result<SectorCipher, CliError> {
-        SectorCipher::new(self.cipher, self.key, self.sectors).map_err(|error| cipher_error(&error))
-    }
-
     /// Lays `cipher` over `base`.
     pub fn build(
         &self,
@@ -176,7 +172,7 @@ impl Plan<'_> {
             source: self.source.to_owned(),
             kind: self.kind.to_owned(),
             cipher: self.cipher.as_str().to_owned(),
-            key_bits: self.key.len() * 8,
+            key_bits: self.key_len * 8,
             cipher_kernel,
             sector_size: sector,
             logical_block: geometry.logical_block,
@@ -295,8 +291,24 @@ pub fn parse_cipher(word: &str) -> Result<CipherSpec, CliError> {
     })
 }
 
+/// The cipher under the key that `read_key` gets, and the key's length in bytes. All that knows the key
+/// happens here, on a stack that is gone afterwards, and nothing else does: an object made on such a stack and
+/// moved to the heap can take bytes of a key along where it has bytes of its own not yet set.
+pub fn sector_cipher<K: std::ops::Deref<Target = [u8]>>(
+    cipher: &CipherSpec,
+    sectors: SectorOptions,
+    read_key: impl FnOnce() -> Result<K, CliError> + Send,
+    failed: impl Fn(&CipherError) -> CliError + Send + Sync,
+) -> Result<(SectorCipher, usize), CliError> {
+    with_keys(|| {
+        let key = read_key()?;
+        let made = SectorCipher::new(cipher, &key, sectors);
+        Ok((made.map_err(|error| failed(&error))?, key.len()))
+    })
+}
+
 /// A cipher that can not be made of what the command line says.
-fn cipher_error(error: &CipherError) -> CliError {
+pub fn cipher_error(error: &CipherError) -> CliError {
     CliError::parameters(error.to_string())
 }
 

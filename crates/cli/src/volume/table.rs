@@ -5,15 +5,16 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use cryptline_cipher::SectorOptions;
-use cryptline_engine::table::{CryptTarget, Table, TableError};
+use cryptline_cipher::{SectorCipher, SectorOptions};
+use cryptline_engine::table::{CryptTarget, Table, TableError, TableKey};
 use cryptline_sys::SecretBuf;
 
 use super::dispatch::{PerfFlags, Stored};
-use super::stack::{Base, Plan};
+use super::stack::{Base, Plan, cipher_error};
 use super::table_argument::TableArgument;
 use super::{KeySource, TargetOptions, Volume, ram, ram_size};
 use crate::CliError;
+use crate::harden::with_keys;
 use crate::passphrase::read_from;
 
 /// A table is a few hundred bytes; this is far beyond any.
@@ -30,7 +31,13 @@ pub(super) fn open(
             "the key is in the table; leave out --key-file and the other key options",
         ));
     }
-    let target = parse(line)?;
+    let (target, cipher, key_len) = with_keys(|| {
+        let mut target = parse(line)?;
+        let cipher = SectorCipher::new(&target.cipher, target.key.as_bytes(), sectors(&target));
+        let key_len = target.key.as_bytes().len();
+        target.key = TableKey::Empty;
+        Ok((target, cipher, key_len))
+    })?;
     let words = PerfFlags::from(&target.options);
     let decision = options.dispatch.decide(Stored::Table(words))?;
     let base = match target.device.strip_prefix("ram:") {
@@ -48,18 +55,23 @@ pub(super) fn open(
         source: &target.device,
         kind: "table",
         cipher: &target.cipher,
-        key: target.key.as_bytes(),
-        sectors: SectorOptions {
-            sector_size: target.options.sector_size,
-            iv_offset: target.iv_offset,
-            iv_large_sectors: target.options.iv_large_sectors,
-        },
+        key_len,
+        sectors: sectors(&target),
         start: target.offset.saturating_mul(512),
         size: Some(target.len.saturating_mul(512)),
         discards: target.options.allow_discards || options.allow_discards,
         dispatch: decision.dispatch,
     };
-    plan.build(base, plan.sector_cipher()?, options, Vec::new())
+    let cipher = cipher.map_err(|error| cipher_error(&error))?;
+    plan.build(base, cipher, options, Vec::new())
+}
+
+fn sectors(target: &CryptTarget) -> SectorOptions {
+    SectorOptions {
+        sector_size: target.options.sector_size,
+        iv_offset: target.iv_offset,
+        iv_large_sectors: target.options.iv_large_sectors,
+    }
 }
 
 /// The one target of the line.
