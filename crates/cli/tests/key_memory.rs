@@ -405,3 +405,91 @@ fn servers_of_tables_as_arguments_hold_keys_in_guarded_memory_only() {
 fn servers_of_tables_from_standard_input_hold_keys_in_guarded_memory_only() {
     serve_all(|cipher| Volume::table(cipher, false));
 }
+
+/// Runs a verb to its end with the passphrase on standard input, and looks before it is gone.
+#[track_caller]
+fn run_and_look(arguments: &[&str], input: &[u8], secrets: &Secrets) -> Scan {
+    let mut command = cryptline(arguments.iter().copied());
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let child = command.spawn().expect("the program starts");
+    let mut traced = Traced::attach(child).expect("root may trace");
+    feed(traced.child(), input);
+    let ended = traced.at_the_end(|process| scan(process, secrets));
+    let (code, seen) = ended.expect("it ends");
+    assert_eq!(code, 0);
+    seen.expect("root may look")
+}
+
+#[test]
+fn programs_that_tried_a_passphrase_leave_nothing_when_they_end() {
+    if !may_look() {
+        return;
+    }
+    let mut verdict = Verdict::default();
+    let argon2 = &[
+        "--pbkdf-force-iterations=4",
+        "--pbkdf-memory=1024",
+        "--pbkdf-parallel=4",
+    ][..];
+    let luks1 = &["--type", "luks1", "--pbkdf-force-iterations=1000"][..];
+    for format in [argon2, luks1] {
+        for cipher in CIPHERS {
+            let volume = Volume::luks(format, cipher);
+            let arguments: Vec<&str> = ["open", "--check"]
+                .into_iter()
+                .chain(volume.words())
+                .collect();
+            let seen = run_and_look(&arguments, &volume.input, &volume.secrets);
+            verdict.add_closed(&format!("{arguments:?}"), &seen);
+        }
+    }
+    verdict.tell();
+}
+
+#[test]
+fn create_leaves_no_passphrase_when_it_ends() {
+    if !may_look() {
+        return;
+    }
+    let mut verdict = Verdict::default();
+    for kind in ["luks1", "luks2"] {
+        let (_folder, image) = Volume::new(0);
+        let (image, phrase) = (text(&image), passphrase());
+        let mut secrets = Secrets::default();
+        secrets.add("the passphrase", &phrase);
+        let arguments = [
+            "create",
+            &image,
+            "--force",
+            "--size",
+            "32M",
+            "--type",
+            kind,
+            "--pbkdf",
+            "pbkdf2",
+            "--pbkdf-force-iterations",
+            "1000",
+            "--key-file",
+            "-",
+        ];
+        verdict.add_closed(kind, &run_and_look(&arguments, &phrase, &secrets));
+    }
+    verdict.tell();
+}
+
+/// The search itself: what lies in ordinary memory is found, and found to be there.
+#[test]
+fn a_key_that_was_left_behind_is_found() {
+    let planted = passphrase();
+    let mut secrets = Secrets::default();
+    secrets.add("planted", &planted);
+    let seen = scan(std::process::id(), &secrets).expect("one may look at oneself");
+    assert!(!seen.leaked.is_empty());
+    let guarded = cryptline_sys::SecretBuf::copy_of(&planted).expect("memory");
+    let seen = scan(std::process::id(), &secrets).expect("one may look at oneself");
+    assert!(
+        seen.guarded.len() >= guarded.len() / 8,
+        "{:?}",
+        seen.guarded
+    );
+}

@@ -22,7 +22,7 @@ const OPTION: &[u8] = b"--table";
 /// What stands for the line: no argument of a process can have it.
 const SIGN: &str = "\0";
 
-/// The line that the process was started with.
+/// The line that the process was started with, on its way past clap.
 static TAKEN: Mutex<Option<Arc<SecretBuf>>> = Mutex::new(None);
 
 /// Where a table is.
@@ -54,11 +54,8 @@ impl TableArgument {
     /// When memory runs out.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == SIGN {
-            let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-            return taken
-                .clone()
-                .map(Self::Line)
-                .ok_or_else(|| "no line".into());
+            let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+            return taken.take().map(Self::Line).ok_or_else(|| "no line".into());
         }
         match (text, text.strip_prefix('@')) {
             ("-", _) => Ok(Self::Input),
@@ -103,7 +100,11 @@ pub fn arguments() -> Vec<OsString> {
 /// A copy of the line, which is then gone from where the process was given it. Nothing where this is no
 /// line, no text, or there is no memory: what is left in place is judged as it is.
 fn take(line: &[u8]) -> Option<SecretBuf> {
-    if line == b"-" || line.starts_with(b"@") || std::str::from_utf8(line).is_err() {
+    if line.is_empty()
+        || line == b"-"
+        || line.starts_with(b"@")
+        || std::str::from_utf8(line).is_err()
+    {
         return None;
     }
     let taken = SecretBuf::copy_of(line).ok()?;
