@@ -271,6 +271,7 @@ fn another_user_serves_an_image_that_only_root_can_open() {
     let runtime = disk.folder.path().join("run");
     fs::create_dir(&runtime).unwrap();
     fs::set_permissions(disk.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&disk.key, fs::Permissions::from_mode(0o600)).unwrap();
     chown(&runtime, Some(NOBODY), Some(NOBODY)).unwrap();
     let (socket, pidfile) = (text(&runtime.join("s")), text(&runtime.join("pid")));
     for sandbox in ["--sandbox=on", "--sandbox=off"] {

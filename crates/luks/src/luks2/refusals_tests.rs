@@ -225,7 +225,7 @@ fn ignored_slot_opens_only_when_it_is_named() {
     let error = unlock_error(&image, &UnlockOptions::default());
     assert_eq!(
         error.to_string(),
-        "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named; give --key-slot N, with N one of 0"
+        "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named by --key-slot; there are: 0"
     );
     assert_eq!(error.exit_code(), 1);
     let named = UnlockOptions {

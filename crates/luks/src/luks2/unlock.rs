@@ -57,7 +57,7 @@ impl Header {
             return Ok(());
         }
         Err(Error::Parameters(format!(
-            "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named; give --key-slot N, with N one of {}",
+            "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named by --key-slot; there are: {}",
             numbers.join(", ")
         )))
     }
