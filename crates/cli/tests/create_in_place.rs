@@ -6,10 +6,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
-use cryptline_testkit::peer::{self, Run, run};
+use cryptline_testkit::peer::{self, Background, Run, run};
 
 const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
 const MIB: u64 = 1 << 20;
@@ -206,4 +206,37 @@ impl Drop for LoopDevice {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["-d", &self.0]).status();
     }
+}
+
+#[test]
+fn a_volume_that_will_be_replaced_is_not_served_meanwhile() {
+    let folder = Folder::new();
+    let image = folder.luks2();
+    let fifo = folder.path("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let mut replace = command();
+    replace.arg("create").arg(&image).args(CHEAP);
+    replace
+        .args(["--size=32M", "--force", "--key-file"])
+        .arg(&fifo);
+    let mut replacing = Background::spawn(&mut replace);
+    // It waits for its passphrase now, or soon.
+    let serve = || {
+        let mut serve = command();
+        serve
+            .arg("serve")
+            .arg(&image)
+            .arg("--key-file")
+            .arg(folder.key());
+        run(serve.args(["--run", "true"]), Duration::from_secs(60))
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while serve().status.code() != Some(5) {
+        assert!(Instant::now() < deadline, "it was served all the time");
+    }
+    fs::write(&fifo, "another passphrase").unwrap();
+    assert!(replacing.wait(Duration::from_secs(60)).is_some());
+    replacing.collect().success();
+    refused(serve(), 2, "");
 }

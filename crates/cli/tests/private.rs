@@ -199,3 +199,16 @@ fn a_socket_mode_that_is_none_is_refused() {
         assert!(refused.stderr_text().contains("octal"), "{refused}");
     }
 }
+
+#[test]
+fn a_pid_file_takes_the_place_of_nothing_that_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk.img");
+    fs::write(&disk, vec![7; 1 << 20]).unwrap();
+    for path in [&*text(&disk), &*text(folder.path())] {
+        let ran = shell("exec \"$0\" serve ram:1M -P \"$1\" --run true", &[path]);
+        let ran = ran.exited_with(5);
+        assert!(ran.stderr_text().contains("--pidfile"), "{ran}");
+    }
+    assert_eq!(fs::read(&disk).unwrap(), vec![7; 1 << 20]);
+}

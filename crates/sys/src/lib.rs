@@ -42,7 +42,8 @@ pub use ring::{
     Source, Waker,
 };
 pub use secret::{
-    SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked, on_secret_stack,
+    GUARDED_STACK, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked,
+    on_secret_stack,
 };
 pub use shared::SharedMemory;
 pub use zone::{RawZone, ZoneCommand, report_zones, zone_command, zone_size};

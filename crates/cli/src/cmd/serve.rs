@@ -204,6 +204,10 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     if passed.is_none() {
         wanted.check()?;
     }
+    args.server
+        .pidfile
+        .as_deref()
+        .map_or(Ok(()), pidfile::check)?;
     let (exports, summaries) = args.open_exports()?;
     let input = keys.input_of_command();
     drop(keys);
@@ -248,6 +252,9 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
             return Err(error);
         }
     };
+    if quiet && !args.server.verbose && in_force.is_less_than_asked() {
+        warn(&[format!("sandbox: {}", in_force.text())]);
+    }
     let server = args.server.build(&exports, backend.choice, tls);
     let report = Report {
         exports: &summaries,

@@ -21,22 +21,32 @@ pub struct Paths {
     pub files: Vec<PathBuf>,
     /// Directories.
     pub directories: Vec<PathBuf>,
+    /// All of them, with what each was when it was made.
+    pub identities: Vec<(PathBuf, FileIdentity)>,
 }
 
+/// Device and inode.
+pub type FileIdentity = (u64, u64);
+
 enum Made {
-    Directory(PathBuf),
+    Directory {
+        path: PathBuf,
+        identity: Option<FileIdentity>,
+    },
     /// A file or socket, by what it is and not only by its name: the name may be somebody
     /// else's by then.
     File {
         path: PathBuf,
-        identity: (u64, u64),
+        identity: FileIdentity,
     },
 }
 
 impl Cleanup {
     /// Remembers an empty directory.
     pub fn add_directory(&self, path: &Path) {
-        self.add(Made::Directory(path.to_owned()));
+        let identity = fs::symlink_metadata(path).as_ref().map(identity).ok();
+        let path = path.to_owned();
+        self.add(Made::Directory { path, identity });
     }
 
     /// Remembers a file or socket, which must exist.
@@ -54,8 +64,15 @@ impl Cleanup {
         let mut paths = Paths::default();
         for made in list.iter() {
             match made {
-                Made::Directory(path) => paths.directories.push(path.clone()),
-                Made::File { path, .. } => paths.files.push(path.clone()),
+                Made::Directory { path, identity } => {
+                    paths.directories.push(path.clone());
+                    let known = identity.map(|identity| (path.clone(), identity));
+                    paths.identities.extend(known);
+                }
+                Made::File { path, identity } => {
+                    paths.files.push(path.clone());
+                    paths.identities.push((path.clone(), *identity));
+                }
             }
         }
         paths
@@ -85,7 +102,7 @@ impl Remover {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for made in list.drain(..).rev() {
             let _ = match made {
-                Made::Directory(path) => fs::remove_dir(path),
+                Made::Directory { path, .. } => fs::remove_dir(path),
                 Made::File {
                     path,
                     identity: ours,
@@ -98,7 +115,7 @@ impl Remover {
     }
 }
 
-fn identity(metadata: &Metadata) -> (u64, u64) {
+fn identity(metadata: &Metadata) -> FileIdentity {
     (metadata.dev(), metadata.ino())
 }
 

@@ -1,6 +1,6 @@
 //! `--pidfile`: appears whole, and only when clients can connect.
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,8 +11,25 @@ use crate::CliError;
 /// Everybody may read it, whom the umask lets.
 const MODE: u32 = 0o644;
 
+/// No pid file is longer.
+const LEN_MAX: u64 = 32;
+
+/// Refuses a path where something is that is no pid file, before anybody waits for a key.
+pub fn check(path: &Path) -> Result<(), CliError> {
+    let shown = path.display();
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.is_symlink() && (!found.is_file() || found.len() > LEN_MAX) => {
+            Err(CliError::busy(format!(
+                "{shown} exists and is not a pid file; remove it or choose another --pidfile"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Writes our process id to `path`, replacing an old file or link; it is removed at exit.
 pub fn write(path: &Path, cleanup: &Cleanup) -> Result<(), CliError> {
+    check(path)?;
     replace(path)
         .and_then(|()| cleanup.add_file(path))
         .map_err(|error| {

@@ -7,10 +7,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 
 use cryptline_serve::nbd::codec::uri::{Address, NbdUri};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::signals::Stopper;
 use crate::CliError;
+use crate::output::complain;
+
+/// As a shell has it for a command that SIGTERM has ended.
+const STOPPED: u8 = 128 + 15;
 
 /// A command that runs beside the server.
 pub struct Captive {
@@ -61,7 +66,13 @@ impl Captive {
     pub fn finish(self) -> u8 {
         if let (Some(process), false) = (&self.process, self.waiter.is_finished()) {
             // By descriptor, so never another process that got its number.
-            let _ = pidfd_send_signal(process, Signal::TERM);
+            if pidfd_send_signal(process, Signal::TERM) == Err(Errno::PERM) {
+                complain(
+                    "the command of --run belongs to another user than the server by now, which cannot \
+                     end it; it runs on",
+                );
+                return STOPPED;
+            }
         }
         match self.waiter.join() {
             Ok(Ok(status)) => exit_code(status),

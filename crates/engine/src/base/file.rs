@@ -99,10 +99,12 @@ impl FileDevice {
             None => Doubt::Shared,
         };
         let fd = own.unwrap_or_else(|| Arc::clone(self.file()));
+        let source = ring.add_source();
+        ring.tell_of_lost(source, self.shared.keeper.mark());
         FileQueue {
             file: ring.add_file(Arc::clone(&fd)),
             fd,
-            source: ring.add_source(),
+            source,
             keeper: (ring.add_file(Arc::clone(self.file())), ring.add_source()),
             doubt,
             syncs: Syncs::new(ring.depth()),

@@ -19,7 +19,8 @@
 //!    [`Keeper`], an open file from before the first write that no queue uses: a queue's first flush
 //!    must be good on it too, in turns, with the mark set before the next asks. From then on the
 //!    queue's own file misses nothing, so one question is enough.
-//! 4. A failed sync marks the device: nothing is called durable any more.
+//! 4. A failed sync marks the device: nothing is called durable any more. So does one whose queue is gone
+//!    before its result was taken.
 //!
 //! A durable write promises only itself, and that is written after its queue was opened, so it does
 //! not need 3. Where a queue can have no file of its own (`/proc` is not there), it uses the
@@ -38,7 +39,7 @@ use crate::Fault;
 pub(super) struct Keeper {
     file: Arc<OwnedFd>,
     asking: Mutex<()>,
-    lost: AtomicBool,
+    lost: Arc<AtomicBool>,
 }
 
 impl Keeper {
@@ -46,7 +47,7 @@ impl Keeper {
         Self {
             file: Arc::new(file),
             asking: Mutex::new(()),
-            lost: AtomicBool::new(false),
+            lost: Arc::default(),
         }
     }
 
@@ -57,6 +58,11 @@ impl Keeper {
     /// Whether a sync has failed since the device was opened.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
+    }
+
+    /// The mark itself: for rings that end before a sync's result was taken.
+    pub fn mark(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.lost)
     }
 
     /// Notes that a sync has failed.

@@ -81,7 +81,9 @@ impl<T: Send + 'static> Crew<T> {
         let (say, heard) = std::sync::mpsc::channel();
         for index in 0..count.min(CREW_MAX) {
             let (common, work, say) = (Arc::clone(&crew.common), Arc::clone(work), say.clone());
-            let builder = std::thread::Builder::new().name(format!("{name}/{index}"));
+            let builder = std::thread::Builder::new()
+                .name(format!("{name}/{index}"))
+                .stack_size(cryptline_sys::GUARDED_STACK);
             let thread = builder.spawn(move || {
                 let _guard = cryptline_sys::StackGuard::new();
                 let _ = say.send(work.begin(index));

@@ -63,6 +63,8 @@ pub(super) struct Job {
     pub is_pending: bool,
     /// The first failure.
     pub error: Option<NbdError>,
+    /// A part was zeroed by the device itself, and is durable only after a flush.
+    pub flush_owed: bool,
     /// The final flush has been started.
     pub flushed: bool,
     /// The reply is complete.
@@ -81,6 +83,7 @@ impl Job {
             in_flight: 0,
             is_pending: false,
             error: None,
+            flush_owed: false,
             flushed: false,
             answered: false,
             started,
@@ -150,7 +153,7 @@ impl Job {
             self.work,
             Work::Trim { durable: true } | Work::Zero { durable: true, .. }
         );
-        durable && self.error.is_none() && !self.flushed
+        (durable || self.flush_owed) && self.error.is_none() && !self.flushed
     }
 
     /// Remembers the first failure.

@@ -138,7 +138,8 @@ impl Server {
         let mut next_id = 0;
         while self.wait_for_client(listeners, stop)? {
             for listener in listeners {
-                while let Some(socket) = self.accept(listener) {
+                // One at a time: a flood of them must not keep us from looking for the stop.
+                if let Some(socket) = self.accept(listener) {
                     next_id += 1;
                     self.start(next_id, socket);
                 }
@@ -183,9 +184,8 @@ impl Server {
         let server = Arc::clone(self);
         let spawned = std::thread::Builder::new()
             .name(format!("nbd-{id}"))
+            .stack_size(cryptline_sys::GUARDED_STACK)
             .spawn(move || {
-                // Dropped first: when the client counts as gone, so are the traces of its work.
-                let _stack = cryptline_sys::StackGuard::new();
                 if let Err(message) = server.serve(socket, &member) {
                     (server.options.log)(&format!("client {id}: {message}"));
                 }
@@ -207,6 +207,9 @@ impl Server {
         let Some(accepted) = accepted else {
             return Ok(());
         };
+        // Dropped last but for the place: when the client counts as gone, so are the traces of its
+        // work. Not for who never comes this far: locked memory is scarce.
+        let _stack = cryptline_sys::StackGuard::new();
         let index = accepted.negotiated.export;
         let export = self.exports.list().get(index).ok_or("no such export")?;
         let info = offer.exports().get(index).ok_or("no such export")?;

@@ -24,6 +24,8 @@ struct State {
     passed: u64,
     waiting: u64,
     flushes: u64,
+    /// Zeroing by itself that it still does.
+    zeroes_left: Option<u64>,
 }
 
 impl Turnstile {
@@ -47,6 +49,11 @@ impl Turnstile {
         self.inner.1.notify_all();
     }
 
+    /// Makes it refuse to zero by itself after the next `count` times.
+    pub fn zero_only(&self, count: u64) {
+        self.lock().zeroes_left = Some(count);
+    }
+
     /// Requests carried out so far.
     pub fn passed(&self) -> u64 {
         self.lock().passed
@@ -63,6 +70,17 @@ impl Turnstile {
             let state = self.lock();
             state.passed == count && state.waiting > 0
         });
+    }
+
+    fn zeroes(&self) -> bool {
+        match &mut self.lock().zeroes_left {
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+            None => true,
+        }
     }
 
     fn pass(&self) {
@@ -117,6 +135,9 @@ impl Queue for Turnstile {
             Operation::Read(buffer) => {
                 self.pass();
                 buffer.fill(0xa7);
+            }
+            Operation::WriteZeroes { .. } if !self.zeroes() => {
+                return Submitted::Done(request.complete(Err(Fault::NotSupported)));
             }
             _ => self.pass(),
         }

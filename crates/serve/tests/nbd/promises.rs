@@ -6,6 +6,7 @@ use cryptline_serve::nbd::codec::{NbdError, TransmissionFlags};
 use cryptline_testkit::suite::devices;
 
 use crate::common::raw::{Raw, Style};
+use crate::common::turnstile::Turnstile;
 use crate::common::{BACKENDS, Setup, pattern, stack};
 
 #[test]
@@ -314,5 +315,23 @@ fn largest_requests_pass_with_small_ones_between_them() {
             }
             served.end_well();
         }
+    }
+}
+
+#[test]
+fn zeroing_that_the_device_gives_up_half_way_is_durable_as_a_whole() {
+    const LENGTH: u32 = 128 << 20;
+    for (zeroed, flushes) in [(1, 1), (0, 0)] {
+        let disk = Turnstile::new(1 << 30);
+        disk.let_pass(u64::MAX);
+        disk.zero_only(zeroed);
+        let served = Setup::new(disk.stack()).start();
+        let mut client = Raw::connect(&served);
+        let answer = client.ask(cmd::WRITE_ZEROES, cmd_flag::FUA, (0, LENGTH));
+        assert!(answer.outcome.is_ok());
+        // Durable writes of the rest say nothing of what the device has done before.
+        assert_eq!(disk.flushes(), flushes, "{zeroed} steps by the device");
+        drop(client);
+        served.end_well();
     }
 }

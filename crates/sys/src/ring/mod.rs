@@ -21,8 +21,10 @@
 //! A ring never leaves the thread that made it.
 
 mod batch;
+mod operation;
 mod simulated;
 mod syscalls;
+mod unheard;
 mod uring;
 mod waker;
 
@@ -36,13 +38,16 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::{Arena, Buffer};
+use crate::Arena;
+pub use operation::{Allocate, Io};
 use simulated::Simulated;
 use syscalls::Syscalls;
+use unheard::Unheard;
 use uring::Uring;
 use waker::Bell;
 
@@ -81,129 +86,6 @@ pub struct FileId(u32);
 /// Who asked: completions are kept apart by source, from [`Ring::add_source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(u16);
-
-/// What to do with allocated space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allocate {
-    /// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.
-    PunchHole,
-    /// `FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE`.
-    ZeroRange,
-}
-
-impl Allocate {
-    fn mode(self) -> libc::c_int {
-        libc::FALLOC_FL_KEEP_SIZE
-            | match self {
-                Self::PunchHole => libc::FALLOC_FL_PUNCH_HOLE,
-                Self::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
-            }
-    }
-}
-
-/// One operation; owns the memory it reads or writes. Offsets and lengths in bytes.
-#[derive(Debug)]
-pub enum Io {
-    /// Reads `len` bytes at `offset` into `buffer[start..]`. Short at the end of the file.
-    Read {
-        /// The file.
-        file: FileId,
-        /// Where the bytes go.
-        buffer: Buffer,
-        /// First byte of the buffer to fill.
-        start: usize,
-        /// How many bytes.
-        len: usize,
-        /// Where in the file.
-        offset: u64,
-    },
-    /// Writes `buffer[start..start + len]` at `offset`; may be short.
-    Write {
-        /// The file.
-        file: FileId,
-        /// Where the bytes come from.
-        buffer: Buffer,
-        /// First byte of the buffer to write.
-        start: usize,
-        /// How many bytes.
-        len: usize,
-        /// Where in the file.
-        offset: u64,
-        /// `RWF_DSYNC`: the write is durable when it completes.
-        durable: bool,
-    },
-    /// `fdatasync`.
-    Sync {
-        /// The file.
-        file: FileId,
-    },
-    /// `fallocate`.
-    Allocate {
-        /// The file.
-        file: FileId,
-        /// What to do.
-        what: Allocate,
-        /// Where in the file.
-        offset: u64,
-        /// How many bytes.
-        len: u64,
-    },
-    /// Receives up to `len` bytes into `buffer[start..]`; a result of 0 is the peer's end.
-    Receive {
-        /// The socket.
-        file: FileId,
-        /// Where the bytes go.
-        buffer: Buffer,
-        /// First byte of the buffer to fill.
-        start: usize,
-        /// At most this many bytes.
-        len: usize,
-    },
-    /// Sends what is left of a batch; may be short.
-    Send {
-        /// The socket.
-        file: FileId,
-        /// Headers and payloads, in order.
-        batch: Box<SendBatch>,
-    },
-}
-
-impl Io {
-    fn file(&self) -> FileId {
-        match self {
-            Self::Read { file, .. }
-            | Self::Write { file, .. }
-            | Self::Sync { file }
-            | Self::Allocate { file, .. }
-            | Self::Receive { file, .. }
-            | Self::Send { file, .. } => *file,
-        }
-    }
-
-    /// The memory range must lie in the buffer: everything unsafe below relies on it. File
-    /// transfers are cut to `limit` bytes.
-    fn check(&mut self, limit: usize) {
-        if let Self::Read {
-            buffer, start, len, ..
-        }
-        | Self::Write {
-            buffer, start, len, ..
-        }
-        | Self::Receive {
-            buffer, start, len, ..
-        } = self
-        {
-            let end = start.checked_add(*len);
-            assert!(
-                end.is_some_and(|end| end <= buffer.len()),
-                "I/O range outside its buffer"
-            );
-        }
-        if let Self::Read { len, .. } | Self::Write { len, .. } = self {
-            *len = (*len).min(limit);
-        }
-    }
-}
 
 /// A finished operation.
 #[derive(Debug)]
@@ -258,6 +140,7 @@ pub struct Ring {
     bell: Option<Arc<Bell>>,
     /// The next `wait` must not wait.
     stay_awake: bool,
+    unheard: Unheard,
     /// What must live until nothing is in flight.
     kept: Vec<Arc<dyn Any + Send + Sync>>,
     /// Scratch space of `wait`.
@@ -293,6 +176,7 @@ impl Ring {
             bell: None,
             stay_awake: false,
             kept: Vec::new(),
+            unheard: Unheard::default(),
             not_send: PhantomData,
         })
     }
@@ -421,6 +305,12 @@ impl Ring {
     #[must_use]
     pub fn kept(&self) -> &[Arc<dyn Any + Send + Sync>] {
         &self.kept
+    }
+
+    /// Sets `lost` when the ring is dropped before the result of a failed sync of `source` was taken, or
+    /// while one is under way of which nobody will know.
+    pub fn tell_of_lost(&mut self, source: Source, lost: Arc<AtomicBool>) {
+        self.unheard.add(source, lost);
     }
 
     /// Makes room for more operations in flight: for a layer that makes several of one. To be
@@ -576,17 +466,28 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if let Engine::Simulated(simulated) = &mut self.engine {
-            simulated.abandon(&self.files, &mut self.slots);
-        }
         let in_flight = (0u32..).zip(&self.slots);
         let in_flight = in_flight.filter_map(|(slot, entry)| entry.as_ref().map(|_| slot));
-        if let Engine::Uring(uring) = &mut self.engine
-            && !uring.cancel_all(in_flight.collect())
-        {
-            // The kernel may still write to these buffers: they must never be reused.
+        let mut ended = Vec::new();
+        let all_ended = match &mut self.engine {
+            Engine::Uring(uring) => uring.cancel_all(in_flight.collect(), &mut ended),
+            Engine::Simulated(simulated) => {
+                simulated.abandon(&self.files, &mut self.slots, &mut ended);
+                true
+            }
+            Engine::Syscalls(_) => true,
+        };
+        for (slot, result) in ended {
+            self.finish(slot, result);
+        }
+        let held: &[_] = if all_ended { &[] } else { &self.slots };
+        self.unheard.tell(&self.inboxes, held);
+        if !all_ended {
+            // The kernel may still write to these buffers and sync these files: they must never be
+            // reused.
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.kept));
+            std::mem::forget(std::mem::take(&mut self.files));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
 use super::*;
+use crate::Buffer;
 
 fn both(test: impl Fn(Ring)) {
     for choice in [BackendChoice::Auto, BackendChoice::Syscalls] {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::syscalls::{Syscalls, is_socket};
+use super::unheard::is_sync;
 use super::{InFlight, Io, Patience};
 
 /// What stands below the rings of a test in place of Linux. For tests only.
@@ -109,11 +110,11 @@ impl Simulated {
         self.simulation.0.opened(file);
     }
 
-    /// Carries an operation out at once, as often as it is interrupted.
+    /// Carries an operation out at once, as often as it is interrupted; not a sync (as `syscalls::run`).
     pub fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
         loop {
             match self.simulation.0.run(file, io) {
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) if !is_sync(io) => {}
                 result => return result,
             }
         }
@@ -149,12 +150,21 @@ impl Simulated {
         }
     }
 
-    /// The ring is dropped: what is pending may still take effect, and is never reported.
-    pub fn abandon(&mut self, files: &[Arc<OwnedFd>], slots: &mut [Option<InFlight>]) {
+    /// The ring is dropped: what is pending may still take effect, or is cancelled.
+    pub fn abandon(
+        &mut self,
+        files: &[Arc<OwnedFd>],
+        slots: &mut [Option<InFlight>],
+        ended: &mut Vec<(u32, Result<usize, Errno>)>,
+    ) {
         for index in 0..self.pending.len() {
-            if self.simulation.0.outlives_its_ring() {
-                let _ = self.effect(index, files, slots);
-            }
+            let has_run = self.pending[index].result.is_some();
+            let result = if has_run || self.simulation.0.outlives_its_ring() {
+                self.effect(index, files, slots)
+            } else {
+                Err(Errno::CANCELED)
+            };
+            ended.push((self.pending[index].slot, result));
         }
     }
 

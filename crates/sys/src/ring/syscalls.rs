@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::unheard::is_sync;
 use super::waker::Bell;
 use super::{Allocate, InFlight, Io, Patience};
 
@@ -145,10 +146,12 @@ fn events(io: &Io) -> libc::c_short {
     }
 }
 
+/// Carries an operation out, as often as it is interrupted. Not a sync: the report of a lost write can have
+/// that number, and who asked must know.
 pub(super) fn run(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
     loop {
         match once(fd, io) {
-            Err(Errno::INTR) => {}
+            Err(Errno::INTR) if !is_sync(io) => {}
             result => return result,
         }
     }

@@ -219,7 +219,8 @@ impl Uring {
     /// What a call has brought about that had `queued` entries to hand over.
     fn judge(&mut self, queued: usize, entered: io::Result<usize>) -> io::Result<bool> {
         let left = self.ring.submission().len();
-        self.timer_queued &= left > 0 || !self.backlog.is_empty();
+        // It may have been among what was taken. One too many does no harm.
+        self.timer_queued &= left == queued;
         let stuck = queued > 0 && left == queued;
         let errno = match &entered {
             Ok(_) => None,
@@ -302,9 +303,13 @@ impl Uring {
         }
     }
 
-    /// Cancels the operations `in_flight` and waits until the kernel holds none of them. `false`
-    /// where that can not be known.
-    pub fn cancel_all(&mut self, mut in_flight: Vec<u32>) -> bool {
+    /// Cancels the operations `in_flight` and waits until the kernel holds none of them; what became of
+    /// each goes to `ended`. `false` where that can not be known.
+    pub fn cancel_all(
+        &mut self,
+        mut in_flight: Vec<u32>,
+        ended: &mut Vec<(u32, Result<usize, Errno>)>,
+    ) -> bool {
         while !in_flight.is_empty() {
             for &slot in &in_flight {
                 let cancel = opcode::AsyncCancel::new(u64::from(slot)).build();
@@ -322,8 +327,9 @@ impl Uring {
                 if self.enter(Patience::For(left)).is_err() || self.refusals > REFUSALS {
                     return false;
                 }
-                while let Some((slot, _)) = self.reap() {
+                while let Some((slot, result)) = self.reap() {
                     in_flight.retain(|&known| known != slot);
+                    ended.push((slot, result));
                 }
             }
         }

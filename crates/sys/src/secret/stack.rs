@@ -195,6 +195,9 @@ impl SecretThread {
     }
 }
 
+/// Bytes of stack for a thread that has a [`StackGuard`], whatever the environment says.
+pub const GUARDED_STACK: usize = 2 << 20;
+
 /// Guards what the calling thread puts on its stack from here on: locked and left out of core dumps
 /// while this lives, wiped when it is dropped. To be made at a thread's start, not on the main thread.
 ///
@@ -215,15 +218,34 @@ impl StackGuard {
         let here = 0_u8;
         let page = crate::page_size();
         let top = (&raw const here).addr().next_multiple_of(page);
-        let low = top - USED;
-        // SAFETY: pages of the calling thread's stack, which is larger: the standard library gives
-        // threads 2 MiB. Pages that are not mapped would make the calls fail, no more.
-        let _ = unsafe { guard(std::ptr::with_exposed_provenance_mut(low), USED) };
+        // Somebody may have given the thread a smaller one; of one that is not known nothing is guarded.
+        let bottom = stack_bottom().map_or(top, |bottom| bottom.next_multiple_of(page));
+        let low = (top - USED).max(bottom).min(top);
+        let len = top - low;
+        // SAFETY: whole pages of the calling thread's own stack, between its bottom and here.
+        let _ = unsafe { guard(std::ptr::with_exposed_provenance_mut(low), len) };
         Self {
             low,
-            len: USED,
+            len,
             _thread: PhantomData,
         }
+    }
+}
+
+/// The lowest address of the calling thread's stack, its guard page aside.
+fn stack_bottom() -> Option<usize> {
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: the thread is the calling one, which runs; the attributes are written by this call, and
+    // read and destroyed only where it has succeeded.
+    unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
+            return None;
+        }
+        let (mut bottom, mut size, mut fence) = (std::ptr::null_mut(), 0, 0);
+        let found = libc::pthread_attr_getstack(attributes.as_ptr(), &mut bottom, &mut size);
+        let fenced = libc::pthread_attr_getguardsize(attributes.as_ptr(), &mut fence);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        (found == 0 && fenced == 0).then(|| bottom.addr() + fence)
     }
 }
 

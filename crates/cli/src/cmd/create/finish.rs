@@ -16,6 +16,8 @@ pub struct Draft {
     /// Links resolved, so that a link is not replaced by the file it should lead to.
     place: PathBuf,
     name: String,
+    /// What will be replaced, locked until then: nobody may begin to serve it meanwhile.
+    old: Option<Image>,
 }
 
 impl Draft {
@@ -23,7 +25,7 @@ impl Draft {
     /// use always.
     pub fn new(path: &Path, force: bool) -> Result<Self, CliError> {
         let name = path.display().to_string();
-        let mut place = path.to_owned();
+        let (mut place, mut old) = (path.to_owned(), None);
         if let Ok(metadata) = std::fs::symlink_metadata(path) {
             if !force {
                 return Err(exists(&name, named(path)));
@@ -34,7 +36,7 @@ impl Draft {
                 )));
             }
             // Takes the lock that a server would hold.
-            drop(Image::open(path, false)?);
+            old = Some(Image::open(path, false)?);
             place = path.canonicalize().unwrap_or(place);
         }
         let folder = match place.parent() {
@@ -45,7 +47,12 @@ impl Draft {
             .prefix(".cryptline-")
             .tempfile_in(folder)
             .map_err(|error| failed("make a file for", &name, &error))?;
-        Ok(Self { file, place, name })
+        Ok(Self {
+            file,
+            place,
+            name,
+            old,
+        })
     }
 
     /// The open file.
@@ -89,7 +96,12 @@ impl Draft {
 
     /// Gives it its name and makes that durable.
     pub fn publish(self, force: bool) -> Result<(), CliError> {
-        let Self { file, place, name } = self;
+        let Self {
+            file,
+            place,
+            name,
+            old: _old,
+        } = self;
         let published = match force {
             true => file.persist(&place),
             false => file.persist_noclobber(&place),

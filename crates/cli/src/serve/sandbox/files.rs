@@ -1,5 +1,5 @@
 //! Landlock: no file can be opened, made or changed by name, no TCP port bound or reached. What
-//! the server made in the file system may be removed, and nothing else but what lies beside it:
+//! the server made in the file system may be removed, and nothing else but what lies beside it and below:
 //! Linux knows that right for folders only.
 
 use std::io;

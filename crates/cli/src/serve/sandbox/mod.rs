@@ -24,12 +24,14 @@ use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Ring};
 use cryptline_serve::nbd::Exports;
 use cryptline_sys::Restriction;
-use rustix::fs::{Access, AtFlags, CWD, Gid, Uid};
+use rustix::fs::{Access, AtFlags, Gid, Mode as FileMode, OFlags, Uid};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::cleanup::Cleanup;
+use super::cleanup::{Cleanup, FileIdentity};
 use super::parent::Parent;
 use crate::CliError;
+use crate::harden::protect_process;
 use crate::output::warn;
 use files::folder_of;
 use filter::{Filters, Needs};
@@ -70,6 +72,9 @@ pub struct SandboxArgs {
     pub sandbox_probe: bool,
 }
 
+/// Why nothing is in force where that was asked for.
+const ASKED_OFF: &str = "--sandbox=off";
+
 /// What the server has and needs when it gives the rest up.
 pub struct Server<'a> {
     /// What is served.
@@ -105,6 +110,15 @@ pub struct InForce {
 }
 
 impl InForce {
+    /// Whether less is in force than the kernel of a usual machine offers, and nobody asked for that.
+    #[must_use]
+    pub fn is_less_than_asked(&self) -> bool {
+        match &self.off {
+            Some(why) => why != ASKED_OFF,
+            None => !self.missing.is_empty(),
+        }
+    }
+
     /// `no_new_privs, landlock (version 7); without seccomp (why)`.
     #[must_use]
     pub fn text(&self) -> String {
@@ -147,7 +161,7 @@ impl Sandbox {
     pub fn enforce(self, server: &Server<'_>) -> Result<InForce, CliError> {
         let mut in_force = InForce::default();
         if self.mode == Mode::Off {
-            in_force.off = Some("--sandbox=off".to_owned());
+            in_force.off = Some(ASKED_OFF.to_owned());
         }
         if self.mode != Mode::Off || self.identity.is_some() {
             match (open_ahead(server), self.mode, &self.identity) {
@@ -180,9 +194,10 @@ impl Sandbox {
             let _ = everywhere(Restriction::EmptyBoundingSet);
         }
         if let Some(identity) = &self.identity {
-            hand_over(&made.files, identity)?;
-            hand_over(&made.directories, identity)?;
+            hand_over(&made.identities, identity)?;
             identity.assume()?;
+            // Nor does it keep that nobody may look into our memory.
+            protect_process();
             // The kernel forgets it when the user changes.
             server.parent.map_or(Ok(()), Parent::follow)?;
             in_force.user = Some(identity.name().to_owned());
@@ -215,6 +230,8 @@ fn open_ahead(server: &Server<'_>) -> Result<(), String> {
     raise(Resource::Nofile);
     // Buffers that are registered with a ring, where that was free of limits for root so far.
     raise(Resource::Memlock);
+    // The first call looks for the fast way, which needs a file.
+    let _ = rustix::thread::sched_getcpu();
     let failed = |error: &dyn std::fmt::Display| {
         format!(
             "cannot open the files of {} clients: {error}; lower --max-connections or raise `ulimit -n`",
@@ -287,11 +304,22 @@ fn seccomp(needs: Needs) -> Result<String, String> {
 }
 
 /// So that the new user may reach and remove what was made for the old one.
-fn hand_over(made: &[PathBuf], identity: &Identity) -> Result<(), CliError> {
+///
+/// By descriptor, and only what is still what we made: others may have rights in its folder.
+fn hand_over(made: &[(PathBuf, FileIdentity)], identity: &Identity) -> Result<(), CliError> {
     let uid = identity.uid().map(Uid::from_raw);
     let gid = Some(Gid::from_raw(identity.gid()));
-    for path in made {
-        rustix::fs::chownat(CWD, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| {
+    let give = |path: &PathBuf, ours: &FileIdentity| {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = rustix::fs::open(path, flags, FileMode::empty())?;
+        let stat = rustix::fs::fstat(&found)?;
+        if (stat.st_dev, stat.st_ino) != *ours {
+            return Err(Errno::STALE);
+        }
+        rustix::fs::chownat(&found, "", uid, gid, AtFlags::EMPTY_PATH)
+    };
+    for (path, ours) in made {
+        give(path, ours).map_err(|error| {
             CliError::parameters(format!(
                 "cannot give {} to {}: {error}",
                 path.display(),

@@ -201,6 +201,10 @@ impl Session {
         match job.work {
             Work::Zero { fast: true, .. } => job.fail(NbdError::NotSup),
             Work::Zero { durable, .. } => {
+                // What the device has zeroed so far is not durable, and durable writes of the rest do not
+                // make it so.
+                job.flush_owed = durable && job.begun > 0;
+                let durable = durable && !job.flush_owed;
                 job.work = Work::WriteZeros { durable };
                 return self.wait_for_turn(index);
             }

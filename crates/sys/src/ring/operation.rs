@@ -1,0 +1,127 @@
+//! What a ring can be asked for.
+
+use super::{FileId, SendBatch};
+use crate::Buffer;
+
+/// What to do with allocated space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.
+    PunchHole,
+    /// `FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE`.
+    ZeroRange,
+}
+
+impl Allocate {
+    pub(super) fn mode(self) -> libc::c_int {
+        libc::FALLOC_FL_KEEP_SIZE
+            | match self {
+                Self::PunchHole => libc::FALLOC_FL_PUNCH_HOLE,
+                Self::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
+            }
+    }
+}
+
+/// One operation; owns the memory it reads or writes. Offsets and lengths in bytes.
+#[derive(Debug)]
+pub enum Io {
+    /// Reads `len` bytes at `offset` into `buffer[start..]`. Short at the end of the file.
+    Read {
+        /// The file.
+        file: FileId,
+        /// Where the bytes go.
+        buffer: Buffer,
+        /// First byte of the buffer to fill.
+        start: usize,
+        /// How many bytes.
+        len: usize,
+        /// Where in the file.
+        offset: u64,
+    },
+    /// Writes `buffer[start..start + len]` at `offset`; may be short.
+    Write {
+        /// The file.
+        file: FileId,
+        /// Where the bytes come from.
+        buffer: Buffer,
+        /// First byte of the buffer to write.
+        start: usize,
+        /// How many bytes.
+        len: usize,
+        /// Where in the file.
+        offset: u64,
+        /// `RWF_DSYNC`: the write is durable when it completes.
+        durable: bool,
+    },
+    /// `fdatasync`.
+    Sync {
+        /// The file.
+        file: FileId,
+    },
+    /// `fallocate`.
+    Allocate {
+        /// The file.
+        file: FileId,
+        /// What to do.
+        what: Allocate,
+        /// Where in the file.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// Receives up to `len` bytes into `buffer[start..]`; a result of 0 is the peer's end.
+    Receive {
+        /// The socket.
+        file: FileId,
+        /// Where the bytes go.
+        buffer: Buffer,
+        /// First byte of the buffer to fill.
+        start: usize,
+        /// At most this many bytes.
+        len: usize,
+    },
+    /// Sends what is left of a batch; may be short.
+    Send {
+        /// The socket.
+        file: FileId,
+        /// Headers and payloads, in order.
+        batch: Box<SendBatch>,
+    },
+}
+
+impl Io {
+    pub(super) fn file(&self) -> FileId {
+        match self {
+            Self::Read { file, .. }
+            | Self::Write { file, .. }
+            | Self::Sync { file }
+            | Self::Allocate { file, .. }
+            | Self::Receive { file, .. }
+            | Self::Send { file, .. } => *file,
+        }
+    }
+
+    /// The memory range must lie in the buffer: everything unsafe below relies on it. File
+    /// transfers are cut to `limit` bytes.
+    pub(super) fn check(&mut self, limit: usize) {
+        if let Self::Read {
+            buffer, start, len, ..
+        }
+        | Self::Write {
+            buffer, start, len, ..
+        }
+        | Self::Receive {
+            buffer, start, len, ..
+        } = self
+        {
+            let end = start.checked_add(*len);
+            assert!(
+                end.is_some_and(|end| end <= buffer.len()),
+                "I/O range outside its buffer"
+            );
+        }
+        if let Self::Read { len, .. } | Self::Write { len, .. } = self {
+            *len = (*len).min(limit);
+        }
+    }
+}
