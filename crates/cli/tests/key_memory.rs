@@ -63,7 +63,7 @@ fn strings<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Vec<String> {
 }
 
 impl Volume {
-    fn new(file_size: usize) -> (TempDir, PathBuf) {
+    fn image(file_size: usize) -> (TempDir, PathBuf) {
         let folder = tempfile::tempdir().expect("a folder");
         let image = folder.path().join("image");
         let file = fs::File::create(&image).expect("an image");
@@ -102,7 +102,7 @@ impl Volume {
 
     /// A LUKS volume that standard input opens.
     fn luks(format: &[&str], (cipher, bits): (&str, &str)) -> Self {
-        let (folder, image) = Self::new(0);
+        let (folder, image) = Self::image(0);
         let (image, phrase) = (text(&image), passphrase());
         let size = (HEADER + SIZE).to_string();
         let options = [
@@ -131,7 +131,7 @@ impl Volume {
 
     /// A plain volume that standard input opens.
     fn plain((cipher, bits): (&str, &str)) -> Self {
-        let (folder, image) = Self::new(SIZE);
+        let (folder, image) = Self::image(SIZE);
         let arguments = strings([
             &text(&image),
             "--type",
@@ -150,7 +150,7 @@ impl Volume {
 
     /// A plain volume whose key is a file.
     fn plain_by_file((cipher, bits): (&str, &str)) -> Self {
-        let (folder, image) = Self::new(SIZE);
+        let (folder, image) = Self::image(SIZE);
         let (key, path) = (random(bits), folder.path().join("key"));
         fs::write(&path, &key).expect("room for a key");
         let arguments = strings([
@@ -180,7 +180,7 @@ impl Volume {
 
     /// A table line, as an argument or from standard input.
     fn table((cipher, bits): (&str, &str), is_argument: bool) -> Self {
-        let (folder, image) = Self::new(SIZE);
+        let (folder, image) = Self::image(SIZE);
         let key = random(bits);
         let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
         let line = format!(
@@ -453,7 +453,7 @@ fn create_leaves_no_passphrase_when_it_ends() {
     }
     let mut verdict = Verdict::default();
     for kind in ["luks1", "luks2"] {
-        let (_folder, image) = Volume::new(0);
+        let (_folder, image) = Volume::image(0);
         let (image, phrase) = (text(&image), passphrase());
         let mut secrets = Secrets::default();
         secrets.add("the passphrase", &phrase);
