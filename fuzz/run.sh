@@ -42,12 +42,13 @@ cargo build --quiet --release --target "$host" --target-dir target \
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# The longest seed, a state file of zones, fits -max_len.
 fuzz_one() {
     local target=$1 log=$work/$1.log
     mkdir -p "artifacts/$target" "$work/$target"
     cp "corpus/$target/"* "$work/$target/"
     if "target/$host/release/$target" "$work/$target" -max_total_time="$duration" \
-        -max_len=16384 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
+        -max_len=20480 -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 \
         -artifact_prefix="artifacts/$target/" >"$log" 2>&1; then
         rmdir "artifacts/$target" 2>/dev/null || true
         local runs coverage

@@ -86,6 +86,8 @@ impl Served {
             name: String::new(),
             description: String::new(),
             gate: Gate::new(FaultDevice::new(memory, faults)),
+            // The volume's own.
+            minimum_block: 0,
             stats: ExportStats::new(true),
         };
         let exports = Exports::new(vec![export], TlsMode::Off).expect("an offer");
@@ -93,6 +95,7 @@ impl Served {
             backend,
             tls: None,
             max_connections: 1,
+            max_handshakes: 1,
             handshake_timeout: Duration::from_secs(60),
             grace: Duration::from_millis(100),
             log: Box::new(|_| ()),

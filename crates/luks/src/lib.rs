@@ -39,7 +39,7 @@ mod memory;
 pub mod plain;
 mod random;
 mod segment;
-mod signatures;
+pub mod signatures;
 mod unlock;
 
 #[cfg(test)]

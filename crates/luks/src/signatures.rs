@@ -170,8 +170,11 @@ const HEAD_LEN: u64 = 256 << 10;
 /// Reaches over everything that lies at the end of a device.
 const TAIL_LEN: u64 = 160 << 10;
 
-/// What `device`, which has `device_size` bytes, holds, if it is known. LUKS is not.
-pub(crate) fn find(
+/// What `device`, which has `device_size` bytes, holds, with its article, if it is known. LUKS is not.
+///
+/// # Errors
+/// [`Error::Io`], and [`Error::Truncated`] when the device is smaller than `device_size`.
+pub fn find(
     device: &mut (impl Read + Seek),
     device_size: u64,
 ) -> Result<Option<&'static str>, Error> {

@@ -12,6 +12,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use cryptline_luks::signatures;
 use rustix::fs::SeekFrom as Place;
 use rustix::io::Errno;
 
@@ -22,95 +23,61 @@ static ZEROS: [u8; PIECE] = [0; PIECE];
 const PLACES: u64 = 4096;
 /// Looked at in whole at both ends of a device.
 const END: u64 = 1 << 20;
-/// Where most begin.
-const HEAD: usize = 136 * 1024;
+/// Where the second superblock of btrfs has its magic.
+const SECOND_BTRFS: u64 = (64 << 20) + 64;
 
-/// First byte, what is there, and its name for people. The first that fits is taken: what wraps others
-/// comes before them.
-const KNOWN: &[(usize, &[u8], &str)] = &[
-    (0, b"LUKS\xba\xbe", "a LUKS header"),
-    (4096, b"BTT_ARENA_INFO\0", "a block translation table"),
-    (3, b"-FVE-FS-", "a BitLocker volume"),
-    (512, b"EFI PART", "a GPT partition table"),
-    (4096, b"EFI PART", "a GPT partition table"),
-    (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
-    (0, b"XFSB", "an XFS file system"),
-    (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
-    (0x400, b"\x10\x20\xf5\xf2", "an F2FS file system"),
-    (0, b"hsqs", "a squashfs file system"),
-    (0x8001, b"CD001", "an ISO 9660 file system"),
-    (3, b"NTFS    ", "an NTFS file system"),
-    (3, b"EXFAT   ", "an exFAT file system"),
-    (54, b"FAT1", "a FAT file system"),
-    (82, b"FAT32", "a FAT file system"),
-    (0, b"QFI\xfb", "a qcow2 image"),
-    (0, b"LABELONE", "an LVM physical volume"),
-    (512, b"LABELONE", "an LVM physical volume"),
-    (1024, b"LABELONE", "an LVM physical volume"),
-    (1536, b"LABELONE", "an LVM physical volume"),
-    (0, b"\xfc\x4e\x2b\xa9", "a member of a RAID"),
-    (4096, b"\xfc\x4e\x2b\xa9", "a member of a RAID"),
-    (4086, b"SWAPSPACE2", "swap space"),
-    (4086, b"SWAP-SPACE", "swap space"),
-    (
-        0x2_0000,
-        b"\x0c\xb1\xba\0\0\0\0\0",
-        "a member of a ZFS pool",
-    ),
-    (0x1fe, b"\x55\xaa", "a boot sector or a partition table"),
-];
-
-/// The name of what begins here; `None` for what is not known.
+/// The name of what begins here, with its article; `None` for what is not known.
+///
+/// What `signatures` knows makes the copy of a LUKS header that is left on a disk worthless. The rest is
+/// known here only: it does not, but is worth a word before it is lost.
 pub fn name(device: &mut (impl Read + Seek)) -> io::Result<Option<&'static str>> {
-    let mut head = Vec::new();
-    device.rewind()?;
-    device.take(HEAD as u64).read_to_end(&mut head)?;
-    let has = |at: usize, magic: &[u8]| {
-        let found = at
-            .checked_add(magic.len())
-            .and_then(|end| head.get(at..end));
-        found == Some(magic)
-    };
-    if let Some((_, _, name)) = KNOWN.iter().find(|(at, magic, _)| has(*at, magic)) {
+    let size = device.seek(SeekFrom::End(0))?;
+    let first = [
+        (0, &b"LUKS\xba\xbe"[..], "a LUKS header"),
+        (4096, b"BTT_ARENA_INFO\0", "a block translation table"),
+    ];
+    if let Some(name) = first_of(device, size, &first)? {
         return Ok(Some(name));
     }
-    // Second LUKS2 headers, second btrfs superblocks, backups of a GPT and RAID members have places of
-    // their own.
-    let size = device.seek(SeekFrom::End(0))?;
-    let mut there = |at: u64, magic: &[u8]| {
-        let mut found = [0; 8];
+    match signatures::find(device, size) {
+        Ok(None) => {}
+        Ok(found) => return Ok(found),
+        Err(cryptline_luks::Error::Io { source, .. }) => return Err(source),
+        Err(error) => return Err(io::Error::other(error)),
+    }
+    for shift in 14..=22 {
+        let second = [(1 << shift, &b"SKUL\xba\xbe"[..], "a second LUKS header")];
+        if let Some(name) = first_of(device, size, &second)? {
+            return Ok(Some(name));
+        }
+    }
+    let gpt = "a GPT partition table";
+    let last = [
+        (0, &b"QFI\xfb"[..], "a qcow2 image"),
+        (SECOND_BTRFS, b"_BHRfS_M", "a Btrfs file system"),
+        (size.wrapping_sub(512), b"EFI PART", gpt),
+        (size.wrapping_sub(4096), b"EFI PART", gpt),
+        (0x1fe, b"\x55\xaa", "a boot sector"),
+    ];
+    first_of(device, size, &last)
+}
+
+/// The name of the first of `known` (its place, what is there, its name) that is there.
+fn first_of(
+    device: &mut (impl Read + Seek),
+    size: u64,
+    known: &[(u64, &[u8], &'static str)],
+) -> io::Result<Option<&'static str>> {
+    for &(at, magic, name) in known {
+        let mut found = [0; 16];
         let found = &mut found[..magic.len()];
-        if at
-            .checked_add(found.len() as u64)
-            .is_none_or(|end| end > size)
-        {
-            return Ok(false);
+        let end = at.checked_add(found.len() as u64);
+        if end.is_none_or(|end| end > size) {
+            continue;
         }
         device.seek(SeekFrom::Start(at))?;
         device.read_exact(found)?;
-        Ok::<_, io::Error>(found == magic)
-    };
-    for shift in 14..=22 {
-        if there(1 << shift, b"SKUL\xba\xbe")? {
-            return Ok(Some("a second LUKS header"));
-        }
-    }
-    let last_of_raid = [
-        (size & !0xffff).wrapping_sub(0x1_0000),
-        (size & !0xfff).wrapping_sub(8192),
-    ];
-    for (at, magic, name) in [
-        ((64 << 20) + 64, &b"_BHRfS_M"[..], "a btrfs file system"),
-        (size.wrapping_sub(512), b"EFI PART", "a GPT partition table"),
-        (
-            size.wrapping_sub(4096),
-            b"EFI PART",
-            "a GPT partition table",
-        ),
-        (last_of_raid[0], b"\xfc\x4e\x2b\xa9", "a member of a RAID"),
-        (last_of_raid[1], b"\xfc\x4e\x2b\xa9", "a member of a RAID"),
-    ] {
-        if there(at, magic)? {
+        if found == magic {
             return Ok(Some(name));
         }
     }
@@ -194,23 +161,49 @@ mod tests {
     use std::io::Cursor;
 
     #[test]
-    fn every_known_beginning_is_named_wherever_it_lies() {
-        for (at, magic, name_of_it) in KNOWN {
-            let mut bytes = vec![0; HEAD + 4096];
-            bytes[*at..at + magic.len()].copy_from_slice(magic);
-            assert_eq!(name(&mut Cursor::new(bytes)).unwrap(), Some(*name_of_it));
-        }
+    fn what_is_known_is_named_wherever_it_lies() {
+        let size = 65 << 20;
         for (at, magic, name_of_it) in [
-            (0x4000, &b"SKUL\xba\xbe"[..], "a second LUKS header"),
+            (0, &b"LUKS\xba\xbe"[..], "a LUKS header"),
+            (4096, b"BTT_ARENA_INFO\0", "a block translation table"),
+            (0x4000, b"SKUL\xba\xbe", "a second LUKS header"),
             (0x40_0000, b"SKUL\xba\xbe", "a second LUKS header"),
-            ((8 << 20) - 512, b"EFI PART", "a GPT partition table"),
-            ((8 << 20) - 65536, b"\xfc\x4e\x2b\xa9", "a member of a RAID"),
-            ((8 << 20) - 8192, b"\xfc\x4e\x2b\xa9", "a member of a RAID"),
+            (0, b"QFI\xfb", "a qcow2 image"),
+            (0x1fe, b"\x55\xaa", "an MBR partition table"),
+            (512, b"EFI PART", "a GPT partition table"),
+            (size - 512, b"EFI PART", "a GPT partition table"),
+            (size - 4096, b"EFI PART", "a GPT partition table"),
+            (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
+            (0x400_0040, b"_BHRfS_M", "a Btrfs file system"),
+            (
+                size - 8192,
+                b"\xfc\x4e\x2b\xa9\x01\0\0\0",
+                "a part of a Linux RAID array",
+            ),
         ] {
-            let mut bytes = vec![0; 8 << 20];
+            let mut bytes = vec![0; size];
             bytes[at..at + magic.len()].copy_from_slice(magic);
-            assert_eq!(name(&mut Cursor::new(bytes)).unwrap(), Some(name_of_it));
+            let found = name(&mut Cursor::new(bytes)).unwrap();
+            assert_eq!(found.unwrap_or_default(), name_of_it);
         }
+    }
+
+    /// A disk that is LUKS has what is in its data at other places; a boot sector has code.
+    #[test]
+    fn what_holds_others_is_named_first_and_what_all_have_last() {
+        let mut bytes = vec![0; 8 << 20];
+        bytes[0x1fe..0x200].copy_from_slice(b"\x55\xaa");
+        bytes[0x1be] = 0x17;
+        let mut named = |at: usize, magic: &[u8]| {
+            bytes[at..at + magic.len()].copy_from_slice(magic);
+            name(&mut Cursor::new(&bytes)).unwrap()
+        };
+        assert_eq!(named(0, &[]), Some("a boot sector"));
+        assert_eq!(named(0x4000, b"SKUL\xba\xbe"), Some("a second LUKS header"));
+        assert_eq!(named(3, b"NTFS    "), Some("an NTFS file system"));
+        let table = Some("a block translation table");
+        assert_eq!(named(4096, b"BTT_ARENA_INFO\0"), table);
+        assert_eq!(named(0, b"LUKS\xba\xbe"), Some("a LUKS header"));
     }
 
     #[test]
