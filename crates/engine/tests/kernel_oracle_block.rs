@@ -25,7 +25,7 @@ use rustix::fs::OFlags;
 
 const KIB: u64 = 1024;
 /// Bytes of each device, and of its front part that the acts change.
-const SIZE: u64 = 8 << 20;
+const SIZE: u64 = 2 << 20;
 const PART: u64 = 1 << 20;
 const NULL_BLK: &str = "\
 modprobe null_blk nr_devices=0
@@ -33,7 +33,7 @@ modprobe null_blk nr_devices=0
 for block in 512 4096; do
     mkdir /sys/kernel/config/nullb/null$block
     cd /sys/kernel/config/nullb/null$block
-    echo 8 >size; echo $block >blocksize; echo 1 >memory_backed; echo 1 >discard
+    echo 2 >size; echo $block >blocksize; echo 1 >memory_backed; echo 1 >discard
     echo 1 >power
     [ -b /dev/null$block ]
 done
@@ -74,7 +74,7 @@ fn kernel_oracle_block_devices_keep_what_the_file_base_wrote() {
         .disk_with_block_size("small", &disks[0].0, disks[0].1)
         .disk_with_block_size("large", &disks[1].0, disks[1].1)
         .script(&script)
-        .timeout(Duration::from_secs(200));
+        .timeout(Duration::from_secs(300));
     let outcomes = oracle.run();
     let said = outcomes.passed("block devices");
     assert!(said.contains("test result: ok. 1 passed"), "{said}");
