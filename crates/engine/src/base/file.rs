@@ -36,7 +36,7 @@ pub struct FileDevice {
 struct Shared {
     keeper: Keeper,
     size: u64,
-    is_block_device: bool,
+    block_device: Option<BlockDevice>,
     truncated: AtomicBool,
     /// O_DIRECT's alignment of offsets in bytes; `None` through the page cache.
     alignment: Option<u32>,
@@ -45,13 +45,22 @@ struct Shared {
     zones: Option<ZoneModel>,
 }
 
+/// What a block device can zero.
+#[derive(Clone, Copy)]
+pub(super) struct BlockDevice {
+    /// Bytes of its logical block: only whole ones.
+    pub block: u32,
+    /// By a command of its own, as unmapping needs it.
+    pub zeroes: bool,
+}
+
 impl FileDevice {
     /// A device over an open file; `alignment` is O_DIRECT's, where that is switched on. The open
     /// file is the device's alone from here on, and nobody else may sync it.
     pub(super) fn new(
         file: OwnedFd,
         geometry: Geometry,
-        is_block_device: bool,
+        block_device: Option<BlockDevice>,
         alignment: Option<u32>,
     ) -> Self {
         let in_memory = is_in_memory(&file);
@@ -61,7 +70,7 @@ impl FileDevice {
             shared: Arc::new(Shared {
                 keeper: Keeper::new(file),
                 size: geometry.size,
-                is_block_device,
+                block_device,
                 truncated: AtomicBool::new(false),
                 alignment,
                 in_memory,
@@ -132,7 +141,7 @@ impl Device for FileDevice {
             hole: false,
             zero: false,
         };
-        if self.shared.is_block_device {
+        if self.shared.block_device.is_some() {
             // It knows of no holes, and refuses SEEK_DATA.
             return Ok(data);
         }
@@ -221,6 +230,9 @@ impl Queue for FileQueue {
             let result =
                 host_zones::act(&*self.fd, model, self.shared.size, request.offset, *action);
             return Submitted::Done(request.complete(result));
+        }
+        if self.shared.cannot_zero(&request) {
+            return Submitted::Done(request.complete(Err(Fault::NotSupported)));
         }
         if request.is_sync() && self.shared.keeper.is_lost() {
             return Submitted::Done(request.complete(Err(Fault::Latched)));
@@ -343,7 +355,7 @@ impl FileQueue {
             (
                 Err(Errno::BUSY),
                 Kind::Other(Operation::Discard { .. } | Operation::WriteZeroes { .. }),
-            ) => Some(Err(Fault::NotSupported)),
+            ) if self.shared.block_device.is_some() => Some(Err(Fault::NotSupported)),
             (Err(errno), _) if self.shared.zones.is_some() => {
                 Some(Err(host_zones::fault_of(errno)))
             }
@@ -426,6 +438,21 @@ impl Shared {
         Fault::Truncated
     }
 
+    /// Whether the kernel would refuse this discarding or zeroing of a block device. It must not be asked: it
+    /// may drop cached pages that are still to be written before it finds out.
+    fn cannot_zero(&self, request: &Request) -> bool {
+        let Some(device) = self.block_device else {
+            return false;
+        };
+        let (len, unmaps) = match request.operation {
+            Operation::Discard { len } => (len, true),
+            Operation::WriteZeroes { len, may_unmap } => (len, may_unmap),
+            _ => return false,
+        };
+        let is_whole = (request.offset | len).is_multiple_of(u64::from(device.block));
+        !is_whole || (unmaps && !device.zeroes)
+    }
+
     /// A short direct read that stopped off the grid stopped at the end of the file.
     fn is_off_grid(&self, done: usize) -> bool {
         self.alignment
@@ -437,7 +464,7 @@ impl Shared {
     /// sleep for the medium and is left to the ring. Where the file system is memory, which knows
     /// no transfer that does not block, io_uring would give even reads away, direct or not.
     fn copies_at_once(&self, io: &Io) -> bool {
-        let buffered = self.alignment.is_none() && !self.is_block_device;
+        let buffered = self.alignment.is_none() && self.block_device.is_none();
         match io {
             Io::Read { .. } | Io::Write { .. } if self.in_memory => true,
             Io::Write { durable: false, .. } => buffered,
@@ -454,7 +481,7 @@ impl Shared {
 
     /// A flush also makes sure that what it promises to keep is still there.
     fn check_size(&self, fd: &OwnedFd) -> Result<(), Fault> {
-        if self.is_block_device {
+        if self.block_device.is_some() {
             return Ok(());
         }
         let size = rustix::fs::fstat(fd.as_fd())?.st_size;

@@ -17,6 +17,7 @@ use cryptline_sys::Buffer;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::file::BlockDevice;
 use super::{FileDevice, host_zones};
 use crate::{Geometry, OpenError};
 
@@ -161,25 +162,25 @@ impl Image {
                 self.path.display()
             )));
         }
+        let block_device = self.is_block_device.then(|| BlockDevice {
+            block: self.block,
+            zeroes: self.limit("write_zeroes_max_bytes") != Some(0),
+        });
         let geometry = Geometry {
             size: self.size - self.size % u64::from(block),
             logical_block: block,
             preferred_block: block.max(4096).max(self.block),
             read_only: self.read_only,
-            rotational: self.is_rotational(),
-            discard: !self.read_only,
+            rotational: self.limit("rotational") == Some(1),
+            // By zeroing, which also leaves nothing old to be read.
+            discard: !self.read_only && block_device.is_none_or(|device| device.zeroes),
             // On a zoned device that would have to be at the write pointer.
             write_zeroes: !self.read_only && zones.is_none(),
             answers_at_once: false,
             zones,
         };
         let file = OwnedFd::from(self.file);
-        Ok(FileDevice::new(
-            file,
-            geometry,
-            self.is_block_device,
-            alignment,
-        ))
+        Ok(FileDevice::new(file, geometry, block_device, alignment))
     }
 
     /// Switches O_DIRECT on where transfers of `granularity` work; the alignment it needs.
@@ -201,20 +202,21 @@ impl Image {
         None
     }
 
-    /// What the block layer says of a block device; a file's medium is not asked for.
-    fn is_rotational(&self) -> bool {
-        let Ok(stat) = rustix::fs::fstat(&self.file) else {
-            return false;
-        };
+    /// What the block layer says of a block device, a partition's in its whole disk; a file's medium is not
+    /// asked for.
+    fn limit(&self, name: &str) -> Option<u64> {
         if !self.is_block_device {
-            return false;
+            return None;
         }
+        let stat = rustix::fs::fstat(&self.file).ok()?;
         let (major, minor) = (
             rustix::fs::major(stat.st_rdev),
             rustix::fs::minor(stat.st_rdev),
         );
-        let path = format!("/sys/dev/block/{major}:{minor}/queue/rotational");
-        std::fs::read(path).is_ok_and(|text| text.starts_with(b"1"))
+        ["", "../"].iter().find_map(|whole| {
+            let path = format!("/sys/dev/block/{major}:{minor}/{whole}queue/{name}");
+            std::fs::read_to_string(path).ok()?.trim().parse().ok()
+        })
     }
 }
 
