@@ -221,6 +221,18 @@ fn a_volume_that_will_be_replaced_is_not_served_meanwhile() {
         .args(["--size=32M", "--force", "--key-file"])
         .arg(&fifo);
     let mut replacing = Background::spawn(&mut replace);
+    let begun = || {
+        let names = fs::read_dir(image.parent().unwrap()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name());
+        names
+            .into_iter()
+            .any(|name| name.to_string_lossy().starts_with(".cryptline-"))
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !begun() {
+        assert!(Instant::now() < deadline, "no draft of the new volume");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     // It waits for its passphrase now, or soon.
     let serve = || {
         let mut serve = command();
@@ -231,10 +243,7 @@ fn a_volume_that_will_be_replaced_is_not_served_meanwhile() {
             .arg(folder.key());
         run(serve.args(["--run", "true"]), Duration::from_secs(60))
     };
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while serve().status.code() != Some(5) {
-        assert!(Instant::now() < deadline, "it was served all the time");
-    }
+    refused(serve(), 5, "in use");
     fs::write(&fifo, "another passphrase").unwrap();
     assert!(replacing.wait(Duration::from_secs(60)).is_some());
     replacing.collect().success();

@@ -48,21 +48,6 @@ const EVERY_SOURCE: [(&str, &[u8]); 3] = [
     ("--passphrase-fd=0", b"\n"),
 ];
 
-#[track_caller]
-fn opens_when_empty_and_allowed_only(image: &Path) {
-    for verb in ["open", "serve"] {
-        for (source, input) in EVERY_SOURCE {
-            with_input(verb, image, &[source, ALLOWED], input).success();
-            let run = with_input(verb, image, &[source], input);
-            assert!(matches!(run.status.code(), Some(1 | 4)), "{run}");
-        }
-        let wrong = with_input(verb, image, &["--key-file=-", ALLOWED], b"wrong");
-        refused(wrong, 2, "No key available with this passphrase.");
-    }
-    let served = with_input("serve", image, &["--key-file=-"], b"");
-    refused(served, 4, ALLOWED);
-}
-
 #[test]
 fn an_empty_passphrase_opens_a_volume_of_the_null_cipher_where_that_is_allowed() {
     let folder = Folder::new();
