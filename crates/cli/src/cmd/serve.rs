@@ -30,7 +30,7 @@ use crate::serve::notify::Notifier;
 use crate::serve::passed::Passed;
 use crate::serve::report::Report;
 use crate::serve::run::Captive;
-use crate::serve::sandbox::{self, SandboxArgs};
+use crate::serve::sandbox::{self, InForce, Sandbox, SandboxArgs};
 use crate::serve::signals::{self, Stopper};
 use crate::serve::stats_socket::StatsSocket;
 use crate::serve::tls::{Tls, TlsArgs};
@@ -239,12 +239,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         command: captive.is_some(),
         parent,
     };
-    let entered = sandbox.enforce(&has);
-    // What was possible with more rights may not be any more.
-    let entered = entered.and_then(|in_force| match backend.choice {
-        BackendChoice::Syscalls => Ok((in_force, backend)),
-        _ => Ok((in_force, Backend::probe(args.server.io)?)),
-    });
+    let entered = args.enter(sandbox, &has, backend);
     let (in_force, backend) = match entered {
         Ok(entered) => entered,
         Err(error) => {
@@ -252,9 +247,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
             return Err(error);
         }
     };
-    if quiet && !args.server.verbose && in_force.is_less_than_asked() {
-        warn(&[format!("sandbox: {}", in_force.text())]);
-    }
+    args.server.warn_of_sandbox(&in_force, quiet);
     let server = args.server.build(&exports, backend.choice, tls);
     let report = Report {
         exports: &summaries,
@@ -376,6 +369,20 @@ impl ServeArgs {
         }
     }
 
+    /// Gives up rights, and asks again for I/O: what was possible with more may not be any more.
+    fn enter(
+        &self,
+        sandbox: Sandbox,
+        has: &sandbox::Server<'_>,
+        backend: Backend,
+    ) -> Result<(InForce, Backend), CliError> {
+        let in_force = sandbox.enforce(has)?;
+        match backend.choice {
+            BackendChoice::Syscalls => Ok((in_force, backend)),
+            _ => Ok((in_force, Backend::probe(self.server.io)?)),
+        }
+    }
+
     /// Every export at every address, in the order of the exports.
     fn uris(&self, sockets: &Sockets, exports: &[(String, Summary)]) -> Vec<NbdUri> {
         let uri = |export: &String, address: &_| NbdUri {
@@ -427,6 +434,13 @@ impl ServerArgs {
         };
         StatsSocket::bind(path, self.socket_mode, self.stats_interval, cleanup)?
             .start(Arc::clone(exports))
+    }
+
+    /// Says what the banner would, where there is none.
+    fn warn_of_sandbox(&self, in_force: &InForce, quiet: bool) {
+        if quiet && !self.verbose && in_force.is_less_than_asked() {
+            warn(&[format!("sandbox: {}", in_force.text())]);
+        }
     }
 
     /// Standard output belongs to the client or command where there is one.

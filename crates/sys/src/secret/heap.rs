@@ -169,8 +169,8 @@ mod tests {
     fn values_are_where_they_were_put_until_they_are_dropped() {
         let mut boxes: Vec<SecretBox<[u8; 100]>> =
             (0..=255).map(|n| SecretBox::new([n; 100])).collect();
-        for n in (0..=255).rev().step_by(2) {
-            drop(boxes.swap_remove(usize::from(n as u8)));
+        for n in (0..=255_u8).rev().step_by(2) {
+            drop(boxes.swap_remove(usize::from(n)));
         }
         for boxed in &mut boxes {
             boxed[99] = boxed[0];
