@@ -66,6 +66,11 @@ fn check(make: fn(u64) -> Fresh) {
     }
 }
 
+/// What io_uring gives a request to where a disk that others use too has no place for it just then: one
+/// undisturbed round of several shows that it need not.
+const KERNEL_WORKER: &str = "iou-wrk-";
+const TRIES: u32 = 8;
+
 fn check_connection(over: Fresh, backend: BackendChoice, style: Style) {
     let served = Setup::new(over).backend(backend).start();
     let mut client = Raw::connect_as(&served, style);
@@ -74,12 +79,21 @@ fn check_connection(over: Fresh, backend: BackendChoice, style: Style) {
         for command in [cmd::READ, cmd::WRITE] {
             let mut load = Load::new(&mut client, command, length, depth, style);
             load.run(ROUNDS);
-            let (tasks, calls) = (Tasks::now(), alloc::calls());
-            load.run(ROUNDS);
-            let (calls, after) = (alloc::calls() - calls, Tasks::now());
             let name = format!("{backend:?} {style:?} {command} of {length} at depth {depth}");
-            assert_eq!(calls, 0, "{name} uses the heap");
-            assert_eq!(after.others(&tasks), [""; 0], "{name}: others worked");
+            let mut left = TRIES;
+            loop {
+                left -= 1;
+                let (tasks, calls) = (Tasks::now(), alloc::calls());
+                load.run(ROUNDS);
+                let (calls, after) = (alloc::calls() - calls, Tasks::now());
+                assert_eq!(calls, 0, "{name} uses the heap");
+                let others = after.others(&tasks);
+                let is_kernels = |task: &&str| task.starts_with(KERNEL_WORKER);
+                if others.is_empty() || left == 0 || !others.iter().all(is_kernels) {
+                    assert_eq!(others, [""; 0], "{name}: others worked");
+                    break;
+                }
+            }
         }
     }
     served.end_well();
