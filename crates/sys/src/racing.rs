@@ -39,9 +39,10 @@ pub unsafe fn zero(to: *mut u8, len: usize) {
     unsafe { way::zero(to, len) }
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod way {
-    use std::arch::asm;
+    use super::call::copy;
+    pub use super::call::zero;
 
     pub unsafe fn copy_out(from: *const u8, target: &mut [u8]) {
         // SAFETY: the caller's promise.
@@ -52,6 +53,11 @@ mod way {
         // SAFETY: the caller's promise.
         unsafe { copy(source.as_ptr(), to, source.len()) }
     }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod call {
+    use std::arch::asm;
 
     pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: a call of a C function by the C convention: arguments in rdi, rsi and rdx, the
@@ -85,18 +91,8 @@ mod way {
 }
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
-mod way {
+mod call {
     use std::arch::asm;
-
-    pub unsafe fn copy_out(from: *const u8, target: &mut [u8]) {
-        // SAFETY: the caller's promise.
-        unsafe { copy(from, target.as_mut_ptr(), target.len()) }
-    }
-
-    pub unsafe fn copy_in(source: &[u8], to: *mut u8) {
-        // SAFETY: the caller's promise.
-        unsafe { copy(source.as_ptr(), to, source.len()) }
-    }
 
     pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: a call of a C function by the C convention: arguments in x0, x1 and x2, the
@@ -237,7 +233,7 @@ mod tests {
         for (place, region) in [("cache", 512 << 10), ("memory", 64 << 20)] {
             let (mut disk, mut data) = (vec![1u8; region], vec![2u8; 256 << 10]);
             for len in [512, 4096, 64 << 10, 256 << 10] {
-                let ways: [Way; 3] = [plain, way::copy, string];
+                let ways: [Way; 3] = [plain, call::copy, string];
                 let mut best = [[u128::MAX; 3]; 2];
                 // In turns, so that each comes after each.
                 for turn in 0..45 {
