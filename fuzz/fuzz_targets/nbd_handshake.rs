@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use cryptline_serve::nbd::codec::{
+use cryptline_nbd::{
     BlockSizes, Capabilities, ExportInfo, Handshake, ProtocolError, ServerOffer, Step, TlsMode,
 };
 use libfuzzer_sys::fuzz_target;

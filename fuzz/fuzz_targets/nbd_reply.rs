@@ -1,7 +1,7 @@
 //! What an NBD client reads from a server: option replies, information and transmission replies.
 #![no_main]
 
-use cryptline_serve::nbd::codec::client;
+use cryptline_nbd::client;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

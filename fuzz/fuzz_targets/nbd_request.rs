@@ -4,8 +4,8 @@
 //! 4 KiB, then requests of 28 bytes.
 #![no_main]
 
-use cryptline_serve::nbd::codec::export::DEFAULT_MAX_PAYLOAD;
-use cryptline_serve::nbd::codec::{
+use cryptline_nbd::export::DEFAULT_MAX_PAYLOAD;
+use cryptline_nbd::{
     Command, ExportLimits, Rejection, TransmissionFlags, client, parse_request, validate,
 };
 use libfuzzer_sys::fuzz_target;

@@ -22,7 +22,7 @@ use cryptline_engine::base::RamDevice;
 use cryptline_engine::layer::{FaultDevice, FaultPlan, FaultRule};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_fuzz::session::{Client, Pace, SIZE};
-use cryptline_serve::nbd::codec::TlsMode;
+use cryptline_nbd::TlsMode;
 use cryptline_serve::nbd::stats::ExportStats;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
 //! NBD URIs: what parses prints to a URI of the same meaning.
 #![no_main]
 
-use cryptline_serve::nbd::codec::NbdUri;
+use cryptline_nbd::NbdUri;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -32,7 +32,13 @@ pub fn run() -> Result<(), Failed> {
         ])
     })?;
     step("build", || {
-        cargo(&["build", "--release", "--package", "cryptline", "--locked"])
+        cargo(&[
+            "build",
+            "--release",
+            "--package",
+            "cryptline-cli",
+            "--locked",
+        ])
     })?;
     step("licences and sources", deny)?;
     step("documentation tests", || {

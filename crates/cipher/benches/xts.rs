@@ -308,9 +308,12 @@ fn print_figures(figures: &[Figure]) {
 
 impl Figure {
     fn met(&self) -> bool {
-        self.goal.is_none_or(|goal| match self.at_most {
-            true => self.value <= goal,
-            false => self.value >= goal,
+        self.goal.is_none_or(|goal| {
+            if self.at_most {
+                self.value <= goal
+            } else {
+                self.value >= goal
+            }
         })
     }
 }

@@ -54,9 +54,10 @@ fn oracle(key: &[u8], tweak: [u8; 16], sector: &mut [u8], encrypt: bool) {
         let (data, tweak_key) = key.split_at(key.len() / 2);
         let expand = |half| C::new_from_slice(half).unwrap();
         let xts = Xts128::<C>::new(expand(data), expand(tweak_key));
-        match encrypt {
-            true => xts.encrypt_sector(sector, Block::from(tweak)),
-            false => xts.decrypt_sector(sector, Block::from(tweak)),
+        if encrypt {
+            xts.encrypt_sector(sector, Block::from(tweak))
+        } else {
+            xts.decrypt_sector(sector, Block::from(tweak))
         }
     }
     match key.len() {

@@ -175,11 +175,12 @@ impl PassphraseSource {
         }
         let first = prompt(&format!("Enter a new passphrase for {what}: "))?;
         let second = prompt("Enter it again: ")?;
-        match *first == *second {
-            true => Ok(first),
-            false => Err(CliError::no_key(
+        if *first == *second {
+            Ok(first)
+        } else {
+            Err(CliError::no_key(
                 "the two passphrases differ, nothing was done; try again",
-            )),
+            ))
         }
     }
 
@@ -195,9 +196,10 @@ impl PassphraseSource {
             ));
         }
         let limit = wanted.unwrap_or(PASSPHRASE_LEN_MAX + 1);
-        let secret = match path == Path::new("-") {
-            true => read_from(stdin(), &name, offset, limit)?,
-            false => read_file(path, offset, limit)?,
+        let secret = if path == Path::new("-") {
+            read_from(stdin(), &name, offset, limit)?
+        } else {
+            read_file(path, offset, limit)?
         };
         if let Some(wanted) = wanted
             && secret.len() < wanted
@@ -335,8 +337,9 @@ fn no_memory(error: &io::Error) -> CliError {
 }
 
 fn shown(path: &Path) -> String {
-    match path == Path::new("-") {
-        true => "standard input".to_owned(),
-        false => path.display().to_string(),
+    if path == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
     }
 }

@@ -154,9 +154,10 @@ fn the_json_has_the_members_that_its_page_has() {
             .collect();
         assert_eq!(names, figures);
         for name in figures {
-            let unit = match *name == "allocations_per_io" {
-                true => "allocations",
-                false => "ratio",
+            let unit = if *name == "allocations_per_io" {
+                "allocations"
+            } else {
+                "ratio"
             };
             assert_eq!(figure(&json, name)["unit"], unit);
         }

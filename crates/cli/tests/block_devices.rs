@@ -143,9 +143,10 @@ fn every_verb_of_the_protocol_works_on_a_block_device() {
         ] {
             println!("{sector} {cipher_sector} {options:?}");
             let server = disk.serve(&folder, options);
-            let discards = match options.contains(&"--allow-discards") {
-                true => "discards",
-                false => "none",
+            let discards = if options.contains(&"--allow-discards") {
+                "discards"
+            } else {
+                "none"
             };
             let mut command = python.command();
             command.args(["-c", EVERY_VERB, &server.uri, discards]);

@@ -188,9 +188,10 @@ impl Volume {
             SIZE / 512,
             text(&image)
         );
-        match is_argument {
-            true => Self::with_key(folder, vec!["--table".to_owned(), line], &key, Vec::new()),
-            false => Self::with_key(folder, strings(["--table", "-"]), &key, line.into()),
+        if is_argument {
+            Self::with_key(folder, vec!["--table".to_owned(), line], &key, Vec::new())
+        } else {
+            Self::with_key(folder, strings(["--table", "-"]), &key, line.into())
         }
     }
 

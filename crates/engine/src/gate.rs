@@ -262,9 +262,10 @@ impl GatedQueue {
         if len > zones.append_limit {
             return Err(Fault::OutOfRange);
         }
-        match len == 0 || !len.is_multiple_of(block) {
-            true => Err(Fault::Misaligned),
-            false => Ok(()),
+        if len == 0 || !len.is_multiple_of(block) {
+            Err(Fault::Misaligned)
+        } else {
+            Ok(())
         }
     }
 }

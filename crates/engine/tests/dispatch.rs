@@ -195,9 +195,10 @@ fn more_large_requests_than_the_ring_has_places_all_end() {
             let mut done = Vec::new();
             for token in 0..8 {
                 let offset = token % 2 * MIB;
-                let request = match token < 4 {
-                    true => Request::read(offset, arena.take().unwrap(), token),
-                    false => Request::write(offset, arena.take().unwrap(), false, token),
+                let request = if token < 4 {
+                    Request::read(offset, arena.take().unwrap(), token)
+                } else {
+                    Request::write(offset, arena.take().unwrap(), false, token)
                 };
                 if let Submitted::Done(completion) = queue.submit(&mut ring, request) {
                     done.push(completion);

@@ -21,9 +21,10 @@ fn everywhere(rules: &[&str], test: impl Fn(&Fresh, &mut Driver, Setup)) {
             for encrypted in [false, true] {
                 let Some(base) = base() else { continue };
                 let faulty = devices::faulty(base, rules);
-                let fresh = match encrypted {
-                    true => devices::crypt(faulty, &AES_512),
-                    false => faulty,
+                let fresh = if encrypted {
+                    devices::crypt(faulty, &AES_512)
+                } else {
+                    faulty
                 };
                 println!("{setup:?}, {:?}", fresh.gate.geometry());
                 let mut driver = Driver::new(&fresh.gate, setup);
@@ -482,9 +483,10 @@ fn more_requests_than_the_ring_has_places_are_refused_and_the_others_complete() 
 fn requests_refused_because_the_queue_is_full_do_not_latch() {
     for encrypted in [false, true] {
         let fresh = devices::file_buffered().unwrap();
-        let fresh = match encrypted {
-            true => devices::crypt(fresh, &AES_512),
-            false => fresh,
+        let fresh = if encrypted {
+            devices::crypt(fresh, &AES_512)
+        } else {
+            fresh
         };
         let mut ring = Ring::new(Setup::ALL[0].backend, 4).unwrap();
         let mut queue = fresh.gate.open_queue(&mut ring).unwrap();

@@ -414,9 +414,10 @@ fn run_as_harness(tests: &[(&str, &dyn Fn())]) {
         None => true,
     });
     for (name, test) in selected {
-        match has("--exact") {
-            true => test(),
-            false => run_alone(name),
+        if has("--exact") {
+            test()
+        } else {
+            run_alone(name)
         }
         println!("test {name} ... ok");
     }

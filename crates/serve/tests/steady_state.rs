@@ -19,8 +19,8 @@ use std::os::unix::net::UnixStream;
 
 use cryptline_engine::BackendChoice;
 use cryptline_engine::base::DirectMode;
-use cryptline_serve::nbd::codec::reply::OFFSET_DATA_LEN;
-use cryptline_serve::nbd::codec::wire::{SIMPLE_REPLY_LEN, cmd};
+use cryptline_nbd::reply::OFFSET_DATA_LEN;
+use cryptline_nbd::wire::{SIMPLE_REPLY_LEN, cmd};
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::suite::{Fresh, devices};
 
@@ -207,9 +207,12 @@ fn run_as_harness(tests: &[(&str, fn())]) {
     }
     let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
     for (name, test) in tests {
-        let selected = wanted.is_none_or(|wanted| match has("--exact") {
-            true => name == wanted,
-            false => name.contains(wanted.as_str()),
+        let selected = wanted.is_none_or(|wanted| {
+            if has("--exact") {
+                name == wanted
+            } else {
+                name.contains(wanted.as_str())
+            }
         });
         if selected {
             test();

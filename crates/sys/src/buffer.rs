@@ -54,9 +54,10 @@ impl Arena {
             .checked_mul(slot_count)
             .ok_or(io::ErrorKind::OutOfMemory)?;
         // Miri does not know memory that is set aside only when it is used.
-        let unreserved = match cfg!(miri) {
-            true => MapFlags::empty(),
-            false => MapFlags::NORESERVE,
+        let unreserved = if cfg!(miri) {
+            MapFlags::empty()
+        } else {
+            MapFlags::NORESERVE
         };
         // SAFETY: a new anonymous private mapping: it aliases nothing.
         let address = unsafe {
@@ -197,10 +198,11 @@ impl Buffer {
         let at = u32::try_from(at).unwrap_or(u32::MAX);
         assert!(0 < at && at < self.len, "buffer cut outside its bytes");
         let count = &self.arena.pieces[self.slot as usize];
-        match self.is_whole() {
-            true => count.store(2, Ordering::Relaxed),
+        if self.is_whole() {
+            count.store(2, Ordering::Relaxed);
+        } else {
             // Relaxed: this piece keeps the count above zero.
-            false => _ = count.fetch_add(1, Ordering::Relaxed),
+            count.fetch_add(1, Ordering::Relaxed);
         }
         let rest = Self {
             arena: Arc::clone(&self.arena),

@@ -134,9 +134,10 @@ pub fn scan(process: u32, secrets: &Secrets) -> io::Result<Scan> {
                     mapping: mapping.name.clone(),
                     guarded: mapping.guarded,
                 };
-                match found.guarded {
-                    true => scan.guarded.push(found),
-                    false => scan.leaked.push(found),
+                if found.guarded {
+                    scan.guarded.push(found)
+                } else {
+                    scan.leaked.push(found)
                 }
             }
             scan.bytes += read as u64;

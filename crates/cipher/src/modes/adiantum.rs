@@ -107,9 +107,10 @@ impl Adiantum {
     }
 
     fn tweak(&self, iv: &Block) -> Tweak {
-        match self.iv_at_end {
-            true => [Block::default(), *iv],
-            false => [*iv, Block::default()],
+        if self.iv_at_end {
+            [Block::default(), *iv]
+        } else {
+            [*iv, Block::default()]
         }
     }
 

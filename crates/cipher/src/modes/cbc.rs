@@ -56,9 +56,10 @@ impl Chain for Cbc {
             self.0.decrypt(&mut text[..len]);
             for (index, out) in group.get_out().iter_mut().enumerate() {
                 let place = position + index;
-                let before = match place.is_multiple_of(sector_blocks) {
-                    true => &ivs[place / sector_blocks],
-                    false => &saved[index],
+                let before = if place.is_multiple_of(sector_blocks) {
+                    &ivs[place / sector_blocks]
+                } else {
+                    &saved[index]
                 };
                 xor(&mut text[index], before);
                 *out = text[index];

@@ -149,9 +149,10 @@ fn masked<S: Default>(
         rest = after;
         for (index, source) in group.get_in().iter().enumerate() {
             let place = position + index;
-            match place.is_multiple_of(sector_blocks) {
-                true => state = start(place / sector_blocks),
-                false => next(&mut state),
+            if place.is_multiple_of(sector_blocks) {
+                state = start(place / sector_blocks)
+            } else {
+                next(&mut state)
             }
             masks[index] = mask(&state);
             text[index] = *source;

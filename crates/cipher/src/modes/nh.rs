@@ -28,9 +28,10 @@ type Factors = [u32; 2 * UNITS];
 
 /// What hashes here and what goes with it, for people.
 pub(super) fn backend_name() -> &'static str {
-    match wide_registers() {
-        true => "RustCrypto chacha20 + NH (avx2)",
-        false => "RustCrypto chacha20 + NH",
+    if wide_registers() {
+        "RustCrypto chacha20 + NH (avx2)"
+    } else {
+        "RustCrypto chacha20 + NH"
     }
 }
 

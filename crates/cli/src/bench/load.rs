@@ -212,9 +212,10 @@ impl<'a> Stream<'a> {
         let window = (!self.job.latency).then_some(from);
         let ended = self.until(from + self.job.time, window)?;
         self.counting = false;
-        let requests_per_second = match self.windows.is_empty() {
-            true => f64::from(self.requests) / (ended - from).as_secs_f64().max(1e-9),
-            false => median(&self.windows),
+        let requests_per_second = if self.windows.is_empty() {
+            f64::from(self.requests) / (ended - from).as_secs_f64().max(1e-9)
+        } else {
+            median(&self.windows)
         };
         let counted = Counted {
             requests_per_second,
@@ -286,9 +287,10 @@ impl<'a> Stream<'a> {
 
     /// Takes what has ended; waits for something where nothing else can be done.
     fn collect(&mut self, wait: bool) -> Result<(), CliError> {
-        let entered = match wait {
-            true => self.ring.wait(),
-            false => self.ring.poll(),
+        let entered = if wait {
+            self.ring.wait()
+        } else {
+            self.ring.poll()
         };
         entered.map_err(|error| CliError::device(format!("cannot wait for I/O: {error}")))?;
         let mut done = std::mem::take(&mut self.done);
@@ -389,9 +391,10 @@ impl Wanted {
     /// The place `count` after `place`, both at most the length of the circle.
     fn after(&self, place: usize, count: usize) -> usize {
         let sum = place + count;
-        match sum < self.circle.len() {
-            true => sum,
-            false => sum - self.circle.len(),
+        if sum < self.circle.len() {
+            sum
+        } else {
+            sum - self.circle.len()
         }
     }
 }

@@ -65,13 +65,12 @@ impl Output {
             write("--html", path, &html::page(&report))?;
         }
         let text = table::render(&report);
-        match self.json_to_stdout() {
-            true => {
-                // Nobody is left to be told when this fails.
-                let _ = io::stderr().write_all(text.as_bytes());
-                crate::output::print(&json)?;
-            }
-            false => crate::output::print(&text)?,
+        if self.json_to_stdout() {
+            // Nobody is left to be told when this fails.
+            let _ = io::stderr().write_all(text.as_bytes());
+            crate::output::print(&json)?;
+        } else {
+            crate::output::print(&text)?
         }
         crate::output::warn(&report.warnings);
         Ok(())

@@ -146,9 +146,10 @@ impl Plot {
             )])?;
         }
         for (index, series) in self.series.iter().enumerate() {
-            match self.columns {
-                true => self.draw_columns(&mut chart, index, series, low)?,
-                false => self.draw_line(&mut chart, index, series)?,
+            if self.columns {
+                self.draw_columns(&mut chart, index, series, low)?
+            } else {
+                self.draw_line(&mut chart, index, series)?
             }
         }
         drop(chart);
@@ -179,9 +180,10 @@ impl Plot {
 
     /// Where a value stands on the axis.
     fn height(&self, value: f64) -> f64 {
-        match self.logarithmic {
-            true => value.max(f64::MIN_POSITIVE).log10(),
-            false => value,
+        if self.logarithmic {
+            value.max(f64::MIN_POSITIVE).log10()
+        } else {
+            value
         }
     }
 
@@ -203,9 +205,10 @@ impl Plot {
             }
         }
         let decades = (low..high).end - low;
-        let labels = match self.logarithmic {
-            true => (0..64).take_while(|&n| f64::from(n) <= decades).count(),
-            false => 6,
+        let labels = if self.logarithmic {
+            (0..64).take_while(|&n| f64::from(n) <= decades).count()
+        } else {
+            6
         };
         let category = |at: &f64| {
             let nearest = at.round();
@@ -224,9 +227,12 @@ impl Plot {
             .x_labels(self.categories.len() * 2 + 1)
             .y_labels(labels)
             .x_label_formatter(&category)
-            .y_label_formatter(&|&height| match self.logarithmic {
-                true => axis_number(10f64.powf(height)),
-                false => axis_number(height),
+            .y_label_formatter(&|&height| {
+                if self.logarithmic {
+                    axis_number(10f64.powf(height))
+                } else {
+                    axis_number(height)
+                }
             })
             .bold_line_style(GRID.stroke_width(1))
             .light_line_style(GRID.mix(0.0))
@@ -273,9 +279,10 @@ impl Plot {
                 .into_font()
                 .color(&INK)
                 .pos(Pos::new(HPos::Center, VPos::Bottom));
-            let value = match self.logarithmic {
-                true => 10f64.powf(height),
-                false => height,
+            let value = if self.logarithmic {
+                10f64.powf(height)
+            } else {
+                height
             };
             chart.draw_series([plotters::element::Text::new(
                 axis_number(value),

@@ -378,9 +378,10 @@ impl Pattern {
 #[must_use]
 pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
     let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
-    match ratios.is_empty() {
-        true => f64::NAN,
-        false => median(&ratios),
+    if ratios.is_empty() {
+        f64::NAN
+    } else {
+        median(&ratios)
     }
 }
 

@@ -60,9 +60,10 @@ impl Table {
         for line in lines() {
             for ((cell, width), number) in line.iter().zip(&widths).zip(&numbers) {
                 // Writing to a String does not fail.
-                let _ = match number {
-                    false => write!(text, "  {cell:<width$}"),
-                    true => write!(text, "  {cell:>width$}"),
+                let _ = if *number {
+                    write!(text, "  {cell:>width$}")
+                } else {
+                    write!(text, "  {cell:<width$}")
                 };
             }
             text.truncate(text.trim_end().len());

@@ -71,9 +71,10 @@ impl Cipher {
         let supported = spec.check_supported();
         supported.map_err(|error| refused(error.to_string()))?;
         let fits = |len: &usize| SectorCipher::check_key_size(&spec, *len).is_ok();
-        let len = match spec.is_null() {
-            true => Some(0),
-            false => KEY_LENS.into_iter().find(fits),
+        let len = if spec.is_null() {
+            Some(0)
+        } else {
+            KEY_LENS.into_iter().find(fits)
         };
         let len = len.ok_or_else(|| refused("it takes no key that this bench has".into()))?;
         let cipher = Self {

@@ -100,9 +100,10 @@ pub fn median(values: &[f64]) -> f64 {
 fn sample_count(time: Duration, length: Duration) -> u32 {
     let count = time.as_nanos() / length.as_nanos();
     let count = u32::try_from(count).unwrap_or(u32::MAX);
-    let min = match length > SAMPLE_MAX {
-        true => SAMPLES_OF_SLOW_MIN,
-        false => SAMPLES_MIN,
+    let min = if length > SAMPLE_MAX {
+        SAMPLES_OF_SLOW_MIN
+    } else {
+        SAMPLES_MIN
     };
     count.saturating_sub(CALIBRATION).max(min)
 }

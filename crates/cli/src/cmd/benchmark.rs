@@ -87,11 +87,12 @@ pub fn run(args: &BenchmarkArgs) -> Result<ExitCode, CliError> {
     let mut report = Report::new(cores);
     plan.measure(args, &mut report)?;
     report.finish();
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&report)
+    let text = if args.json {
+        serde_json::to_string_pretty(&report)
             .map(|text| text + "\n")
-            .map_err(|error| CliError::device(format!("cannot make the JSON: {error}")))?,
-        false => report.text(),
+            .map_err(|error| CliError::device(format!("cannot make the JSON: {error}")))?
+    } else {
+        report.text()
     };
     crate::output::print(&text)?;
     crate::output::warn(&report.warnings);
@@ -123,13 +124,15 @@ impl Plan {
         let ciphers = !args.no_cipher && (!args.cipher.is_empty() || args.kdf.is_empty());
         let kdfs = !args.no_kdf && (!args.kdf.is_empty() || args.cipher.is_empty());
         let plan = Self {
-            ciphers: match ciphers {
-                true => ciphers::cases(&args.cipher, args.key_size)?,
-                false => Vec::new(),
+            ciphers: if ciphers {
+                ciphers::cases(&args.cipher, args.key_size)?
+            } else {
+                Vec::new()
             },
-            kdfs: match kdfs {
-                true => kdfs::cases(&args.kdf)?,
-                false => Vec::new(),
+            kdfs: if kdfs {
+                kdfs::cases(&args.kdf)?
+            } else {
+                Vec::new()
             },
             time: Duration::from_secs_f64(args.seconds),
             cost: KdfCost {

@@ -227,10 +227,7 @@ fn say_made(
 
 impl FormatArgs {
     fn version_name(&self) -> &'static str {
-        match self.is_luks1() {
-            true => "LUKS1",
-            false => "LUKS2",
-        }
+        if self.is_luks1() { "LUKS1" } else { "LUKS2" }
     }
 
     fn is_luks1(&self) -> bool {
@@ -250,9 +247,10 @@ impl FormatArgs {
             Pbkdf::Argon2id => KdfKind::Argon2id,
         });
         Ok(FormatOptions {
-            version: match self.is_luks1() {
-                true => Version::Luks1,
-                false => Version::Luks2,
+            version: if self.is_luks1() {
+                Version::Luks1
+            } else {
+                Version::Luks2
             },
             cipher: self.cipher.clone(),
             key_len: self.key_size / 8,

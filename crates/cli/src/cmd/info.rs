@@ -65,9 +65,10 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
     let source = detached.as_ref().unwrap_or(&device);
     let header = source.read()?;
     let report = Report::new(&header, &device, detached.is_some());
-    let text = match args.json {
-        true => json(&report)?,
-        false => text::of(&report),
+    let text = if args.json {
+        json(&report)?
+    } else {
+        text::of(&report)
     };
     crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use clap::Args;
 use cryptline_engine::{BackendChoice, Fault};
-use cryptline_serve::nbd::codec::OfferError;
-use cryptline_serve::nbd::codec::uri::NbdUri;
+use cryptline_nbd::OfferError;
+use cryptline_nbd::uri::NbdUri;
 use cryptline_serve::nbd::stats::ExportStats;
 use cryptline_serve::nbd::{Export, Exports, Server, ServerOptions, StopHandle};
 use rustix::fs::Mode;
@@ -487,8 +487,9 @@ fn socket_mode(text: &str) -> Result<Mode, String> {
 fn interval(text: &str) -> Result<Duration, String> {
     let wrong = || "give seconds from 0.1 to 3600".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
-    match (0.1..=3600.0).contains(&seconds) {
-        true => Duration::try_from_secs_f64(seconds).map_err(|_| wrong()),
-        false => Err(wrong()),
+    if (0.1..=3600.0).contains(&seconds) {
+        Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+    } else {
+        Err(wrong())
     }
 }

@@ -54,20 +54,22 @@ pub fn run(args: &TopArgs) -> Result<ExitCode, CliError> {
     let mut any = false;
     while let Some(line) = next_line(&mut reader, &args.socket)? {
         any = true;
-        match args.json {
-            true => print(&line)?,
-            false => print(&sample_lines(&parse(&line, &args.socket)?))?,
+        if args.json {
+            print(&line)?
+        } else {
+            print(&sample_lines(&parse(&line, &args.socket)?))?
         }
         if args.once || stdout_is_closed() {
             break;
         }
     }
-    match any {
-        true => Ok(ExitCode::SUCCESS),
-        false => Err(CliError::device(format!(
+    if any {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(CliError::device(format!(
             "the server at {} has too many readers already, or has just ended",
             args.socket.display()
-        ))),
+        )))
     }
 }
 
@@ -83,9 +85,10 @@ fn next_line(reader: &mut impl BufRead, socket: &Path) -> Result<Option<String>,
 
 fn parse(line: &str, socket: &Path) -> Result<Value, CliError> {
     let value: Value = serde_json::from_str(line).map_err(|_| nonsense(socket))?;
-    match value.is_object() {
-        true => Ok(value),
-        false => Err(nonsense(socket)),
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err(nonsense(socket))
     }
 }
 

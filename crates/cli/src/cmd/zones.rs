@@ -63,9 +63,10 @@ struct Row {
 pub fn run(args: &ZonesArgs) -> Result<ExitCode, CliError> {
     let gate = open(&args.target)?;
     let zones = report(&gate, &args.target)?;
-    let text = match args.json {
-        true => json(&zones)?,
-        false => zones.iter().map(line).collect(),
+    let text = if args.json {
+        json(&zones)?
+    } else {
+        zones.iter().map(line).collect()
     };
     crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
+use cryptline_nbd::uri::Address;
 use cryptline_serve::nbd::Listener;
-use cryptline_serve::nbd::codec::uri::Address;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::listen::Sockets;

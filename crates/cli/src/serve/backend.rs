@@ -65,9 +65,10 @@ fn try_uring() -> io::Result<String> {
     let mut ring = Ring::new(BackendChoice::IoUring, RING_DEPTH)?;
     let (size, count) = REGISTERED_BUFFERS;
     let registered = Arena::new(size, count).is_ok_and(|arena| ring.register(&arena));
-    Ok(match registered {
-        true => "io_uring, registered buffers",
-        false => "io_uring, buffers not registered (see `ulimit -l`)",
+    Ok(if registered {
+        "io_uring, registered buffers"
+    } else {
+        "io_uring, buffers not registered (see `ulimit -l`)"
     }
     .to_owned())
 }

@@ -20,8 +20,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use cryptline_nbd::uri::{Address, DEFAULT_PORT};
 use cryptline_serve::nbd::Listener;
-use cryptline_serve::nbd::codec::uri::{Address, DEFAULT_PORT};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -80,9 +80,10 @@ impl Wanted {
         let nothing = self.unix.is_empty() && self.port.is_none() && self.address.is_none();
         let private = nothing.then(|| PathBuf::from("-"));
         for path in self.unix.iter().chain(&private) {
-            let (path, listener) = match is_private(path) {
-                true => bind_private(cleanup, self.changes_user)?,
-                false => (path.clone(), bind_unix(path, self.mode)?),
+            let (path, listener) = if is_private(path) {
+                bind_private(cleanup, self.changes_user)?
+            } else {
+                (path.clone(), bind_unix(path, self.mode)?)
             };
             cleanup
                 .add_file(&path)

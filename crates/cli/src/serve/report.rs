@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use cryptline_serve::nbd::codec::uri::NbdUri;
+use cryptline_nbd::uri::NbdUri;
 
 use super::sandbox::InForce;
 use crate::size;

@@ -182,8 +182,8 @@ mod tests {
     use super::*;
     use cryptline_engine::Gate;
     use cryptline_engine::base::RamDevice;
+    use cryptline_nbd::TlsMode;
     use cryptline_serve::nbd::Export;
-    use cryptline_serve::nbd::codec::TlsMode;
     use cryptline_serve::nbd::stats::ExportStats;
 
     fn exports() -> Arc<Exports> {

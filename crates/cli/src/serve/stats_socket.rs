@@ -123,7 +123,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cryptline_serve::nbd::codec::TlsMode;
+    use cryptline_nbd::TlsMode;
     use std::io::Read;
 
     #[test]

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use cryptline_serve::nbd::codec::TlsMode;
-use cryptline_serve::nbd::codec::uri::TlsOptions;
+use cryptline_nbd::TlsMode;
+use cryptline_nbd::uri::TlsOptions;
 use cryptline_serve::nbd::{Clients, Subject};
 
 use crate::CliError;

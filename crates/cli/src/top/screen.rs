@@ -89,9 +89,10 @@ impl Watch {
     fn wait(&self) -> io::Result<[bool; 4]> {
         let keyboard = rustix::stdio::stdin();
         // What is no keyboard (`top < /dev/null`) has nothing to say.
-        let keys = match keyboard.is_terminal() {
-            true => PollFlags::IN,
-            false => PollFlags::empty(),
+        let keys = if keyboard.is_terminal() {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
         };
         let mut polled = [
             PollFd::from_borrowed_fd(keyboard, keys),

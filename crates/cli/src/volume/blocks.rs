@@ -139,9 +139,10 @@ impl BlockOptions {
             )));
         }
         let how = (block < sector).then(|| {
-            let what = match rewrites {
-                false => "parts of a cipher sector are overwritten alone".to_owned(),
-                true => format!("a write of part of a sector rewrites its {least} bytes"),
+            let what = if rewrites {
+                format!("a write of part of a sector rewrites its {least} bytes")
+            } else {
+                "parts of a cipher sector are overwritten alone".to_owned()
             };
             match policy {
                 Policy::Shared => what,

@@ -392,13 +392,14 @@ pub fn describe(dispatch: &Dispatch, helpers: usize) -> String {
         Mode::Auto => help.clone(),
         other => other.to_string(),
     };
-    let modes = match dispatch.read == dispatch.write {
-        true => mode(dispatch.read),
-        false => format!(
+    let modes = if dispatch.read == dispatch.write {
+        mode(dispatch.read)
+    } else {
+        format!(
             "read {}, write {}",
             mode(dispatch.read),
             mode(dispatch.write)
-        ),
+        )
     };
     let flags = [
         (dispatch.same_cpu_crypt, "same_cpu_crypt"),
@@ -409,9 +410,10 @@ pub fn describe(dispatch: &Dispatch, helpers: usize) -> String {
         .iter()
         .filter_map(|(set, name)| set.then_some(*name))
         .collect();
-    match flags.is_empty() {
-        true => modes,
-        false => format!("{modes} ({})", flags.join(", ")),
+    if flags.is_empty() {
+        modes
+    } else {
+        format!("{modes} ({})", flags.join(", "))
     }
 }
 

@@ -130,9 +130,10 @@ fn plain_target(
             "{target}: {left} bytes are left behind --offset, too few for the volume; is the file cut short?"
         )));
     }
-    let key = match show_keys {
-        true => read_key(target, layout.key_len, options, keys)?.to_vec(),
-        false => vec![0; layout.key_len],
+    let key = if show_keys {
+        read_key(target, layout.key_len, options, keys)?.to_vec()
+    } else {
+        vec![0; layout.key_len]
     };
     // The feature words that cryptsetup would give the kernel.
     let mut words = CryptOptions {
@@ -156,9 +157,10 @@ fn plain_target(
 
 fn table_key(cipher: &CipherSpec, key: Vec<u8>) -> TableKey {
     let key = Zeroizing::new(key);
-    match cipher.is_null() {
-        true => TableKey::Empty,
-        false => TableKey::Bytes(key),
+    if cipher.is_null() {
+        TableKey::Empty
+    } else {
+        TableKey::Bytes(key)
     }
 }
 

@@ -45,10 +45,7 @@ pub(super) fn open(
         let reader = source.reader()?;
         let (key, _) = unlock(&header, reader, &name, keys, options.allow_null_cipher)?;
         // The null cipher takes no key, whatever the header keeps for it.
-        match null {
-            true => no_key(),
-            false => Ok(key),
-        }
+        if null { no_key() } else { Ok(key) }
     };
     // Here it is the header that is wrong, not the command line.
     let wrong = |error: &CipherError| CliError::device(format!("{name}: {error}"));

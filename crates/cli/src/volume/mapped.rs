@@ -83,11 +83,12 @@ impl Mapped {
             return Ok(());
         }
         let sector = geometry.logical_block;
-        match bytes < sector {
-            true => Err(CliError::device(format!(
+        if bytes < sector {
+            Err(CliError::device(format!(
                 "the volume is read and written in units of {bytes} bytes, the BTT below it has sectors of {sector}; make a table with --sector-size 512, or a volume with larger sectors"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 

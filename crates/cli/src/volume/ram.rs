@@ -35,9 +35,10 @@ pub fn open(
     refuse_read_only(target, options)?;
     let plain = &options.plain;
     let cipher = parse_cipher(plain.cipher.as_deref().unwrap_or(CIPHER))?;
-    let key_bytes = match cipher.is_null() {
-        true => 0,
-        false => plain.key_bytes()?.unwrap_or(KEY_BYTES),
+    let key_bytes = if cipher.is_null() {
+        0
+    } else {
+        plain.key_bytes()?.unwrap_or(KEY_BYTES)
     };
     let sectors = SectorOptions {
         sector_size: plain.sector_size.unwrap_or(SECTOR_SIZE),
@@ -65,10 +66,11 @@ pub fn open(
 
 /// Memory that can not be written would hold nothing for ever.
 pub fn refuse_read_only(target: &str, options: &TargetOptions) -> Result<(), CliError> {
-    match options.read_only {
-        true => Err(CliError::parameters(format!(
+    if options.read_only {
+        Err(CliError::parameters(format!(
             "{target} starts empty, so --read-only makes no sense; leave it out"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }

@@ -48,9 +48,10 @@ impl Base {
 
     /// Opens and locks a file or block device.
     pub fn image(path: &Path, options: &TargetOptions) -> Result<Self, CliError> {
-        let image = match options.blocks.shared {
-            true => Image::open_shared(path, options.read_only),
-            false => Image::open(path, options.read_only),
+        let image = if options.blocks.shared {
+            Image::open_shared(path, options.read_only)
+        } else {
+            Image::open(path, options.read_only)
         };
         Ok(Self::Image(image?))
     }
@@ -131,9 +132,10 @@ impl Plan<'_> {
         let bottom = self.bottom(base, unit, options, &mut warnings)?;
         let lower = with_test_layers(bottom.gate, options)?;
         let cipher_kernel = cipher.backend_name();
-        let helpers = match cipher.is_null() {
-            true => None,
-            false => options.dispatch.helpers(&self.dispatch)?,
+        let helpers = if cipher.is_null() {
+            None
+        } else {
+            options.dispatch.helpers(&self.dispatch)?
         };
         let helper_count = helpers.as_ref().map_or(0, Helpers::count);
         let mut dispatch = self.dispatch;
@@ -267,9 +269,10 @@ fn with_test_layers(base: Gate, options: &TargetOptions) -> Result<Gate, CliErro
         Some(delay) => Gate::new(DelayDevice::new(base, delay.clone())),
     };
     let rules = options.fault_rules()?;
-    Ok(match rules.is_empty() {
-        true => medium,
-        false => Gate::new(FaultDevice::new(medium, FaultPlan(rules))),
+    Ok(if rules.is_empty() {
+        medium
+    } else {
+        Gate::new(FaultDevice::new(medium, FaultPlan(rules)))
     })
 }
 

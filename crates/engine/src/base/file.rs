@@ -525,9 +525,10 @@ impl InFlight {
                 len: *len,
             },
             (Kind::Other(Operation::WriteZeroes { len, may_unmap }), _) => {
-                let what = match may_unmap {
-                    true => Allocate::PunchHole,
-                    false => Allocate::ZeroRange,
+                let what = if *may_unmap {
+                    Allocate::PunchHole
+                } else {
+                    Allocate::ZeroRange
                 };
                 Io::Allocate {
                     file,

@@ -85,15 +85,14 @@ impl Image {
             .open(path)
             .map_err(|error| open_error(path, read_only, error))?;
         lock(&file, path, alone)?;
-        let (size, block) = match is_block_device {
-            true => cryptline_sys::block_device_size(&file)
-                .map_err(|error| OpenError::system("get the size of", path, error))?,
+        let (size, block) = if is_block_device {
+            cryptline_sys::block_device_size(&file)
+                .map_err(|error| OpenError::system("get the size of", path, error))?
+        } else {
             // Of the file that was opened and locked: it may have changed since `metadata`.
-            false => {
-                let metadata = file.metadata();
-                let size = metadata.map_err(|error| OpenError::system("stat", path, error))?;
-                (size.len(), 512)
-            }
+            let metadata = file.metadata();
+            let size = metadata.map_err(|error| OpenError::system("stat", path, error))?;
+            (size.len(), 512)
         };
         Ok(Self {
             file,
@@ -152,9 +151,10 @@ impl Image {
             )));
         }
         let block = alignment.unwrap_or(512).max(512);
-        let zones = match self.is_block_device {
-            true => host_zones::model_of(&self.file, self.block.max(block)),
-            false => None,
+        let zones = if self.is_block_device {
+            host_zones::model_of(&self.file, self.block.max(block))
+        } else {
+            None
         };
         if zones.is_some() && alignment.is_none() {
             return Err(OpenError::Geometry(format!(

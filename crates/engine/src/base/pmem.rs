@@ -42,16 +42,13 @@ impl PersistentMemory {
         let metadata =
             std::fs::metadata(path).map_err(|error| OpenError::system("open", path, error))?;
         let kind = metadata.file_type();
-        let (file, size, is_dax) = match kind.is_char_device() {
-            true => {
-                let size = dax_size(path, &metadata)?;
-                (open_dax(path, read_only)?, size, true)
-            }
-            false => {
-                let image = Image::open(path, read_only)?;
-                let size = image.size();
-                (image.into_file(), size, false)
-            }
+        let (file, size, is_dax) = if kind.is_char_device() {
+            let size = dax_size(path, &metadata)?;
+            (open_dax(path, read_only)?, size, true)
+        } else {
+            let image = Image::open(path, read_only)?;
+            let size = image.size();
+            (image.into_file(), size, false)
         };
         let len = usize::try_from(size).ok().filter(|len| *len >= 512);
         let len = len.ok_or_else(|| {
@@ -257,13 +254,12 @@ impl PmemQueue {
         self.memory.store(offset, data)?;
         // Stores that bypass the caches are seen by other threads in order only after this.
         self.memory.fence();
-        match durable {
-            true => {
-                let (offset, mapping) = (position(offset), &self.memory.mapping);
-                let synced = mapping.sync_range(offset, data.len());
-                synced.map_err(|error| self.memory.sync_fault(error))
-            }
-            false => Ok(()),
+        if durable {
+            let (offset, mapping) = (position(offset), &self.memory.mapping);
+            let synced = mapping.sync_range(offset, data.len());
+            synced.map_err(|error| self.memory.sync_fault(error))
+        } else {
+            Ok(())
         }
     }
 

@@ -31,11 +31,12 @@ impl RamDevice {
 }
 
 fn check_size(size: u64) -> Result<(), OpenError> {
-    match size > 0 && size.is_multiple_of(512) {
-        true => Ok(()),
-        false => Err(OpenError::Geometry(format!(
+    if size > 0 && size.is_multiple_of(512) {
+        Ok(())
+    } else {
+        Err(OpenError::Geometry(format!(
             "a RAM disk of {size} bytes is not a whole number of 512-byte sectors"
-        ))),
+        )))
     }
 }
 

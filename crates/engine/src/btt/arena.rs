@@ -247,9 +247,10 @@ impl Arena {
     /// A block outside the arena would be somebody else's bytes.
     fn decode(&self, raw: u32, premap: u32) -> Result<MapEntry, Fault> {
         let entry = MapEntry::decode(raw, premap);
-        match entry.block < self.layout.internal_nlba {
-            true => Ok(entry),
-            false => Err(Fault::Io(Errno::UCLEAN)),
+        if entry.block < self.layout.internal_nlba {
+            Ok(entry)
+        } else {
+            Err(Fault::Io(Errno::UCLEAN))
         }
     }
 

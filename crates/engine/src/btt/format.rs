@@ -85,9 +85,10 @@ impl NewTable {
     /// Bytes that [`write`](Self::write) will report as done in the end.
     #[must_use]
     pub fn work(&self, size: u64) -> u64 {
-        match self.is_zero {
-            true => 0,
-            false => size.saturating_sub(START_V1),
+        if self.is_zero {
+            0
+        } else {
+            size.saturating_sub(START_V1)
         }
     }
 }

@@ -198,9 +198,10 @@ fn arena_at(
     let (info, copies) = match primary {
         Ok(info) => {
             let copy = read_info(medium, start.saturating_add(info.layout.info_copy))?;
-            let copies = match copy == Ok(info) {
-                true => Copies::Both,
-                false => Copies::First,
+            let copies = if copy == Ok(info) {
+                Copies::Both
+            } else {
+                Copies::First
             };
             (info, copies)
         }
@@ -379,9 +380,10 @@ pub(super) fn complete(
     for (lba, raw) in owed {
         medium.store32(arena.start + arena.info.layout.map_offset(*lba), *raw)?;
     }
-    match owed.is_empty() {
-        true => Ok(()),
-        false => medium.persist(),
+    if owed.is_empty() {
+        Ok(())
+    } else {
+        medium.persist()
     }
 }
 

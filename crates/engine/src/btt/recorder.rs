@@ -98,9 +98,12 @@ impl Recorder {
             let loose: Vec<Event> = events[persistent..end].iter().flat_map(torn).collect();
             for pick in 0..most.min(1 << loose.len().min(63)) {
                 let is_all = 1 << loose.len().min(63) <= most;
-                let arrives = |part: usize| match is_all {
-                    true => pick >> part & 1 != 0,
-                    false => arrives_by_chance(pick, part, loose.len()),
+                let arrives = |part: usize| {
+                    if is_all {
+                        pick >> part & 1 != 0
+                    } else {
+                        arrives_by_chance(pick, part, loose.len())
+                    }
                 };
                 let chosen = loose.iter().enumerate();
                 let chosen = chosen.filter(|(part, _)| arrives(*part));

@@ -217,10 +217,7 @@ fn idle_time(text: &str, cores: &CpuSet) -> Option<Duration> {
             count(&mut ours);
         }
     }
-    let (ticks, lines) = match all.1 <= cores.count() {
-        true => all,
-        false => ours,
-    };
+    let (ticks, lines) = if all.1 <= cores.count() { all } else { ours };
     (lines > 0).then(|| Duration::from_millis(ticks.saturating_mul(TICK_MS)))
 }
 

@@ -33,9 +33,10 @@ impl Pace {
         };
         // The first time warms caches and fills lazily made tables.
         let first = take(SHORT);
-        let (time, len) = match first > SLOW {
-            true => (take(SHORT), SHORT),
-            false => ((0..4).map(|_| take(LONG)).min().unwrap_or(first), LONG),
+        let (time, len) = if first > SLOW {
+            (take(SHORT), SHORT)
+        } else {
+            ((0..4).map(|_| take(LONG)).min().unwrap_or(first), LONG)
         };
         let picos = time.as_nanos().saturating_mul(1000) / len as u128;
         Self {

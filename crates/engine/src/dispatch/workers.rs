@@ -50,9 +50,10 @@ impl Workers {
     ) -> Result<Self, OpenError> {
         let wants_writer = dispatch.write == Mode::Queue && !dispatch.submit_from_crypt_cpus;
         let nice = dispatch.high_priority;
-        let writer = match wants_writer {
-            true => Some(Writer::start(lower.clone(), start, backend, nice)?),
-            false => None,
+        let writer = if wants_writer {
+            Some(Writer::start(lower.clone(), start, backend, nice)?)
+        } else {
+            None
         };
         let cores = usable_cores();
         let pinned = dispatch.same_cpu_crypt;
@@ -63,9 +64,10 @@ impl Workers {
                 high_priority: nice,
             })
         };
-        let groups: Vec<(usize, Option<usize>)> = match pinned {
-            true => cores.iter().map(|&core| (1, Some(core))).collect(),
-            false => vec![(cores.len(), None)],
+        let groups: Vec<(usize, Option<usize>)> = if pinned {
+            cores.iter().map(|&core| (1, Some(core))).collect()
+        } else {
+            vec![(cores.len(), None)]
         };
         let crews = groups.into_iter().map(|(count, core)| {
             let (crew, _) = Crew::start("kcryptd", count, &kcryptd(core))?;
@@ -84,13 +86,12 @@ impl Workers {
             job,
             desk: Arc::clone(desk),
         };
-        let here = match self.cores.is_empty() {
-            true => 0,
-            false => {
-                let core = sched_getcpu();
-                let place = self.cores.iter().position(|&known| known == core);
-                place.unwrap_or(0)
-            }
+        let here = if self.cores.is_empty() {
+            0
+        } else {
+            let core = sched_getcpu();
+            let place = self.cores.iter().position(|&known| known == core);
+            place.unwrap_or(0)
         };
         if let Err(order) = self.crews[here].hand_out(order) {
             self.kcryptd.run(order);
@@ -112,9 +113,10 @@ impl Work<Order> for Kcryptd {
             set.set(core);
             sched_setaffinity(None, &set)?;
         }
-        match self.high_priority {
-            true => raise_priority(),
-            false => Ok(()),
+        if self.high_priority {
+            raise_priority()
+        } else {
+            Ok(())
         }
     }
 

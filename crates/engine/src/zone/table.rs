@@ -321,9 +321,10 @@ impl ZoneTable {
         if is_off || len > self.layout.capacity - cell.pointer {
             return Err(Fault::WritePointer);
         }
-        match cell.busy {
-            true => Err(Fault::ZoneBusy),
-            false => Ok(()),
+        if cell.busy {
+            Err(Fault::ZoneBusy)
+        } else {
+            Ok(())
         }
     }
 
@@ -373,9 +374,10 @@ impl ZoneTable {
         let cell = self.cell(index)?;
         let counts = lock(&self.counts);
         let cell = lock(cell);
-        match cell.busy {
-            true => Err(Fault::ZoneBusy),
-            false => Ok((counts, cell)),
+        if cell.busy {
+            Err(Fault::ZoneBusy)
+        } else {
+            Ok((counts, cell))
         }
     }
 

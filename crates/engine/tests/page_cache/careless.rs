@@ -221,9 +221,10 @@ impl CarelessQueue {
                 {
                     return self.go(ring, flying, buffer);
                 }
-                match flying.kind.is_sync() {
-                    true => self.ask_keeper(ring),
-                    false => Ok(()),
+                if flying.kind.is_sync() {
+                    self.ask_keeper(ring)
+                } else {
+                    Ok(())
                 }
             }
         };
@@ -242,9 +243,10 @@ impl CarelessQueue {
             token,
         }
         .complete(result);
-        match flying.kind.is_sync() && result.is_ok() {
-            true => self.held.push(completion),
-            false => done.push(completion),
+        if flying.kind.is_sync() && result.is_ok() {
+            self.held.push(completion)
+        } else {
+            done.push(completion)
         }
     }
 

@@ -152,9 +152,10 @@ impl History {
                 let mut shorter = self.clone();
                 let end = (at + chunk).min(shorter.moves.len());
                 shorter.moves.drain(at..end);
-                match fails(&shorter) {
-                    true => self = shorter,
-                    false => at += chunk,
+                if fails(&shorter) {
+                    self = shorter
+                } else {
+                    at += chunk
                 }
             }
             if chunk > 1 || self.moves.len() == before {

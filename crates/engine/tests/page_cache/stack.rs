@@ -56,9 +56,10 @@ impl Bed {
     /// A file to be mapped: in memory where possible, so that holes are what was never written.
     pub fn mapped(size: u64) -> Self {
         let memory = Path::new("/dev/shm");
-        let bed = match memory.is_dir() {
-            true => Self::new_in(memory, size, 512),
-            false => Self::new(size, 512),
+        let bed = if memory.is_dir() {
+            Self::new_in(memory, size, 512)
+        } else {
+            Self::new(size, 512)
         };
         Self {
             mapped: true,
@@ -84,9 +85,10 @@ impl Bed {
     /// Puts the file on the machine.
     pub fn attach(&self, image: &Arc<Vec<u8>>) -> FileOf {
         let image = Arc::clone(image);
-        match self.mapped {
-            true => self.machine.attach_mapped(&self.file, image, self.unit),
-            false => self.machine.attach(&self.file, image, self.unit),
+        if self.mapped {
+            self.machine.attach_mapped(&self.file, image, self.unit)
+        } else {
+            self.machine.attach(&self.file, image, self.unit)
         }
     }
 }

@@ -195,13 +195,12 @@ impl<'a> World<'a> {
         }
         let (first, count) = self.sectors(place);
         let len = (count * SECTOR) as u64;
-        let (content, operation, name) = match zero {
-            true => {
-                let may_unmap = place.at.is_multiple_of(2);
-                let operation = Operation::WriteZeroes { len, may_unmap };
-                (Content::Zeros, operation, "zeroing")
-            }
-            false => (Content::Unknown, Operation::Discard { len }, "discard"),
+        let (content, operation, name) = if zero {
+            let may_unmap = place.at.is_multiple_of(2);
+            let operation = Operation::WriteZeroes { len, may_unmap };
+            (Content::Zeros, operation, "zeroing")
+        } else {
+            (Content::Unknown, Operation::Discard { len }, "discard")
         };
         let number = self.promises.begin_write(first, count, content);
         let what = format!("{name} #{number} of {}", span(first, count));
@@ -266,17 +265,17 @@ impl<'a> World<'a> {
         let file = &self.stack.bed.file;
         let size = file.metadata().unwrap().len();
         // Where sectors lie elsewhere than their numbers say, all but the first page is cut off.
-        let at = match self.stack.bed.size() == self.stack.size {
-            true => (first * SECTOR / 4096 * 4096) as u64,
-            false => 4096,
+        let at = if self.stack.bed.size() == self.stack.size {
+            (first * SECTOR / 4096 * 4096) as u64
+        } else {
+            4096
         };
         file.set_len(at).unwrap();
-        let (what, result) = match place.at.is_multiple_of(2) {
-            true => {
-                let read = Request::read((first * SECTOR) as u64, Buffer::alloc(count).unwrap(), 0);
-                ("read there", open.finish(read).err())
-            }
-            false => ("flush", open.finish(Request::flush(0)).err()),
+        let (what, result) = if place.at.is_multiple_of(2) {
+            let read = Request::read((first * SECTOR) as u64, Buffer::alloc(count).unwrap(), 0);
+            ("read there", open.finish(read).err())
+        } else {
+            ("flush", open.finish(Request::flush(0)).err())
         };
         file.set_len(size).unwrap();
         let told = result.map_or("OK".to_owned(), |fault| fault.to_string());

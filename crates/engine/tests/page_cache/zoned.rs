@@ -178,15 +178,16 @@ impl Zoned {
             let (step, mut own) = (chance.draw(), Chance::default());
             own.restart(Some(step));
             machine.step(Some(own.draw()));
-            match skip.contains(&index) {
-                true => {}
-                false if own.one_in(12) => {
-                    // Another queue instead: nothing is in flight in the old one.
-                    world.settle();
-                    world.client = Client::open(&gate, machine.backend());
-                    world.log.push("the client goes; another comes".to_owned());
-                }
-                false => world.take(&mut own),
+            if skip.contains(&index) {
+                continue;
+            }
+            if own.one_in(12) {
+                // Another queue instead: nothing is in flight in the old one.
+                world.settle();
+                world.client = Client::open(&gate, machine.backend());
+                world.log.push("the client goes; another comes".to_owned());
+            } else {
+                world.take(&mut own);
             }
         }
         machine.step(None);
@@ -313,15 +314,16 @@ impl World<'_> {
         promises::fill(&mut data, number, first);
         known.sectors.extend(std::iter::repeat_n(number, count));
         let (durable, life) = (own.one_in(5), *life);
-        let (place, request) = match own.one_in(2) {
-            true => (
+        let (place, request) = if own.one_in(2) {
+            (
                 "append",
                 Request::zone_append((zone * ZONE) as u64, data, durable, 0),
-            ),
-            false => (
+            )
+        } else {
+            (
                 "write",
                 Request::write((first * SECTOR) as u64, data, durable, 0),
-            ),
+            )
         };
         let what = format!("{place} #{number}, {count} sectors to zone {zone}, durable {durable}");
         let end = start + count;

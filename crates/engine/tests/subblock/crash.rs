@@ -131,9 +131,10 @@ fn torn_rewrite_spoils_its_own_sector_and_no_other() {
         let sector = usize::try_from(SECTOR).unwrap();
         for at in written.clone().step_by(sector) {
             let sector = at..at + sector;
-            match is_old_or_new_in(step, shown, sector.clone()) {
-                true => whole += 1,
-                false => spoilt += 1,
+            if is_old_or_new_in(step, shown, sector.clone()) {
+                whole += 1
+            } else {
+                spoilt += 1
             }
             judged[sector.clone()].copy_from_slice(&step.before[sector]);
         }

@@ -70,9 +70,10 @@ fn aligned_write_is_not_lost_between_read_and_write_back() {
             settle(&mut [one, other]);
             assert_eq!(stage.begun(), [(Read, 3 * SECTOR, SECTOR)]);
             let aligned = write(one, model, (2 * SECTOR, 3 * SECTOR), 3, 2);
-            match same_queue {
-                true => one.submit(aligned),
-                false => other.submit(aligned),
+            if same_queue {
+                one.submit(aligned)
+            } else {
+                other.submit(aligned)
             }
             assert_eq!(settle(&mut [one, other]), [0; 0], "nobody can have ended");
             assert_eq!(stage.count(Write), 0, "the aligned write did not wait");
@@ -104,9 +105,10 @@ fn rewrite_waits_for_an_aligned_write_under_way() {
             let aligned = write(one, model, (3 * SECTOR, 2 * SECTOR), 3, 1);
             one.submit(aligned);
             let rewrite = write(one, model, (4 * SECTOR - BLOCK, BLOCK), 2, 2);
-            match same_queue {
-                true => one.submit(rewrite),
-                false => other.submit(rewrite),
+            if same_queue {
+                one.submit(rewrite)
+            } else {
+                other.submit(rewrite)
             }
             assert_eq!(settle(&mut [one, other]), [0; 0]);
             assert_eq!(stage.count(Read), 0, "what it read would be old");

@@ -310,9 +310,10 @@ impl Queue for StageQueue {
     fn poll(&mut self, _ring: &mut Ring, done: &mut Vec<Completion>) {
         let mut state = self.stage.state();
         for request in std::mem::take(&mut self.held) {
-            match state.is_held(&request) {
-                true => self.held.push(request),
-                false => done.push(state.take_effect(request)),
+            if state.is_held(&request) {
+                self.held.push(request)
+            } else {
+                done.push(state.take_effect(request))
             }
         }
     }

@@ -213,9 +213,10 @@ fn failed_durable_write_or_append_latches_and_a_refused_one_does_not() {
                 assert_eq!(driver.run(refused).result, Err(Fault::WritePointer));
                 assert_eq!(driver.run(Request::flush(3)).result, Ok(()));
                 let data = driver.buffer(4096);
-                driver.submit(match append {
-                    true => Request::zone_append(start(3), data, true, 4),
-                    false => Request::write(start(3) + 4096, data, true, 4),
+                driver.submit(if append {
+                    Request::zone_append(start(3), data, true, 4)
+                } else {
+                    Request::write(start(3) + 4096, data, true, 4)
                 });
                 let failed = driver.next_completion().unwrap().result;
                 assert!(matches!(failed, Err(EIO | Fault::NoSpace)), "{failed:?}");

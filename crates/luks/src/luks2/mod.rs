@@ -91,9 +91,10 @@ impl Header {
     pub(crate) fn check_usable(&self) -> Result<(), Error> {
         if let Some(requirement) = self.metadata.config.requirements.first() {
             let name = quote(requirement);
-            return Err(match requirement.contains("reencrypt") {
-                true => Error::ReencryptionInProgress(format!("requirement {name}")),
-                false => Error::UnknownRequirement(name),
+            return Err(if requirement.contains("reencrypt") {
+                Error::ReencryptionInProgress(format!("requirement {name}"))
+            } else {
+                Error::UnknownRequirement(name)
             });
         }
         let mut slots = self.metadata.keyslots.iter();

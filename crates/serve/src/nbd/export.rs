@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use cryptline_engine::Gate;
 
-use super::codec::{
+use super::stats::ExportStats;
+use cryptline_nbd::{
     BlockSizes, Capabilities, ExportInfo, OfferError, ServerOffer, TlsMode, TransmissionFlags,
 };
-use super::stats::ExportStats;
 
 /// Bytes of the blocks that clients expect who never ask.
 const UNASKED_BLOCK: u32 = 512;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::clients::{Member, NoPlace};
-use super::codec::{Handshake, Negotiated, ProtocolError, ServerOffer, Step};
 use super::socket::Socket;
 use super::tls::why_refused;
+use cryptline_nbd::{Handshake, Negotiated, ProtocolError, ServerOffer, Step};
 
 /// Why a handshake did not lead to transmission.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,8 @@
 
 use std::time::Instant;
 
-use super::codec::{NbdError, RequestHeader};
 use super::stats::OperationKind;
+use cryptline_nbd::{NbdError, RequestHeader};
 
 /// Bytes of one chunk.
 pub(super) const CHUNK: u32 = 256 * 1024;

@@ -1,20 +1,18 @@
-//! The NBD front: volumes served over sockets.
+//! The NBD front: volumes served over sockets. The protocol itself is `cryptline_nbd`.
 //!
 //! ```text
 //! server     accepts, one thread a connection, stops cleanly
 //! clients    who is connected, and who gives way
 //! socket     their sockets
-//! handshake  the codec's state machine over a blocking socket, TLS where asked
+//! handshake  the protocol's state machine over a blocking socket, TLS where asked
 //! session    the transmission phase: one ring, no locks
 //! transport    its bytes, plain or TLS
 //! job          its requests
 //! status       its block status replies
 //! export     what is served      stats  what it did
-//! codec      the protocol itself, without I/O
 //! ```
 
 mod clients;
-pub mod codec;
 mod export;
 mod handshake;
 mod job;

@@ -13,11 +13,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustls::ServerConfig;
 
 use super::clients::{Clients, Member, NoPlace, Places};
-use super::codec::ExportLimits;
 use super::export::Exports;
 use super::handshake::negotiate;
 use super::session::{Session, Start};
 use super::socket::Socket;
+use cryptline_nbd::ExportLimits;
 
 /// A socket to accept clients on.
 pub enum Listener {
@@ -200,9 +200,12 @@ impl Server {
         let offer = self.exports.offer();
         let timeout = self.options.handshake_timeout;
         let accepted = negotiate(socket, member, offer, self.options.tls.as_ref(), timeout)
-            .map_err(|error| match member.is_displaced() {
-                true => NoPlace::Displaced.to_string(),
-                false => error.to_string(),
+            .map_err(|error| {
+                if member.is_displaced() {
+                    NoPlace::Displaced.to_string()
+                } else {
+                    error.to_string()
+                }
             })?;
         let Some(accepted) = accepted else {
             return Ok(());

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cryptline_engine::{Extent, Gate};
 use cryptline_sys::{Arena, Buffer};
 
-use super::codec::reply::{self, BlockStatus};
-use super::codec::{RequestHeader, wire};
+use cryptline_nbd::reply::{self, BlockStatus};
+use cryptline_nbd::{RequestHeader, wire};
 
 /// Extents looked up for one request: each is a system call or two.
 const EXTENTS_MAX: usize = 256;

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Fault, Gate};
-use cryptline_serve::nbd::codec::TlsMode;
+use cryptline_nbd::TlsMode;
 use cryptline_serve::nbd::stats::{ExportStats, Snapshot};
 use cryptline_serve::nbd::{Clients, Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_testkit::suite::{Fresh, Watchdog};

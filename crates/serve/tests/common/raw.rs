@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use cryptline_serve::nbd::codec::client::{
+use cryptline_nbd::client::{
     self, Content, Info, OptionReply, Reply, context_data, info_data, option,
 };
-use cryptline_serve::nbd::codec::reply::Extent;
-use cryptline_serve::nbd::codec::wire::{GREETING_LEN, client_flag, cmd, info, opt, rep};
-use cryptline_serve::nbd::codec::{NbdError, RequestHeader, TransmissionFlags};
+use cryptline_nbd::reply::Extent;
+use cryptline_nbd::wire::{GREETING_LEN, client_flag, cmd, info, opt, rep};
+use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags};
 
 use super::Served;
 

@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use cryptline_serve::nbd::codec::client::{info_data, option};
-use cryptline_serve::nbd::codec::wire::{OPTION_MAGIC, opt, rep};
+use cryptline_nbd::client::{info_data, option};
+use cryptline_nbd::wire::{OPTION_MAGIC, opt, rep};
 
 use crate::common::raw::{Raw, Style, greeted, option_reply, say};
 use crate::common::{BACKENDS, Served, Setup, pattern, stack, wait_until};

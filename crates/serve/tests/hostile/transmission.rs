@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::time::Duration;
 
 use cryptline_engine::BackendChoice;
-use cryptline_serve::nbd::codec::wire::cmd;
+use cryptline_nbd::wire::cmd;
 use cryptline_testkit::suite::Fresh;
 
 use crate::common::raw::{Raw, Style, say};

@@ -4,7 +4,7 @@
 use std::net::Shutdown;
 use std::time::Duration;
 
-use cryptline_serve::nbd::codec::wire::cmd;
+use cryptline_nbd::wire::cmd;
 use cryptline_testkit::suite::devices;
 
 use crate::common::raw::{Raw, say};

@@ -2,9 +2,9 @@
 
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::layer::Policy;
-use cryptline_serve::nbd::codec::NbdError;
-use cryptline_serve::nbd::codec::client::{info_data, option};
-use cryptline_serve::nbd::codec::wire::{cmd, info, opt, rep};
+use cryptline_nbd::NbdError;
+use cryptline_nbd::client::{info_data, option};
+use cryptline_nbd::wire::{cmd, info, opt, rep};
 use cryptline_testkit::suite::devices::{self, CBC_4096};
 
 use crate::common::raw::{Raw, Style, greeted, option_reply, say};

@@ -4,9 +4,9 @@ use std::io::Read as _;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use cryptline_serve::nbd::codec::TransmissionFlags;
-use cryptline_serve::nbd::codec::client::option;
-use cryptline_serve::nbd::codec::wire::{client_flag, cmd, opt};
+use cryptline_nbd::TransmissionFlags;
+use cryptline_nbd::client::option;
+use cryptline_nbd::wire::{client_flag, cmd, opt};
 
 use crate::common::raw::{Raw, Style, say};
 use crate::common::{BACKENDS, Served, Setup, pattern, stack};

@@ -6,8 +6,8 @@ use std::io::Read as _;
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::{BackendChoice, Fault};
-use cryptline_serve::nbd::codec::NbdError;
-use cryptline_serve::nbd::codec::wire::{cmd, cmd_flag};
+use cryptline_nbd::NbdError;
+use cryptline_nbd::wire::{cmd, cmd_flag};
 use cryptline_testkit::suite::{Fresh, devices};
 
 use crate::common::raw::{Raw, Style, say};

@@ -6,7 +6,7 @@
 
 use cryptline_engine::BackendChoice;
 use cryptline_engine::dispatch::Dispatch;
-use cryptline_serve::nbd::codec::wire::{cmd, cmd_flag};
+use cryptline_nbd::wire::{cmd, cmd_flag};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::{Fresh, devices};
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! What the flags promise: durability across connections, and every limit of a request.
 
 use cryptline_engine::base::DirectMode;
-use cryptline_serve::nbd::codec::wire::{STATE_HOLE, STATE_ZERO, cmd, cmd_flag};
-use cryptline_serve::nbd::codec::{NbdError, TransmissionFlags};
+use cryptline_nbd::wire::{STATE_HOLE, STATE_ZERO, cmd, cmd_flag};
+use cryptline_nbd::{NbdError, TransmissionFlags};
 use cryptline_testkit::suite::devices;
 
 use crate::common::raw::{Raw, Style};
@@ -60,14 +60,13 @@ fn promises_hold_whoever_runs_the_cipher() {
             let data = pattern(0, 200 << 10, round);
             let at = usize::try_from(offset).expect("small");
             let durable = round % 2 == 1;
-            match durable {
-                true => writer
+            if durable {
+                writer
                     .write_with(cmd_flag::FUA, offset, &data)
-                    .expect("written"),
-                false => {
-                    writer.write(offset, &data).expect("written");
-                    flusher.flush().expect("flushed");
-                }
+                    .expect("written")
+            } else {
+                writer.write(offset, &data).expect("written");
+                flusher.flush().expect("flushed");
             }
             expected[at..][..data.len()].copy_from_slice(&data);
             assert!(

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cryptline_serve::nbd::codec::wire::cmd;
+use cryptline_nbd::wire::cmd;
 use cryptline_serve::nbd::stats::Times;
 
 use crate::common::raw::Raw;

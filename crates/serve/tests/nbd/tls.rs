@@ -6,9 +6,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use cryptline_serve::nbd::codec::TlsMode;
-use cryptline_serve::nbd::codec::client::option;
-use cryptline_serve::nbd::codec::wire::{opt, rep};
+use cryptline_nbd::TlsMode;
+use cryptline_nbd::client::option;
+use cryptline_nbd::wire::{opt, rep};
 use cryptline_testkit::peer;
 use tempfile::TempDir;
 

@@ -76,9 +76,10 @@ impl Mapping {
         if len == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let protection = match writable {
-            true => ProtFlags::READ | ProtFlags::WRITE,
-            false => ProtFlags::READ,
+        let protection = if writable {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
         };
         let map = |flags| {
             // SAFETY: a new mapping at a place of the kernel's choice: it aliases nothing in this

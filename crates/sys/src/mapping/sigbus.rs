@@ -69,9 +69,10 @@ impl Guard {
     pub fn check(&self) -> Result<(), Lost> {
         // The handler ran on this thread, between two of its instructions.
         compiler_fence(Ordering::SeqCst);
-        match self.0.lost.load(Ordering::Acquire) {
-            true => Err(Lost),
-            false => Ok(()),
+        if self.0.lost.load(Ordering::Acquire) {
+            Err(Lost)
+        } else {
+            Ok(())
         }
     }
 

@@ -384,9 +384,10 @@ impl Ring {
             Engine::Simulated(simulated) => {
                 let (files, finished) = (&self.files, &mut self.finished);
                 simulated.advance(files, &mut self.slots, patience, finished);
-                let patience = match finished.is_empty() {
-                    true => patience,
-                    false => Patience::None,
+                let patience = if finished.is_empty() {
+                    patience
+                } else {
+                    Patience::None
                 };
                 (simulated.sockets).poll(files, &mut self.slots, patience, finished)?;
                 for (slot, result) in std::mem::take(finished) {
@@ -410,9 +411,11 @@ impl Ring {
             return Patience::None;
         }
         let Some(moment) = self.wake_by.take() else {
-            return match self.in_flight() == 0 && self.bell.is_none() {
-                true => Patience::None, // nothing could ever end it
-                false => Patience::Endless,
+            let nothing_can_end_it = self.in_flight() == 0 && self.bell.is_none();
+            return if nothing_can_end_it {
+                Patience::None
+            } else {
+                Patience::Endless
             };
         };
         match moment.saturating_duration_since(Instant::now()) {

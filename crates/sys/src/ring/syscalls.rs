@@ -178,9 +178,10 @@ fn once(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
             ..
         } => {
             let source = IoSlice::new(&buffer[*start..*start + *len]);
-            let flags = match durable {
-                true => ReadWriteFlags::DSYNC,
-                false => ReadWriteFlags::empty(),
+            let flags = if *durable {
+                ReadWriteFlags::DSYNC
+            } else {
+                ReadWriteFlags::empty()
             };
             rustix::io::pwritev2(fd, &[source], *offset, flags)
         }

@@ -372,11 +372,12 @@ fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry
             let fixed = is_fixed(buffer, registered);
             let target = buffer[*start..].as_mut_ptr();
             let len = clamp(*len);
-            match fixed {
-                true => opcode::ReadFixed::new(fd, target, len, 0)
+            if fixed {
+                opcode::ReadFixed::new(fd, target, len, 0)
                     .offset(*offset)
-                    .build(),
-                false => opcode::Read::new(fd, target, len).offset(*offset).build(),
+                    .build()
+            } else {
+                opcode::Read::new(fd, target, len).offset(*offset).build()
             }
         }
         Io::Write {
@@ -390,15 +391,16 @@ fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry
             let source = buffer[*start..].as_ptr();
             let len = clamp(*len);
             let flags = if *durable { libc::RWF_DSYNC } else { 0 };
-            match is_fixed(buffer, registered) {
-                true => opcode::WriteFixed::new(fd, source, len, 0)
+            if is_fixed(buffer, registered) {
+                opcode::WriteFixed::new(fd, source, len, 0)
                     .offset(*offset)
                     .rw_flags(flags)
-                    .build(),
-                false => opcode::Write::new(fd, source, len)
+                    .build()
+            } else {
+                opcode::Write::new(fd, source, len)
                     .offset(*offset)
                     .rw_flags(flags)
-                    .build(),
+                    .build()
             }
         }
         Io::Sync { .. } => opcode::Fsync::new(fd)

@@ -33,9 +33,10 @@ impl Barrier {
     /// Between what a writer has copied and its look at a mark.
     #[inline]
     pub fn of_writer(self) {
-        match self.by_clearer {
-            true => compiler_fence(Ordering::SeqCst),
-            false => fence(Ordering::SeqCst),
+        if self.by_clearer {
+            compiler_fence(Ordering::SeqCst)
+        } else {
+            fence(Ordering::SeqCst)
         }
     }
 

@@ -46,9 +46,10 @@ impl SharedMemory {
         let page = crate::page_size();
         let mapped = len.max(1);
         // Miri does not know memory that is set aside only when it is used.
-        let unreserved = match cfg!(miri) {
-            true => MapFlags::empty(),
-            false => MapFlags::NORESERVE,
+        let unreserved = if cfg!(miri) {
+            MapFlags::empty()
+        } else {
+            MapFlags::NORESERVE
         };
         // SAFETY: a new anonymous private mapping: it aliases nothing.
         let address = unsafe {
@@ -234,11 +235,11 @@ impl Drop for SharedMemory {
 /// # Safety
 /// As madvise's.
 unsafe fn advise(start: *mut u8, len: usize, advice: Advice) -> rustix::io::Result<()> {
-    match cfg!(miri) {
-        true => Err(rustix::io::Errno::NOSYS),
-        // SAFETY: the caller's promise.
-        false => unsafe { rustix::mm::madvise(start.cast(), len, advice) },
+    if cfg!(miri) {
+        return Err(rustix::io::Errno::NOSYS);
     }
+    // SAFETY: the caller's promise.
+    unsafe { rustix::mm::madvise(start.cast(), len, advice) }
 }
 
 #[cfg(test)]

@@ -48,9 +48,10 @@ impl Chance {
 
     /// A number below `end`; 0 when calm.
     pub fn below(&mut self, end: usize) -> usize {
-        match self.calm || end == 0 {
-            true => 0,
-            false => usize::try_from(self.draw() % end as u64).unwrap_or(0),
+        if self.calm || end == 0 {
+            0
+        } else {
+            usize::try_from(self.draw() % end as u64).unwrap_or(0)
         }
     }
 

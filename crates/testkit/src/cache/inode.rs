@@ -150,16 +150,15 @@ impl Inode {
             };
             count += 1;
             touched.dirty = false;
-            match fault.is_some() && (chance.is_calm() || !chance.one_in(3)) {
-                false => touched.reach(cached),
-                true => {
-                    lost = true;
-                    touched.loose.push(cached);
-                    if chance.one_in(2) {
-                        // Some file systems show at once what the medium has.
-                        touched.cached = None;
-                    }
+            if fault.is_some() && (chance.is_calm() || !chance.one_in(3)) {
+                lost = true;
+                touched.loose.push(cached);
+                if chance.one_in(2) {
+                    // Some file systems show at once what the medium has.
+                    touched.cached = None;
                 }
+            } else {
+                touched.reach(cached)
             }
         }
         if let Some(error) = fault.filter(|_| lost) {
@@ -257,9 +256,10 @@ impl Unit {
 
 /// Why a writeback fails.
 pub(super) fn an_error(chance: &mut Chance) -> Errno {
-    match chance.one_in(2) {
-        true => Errno::NOSPC,
-        false => Errno::IO,
+    if chance.one_in(2) {
+        Errno::NOSPC
+    } else {
+        Errno::IO
     }
 }
 

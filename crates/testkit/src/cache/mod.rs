@@ -344,9 +344,10 @@ impl Kernel for Machine {
 /// A length that a transfer came to: whole units, as after a signal or on a full disk.
 fn shortened(len: usize, unit: usize, chance: &mut Chance) -> usize {
     let units = len / unit;
-    match units > 1 && chance.one_in(chance.temper.short) {
-        true => (1 + chance.below(units - 1)) * unit,
-        false => len,
+    if units > 1 && chance.one_in(chance.temper.short) {
+        (1 + chance.below(units - 1)) * unit
+    } else {
+        len
     }
 }
 

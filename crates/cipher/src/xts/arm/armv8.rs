@@ -96,9 +96,10 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     let key = load(keys.last_middle_key());
     let (destination, _) = data.get_out().as_mut_slice().as_chunks_mut::<16>();
     for ((state, mask), destination) in state.into_iter().zip(*masks).zip(destination) {
-        let out = match ENCRYPT {
-            true => vaeseq_u8(state, key),
-            false => vaesdq_u8(state, key),
+        let out = if ENCRYPT {
+            vaeseq_u8(state, key)
+        } else {
+            vaesdq_u8(state, key)
         };
         store(destination, xor(out, mask));
     }
@@ -110,9 +111,10 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
 fn round<const ENCRYPT: bool>(state: &mut [uint8x16_t; 8], key: &RoundKey) {
     let key = load(key);
     for state in state {
-        *state = match ENCRYPT {
-            true => vaesmcq_u8(vaeseq_u8(*state, key)),
-            false => vaesimcq_u8(vaesdq_u8(*state, key)),
+        *state = if ENCRYPT {
+            vaesmcq_u8(vaeseq_u8(*state, key))
+        } else {
+            vaesimcq_u8(vaesdq_u8(*state, key))
         };
     }
 }

@@ -84,9 +84,10 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     }
     let (destination, _) = data.get_out().as_mut_slice().as_chunks_mut::<16>();
     for ((state, mask), destination) in state.into_iter().zip(*masks).zip(destination) {
-        let out = match ENCRYPT {
-            true => _mm_aesenclast_si128(state, mask),
-            false => _mm_aesdeclast_si128(state, mask),
+        let out = if ENCRYPT {
+            _mm_aesenclast_si128(state, mask)
+        } else {
+            _mm_aesdeclast_si128(state, mask)
         };
         store(destination, out);
     }
@@ -99,9 +100,10 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
 fn round<const ENCRYPT: bool>(state: &mut [__m128i; 8], key: &RoundKey) {
     let key = quarter(key);
     for state in state {
-        *state = match ENCRYPT {
-            true => _mm_aesenc_si128(*state, key),
-            false => _mm_aesdec_si128(*state, key),
+        *state = if ENCRYPT {
+            _mm_aesenc_si128(*state, key)
+        } else {
+            _mm_aesdec_si128(*state, key)
         };
     }
 }

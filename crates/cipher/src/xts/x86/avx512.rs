@@ -180,9 +180,10 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
         for pair in first..first + count {
             let key = load(&self.keys.middle_keys::<MIDDLE>()[pair / 4]);
             for at in [pair % 4 * 2, pair % 4 * 2 + 1] {
-                self.state[at] = match ENCRYPT {
-                    true => _mm512_aesenc_epi128(self.state[at], key),
-                    false => _mm512_aesdec_epi128(self.state[at], key),
+                self.state[at] = if ENCRYPT {
+                    _mm512_aesenc_epi128(self.state[at], key)
+                } else {
+                    _mm512_aesdec_epi128(self.state[at], key)
                 };
             }
         }
@@ -197,9 +198,10 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
         let (destination, _) = destination.as_mut_slice().as_chunks_mut();
         for pair in [0, 2, 4, 6] {
             for at in [pair, pair + 1] {
-                self.state[at] = match ENCRYPT {
-                    true => _mm512_aesenclast_epi128(self.state[at], masks[at]),
-                    false => _mm512_aesdeclast_epi128(self.state[at], masks[at]),
+                self.state[at] = if ENCRYPT {
+                    _mm512_aesenclast_epi128(self.state[at], masks[at])
+                } else {
+                    _mm512_aesdeclast_epi128(self.state[at], masks[at])
                 };
             }
             self.order([zero(); 2], [zero(); 2]);

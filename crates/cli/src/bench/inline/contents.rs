@@ -61,11 +61,12 @@ pub fn read_all(subject: &Subject) -> Result<String, CliError> {
 
 /// Ends the bench where a subject read something else than was written.
 fn compare(name: &str, written: &str, read: &str) -> Result<(), CliError> {
-    match written == read {
-        true => Ok(()),
-        false => Err(CliError::device(format!(
+    if written == read {
+        Ok(())
+    } else {
+        Err(CliError::device(format!(
             "{name} reads other bytes than were written (SHA-256 {read} instead of {written}); nothing was measured, please report this"
-        ))),
+        )))
     }
 }
 
@@ -123,9 +124,10 @@ fn each_block(
     for block in 0..blocks {
         let offset = block * u64::from(BLOCK);
         let writes = before(&mut buffer);
-        let request = match writes {
-            true => Request::write(offset, buffer, false, 0),
-            false => Request::read(offset, buffer, 0),
+        let request = if writes {
+            Request::write(offset, buffer, false, 0)
+        } else {
+            Request::read(offset, buffer, 0)
         };
         let Completion { request, result } = one(&mut ring, &mut queue, &mut done, request)?;
         result.map_err(|fault| CliError::device(format!("block {block} failed: {fault}")))?;

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use cryptline_engine::BackendChoice;
-use cryptline_serve::nbd::codec::TlsMode;
+use cryptline_nbd::TlsMode;
 use cryptline_serve::nbd::stats::ExportStats;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use tempfile::TempDir;

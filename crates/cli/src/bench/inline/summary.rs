@@ -95,9 +95,10 @@ fn table(report: &mut Report, subjects: &[Subject], model: Option<&Model>, rates
             megabytes(row.bytes_per_second),
             format!("{:.3}", 1e6 / row.iops()),
             format!("{:.3}", ratio(&subject.samples, plain)),
-            match encrypted && model.is_some() {
-                true => format!("{:.3}", ratio(&subject.samples, rates)),
-                false => String::new(),
+            if encrypted && model.is_some() {
+                format!("{:.3}", ratio(&subject.samples, rates))
+            } else {
+                String::new()
             },
             format!("{:.1} %", row.spread * 100.0),
         ]);
@@ -208,10 +209,11 @@ fn figures(subjects: &[Subject], model: &[f64]) -> Vec<Figure> {
             ratio(inline_aes, samples(Some("queue"), false)),
             2.0,
         ),
-        match model.is_empty() {
-            true => Figure::missing("inline_over_model", "needs --front in-process"),
-            false => Figure::at_least("inline_over_model", ratio(inline_aes, model), 0.90)
-                .noted("a read that takes as long as the bare copy and the bare cipher is 1"),
+        if model.is_empty() {
+            Figure::missing("inline_over_model", "needs --front in-process")
+        } else {
+            Figure::at_least("inline_over_model", ratio(inline_aes, model), 0.90)
+                .noted("a read that takes as long as the bare copy and the bare cipher is 1")
         },
     ]
 }

@@ -61,10 +61,7 @@ pub fn fill(
 fn notes(args: &MediaArgs) -> Vec<String> {
     vec![
         "Blocks of 4 KiB at random offsets, one at a time, by all ways from and into the same buffer. In four runs each way walks the same blocks, in one run each walks others, so that none finds in the caches what another has just touched. A run's time is the median of pieces of 64 requests.".into(),
-        match args.warm {
-            true => "Each turn walks its blocks twice and the second is timed: the outer cache holds them.",
-            false => "Each turn walks its blocks once: as on a disk that is larger than the caches, most come from memory.",
-        }
+        if args.warm { "Each turn walks its blocks twice and the second is timed: the outer cache holds them." } else { "Each turn walks its blocks once: as on a disk that is larger than the caches, most come from memory." }
         .into(),
         "Before, each way wrote all blocks with contents of its own, and every way read them: all were equal.".into(),
         "memcpy is the medium's own bounded copy and nothing else. The page path is a call through a table of functions for each page, as rw_page was; it exists in this bench only. A heap request is an on-stack request in a box of its own.".into(),

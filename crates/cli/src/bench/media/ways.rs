@@ -106,9 +106,10 @@ impl<T> Paged<T> {
         if page >= self.pages {
             return Err(Fault::OutOfRange);
         }
-        match self.read_only && direction == Direction::Write {
-            true => Err(Fault::ReadOnly),
-            false => Ok(page * u64::from(BLOCK)),
+        if self.read_only && direction == Direction::Write {
+            Err(Fault::ReadOnly)
+        } else {
+            Ok(page * u64::from(BLOCK))
         }
     }
 }

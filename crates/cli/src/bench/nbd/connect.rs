@@ -5,12 +5,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cryptline_serve::nbd::codec::client::{self, Info, OptionReply};
-use cryptline_serve::nbd::codec::request::RequestHeader;
-use cryptline_serve::nbd::codec::wire::{
-    GREETING_LEN, client_flag, cmd, handshake_flag, info, opt, rep,
-};
-use cryptline_serve::nbd::codec::{BlockSizes, TransmissionFlags};
+use cryptline_nbd::client::{self, Info, OptionReply};
+use cryptline_nbd::request::RequestHeader;
+use cryptline_nbd::wire::{GREETING_LEN, client_flag, cmd, handshake_flag, info, opt, rep};
+use cryptline_nbd::{BlockSizes, TransmissionFlags};
 
 use super::Job;
 use crate::CliError;

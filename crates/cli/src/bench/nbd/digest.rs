@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cryptline_serve::nbd::codec::wire::cmd;
+use cryptline_nbd::wire::cmd;
 use sha2::{Digest, Sha256};
 
 use super::connect::{Connection, describe};

@@ -3,9 +3,9 @@
 //! A cookie is a slot's number and how often that slot was used before, so an answer that comes twice
 //! or too late is not taken for another's.
 
-use cryptline_serve::nbd::codec::client;
-use cryptline_serve::nbd::codec::request::RequestHeader;
-use cryptline_serve::nbd::codec::wire::REQUEST_LEN;
+use cryptline_nbd::client;
+use cryptline_nbd::request::RequestHeader;
+use cryptline_nbd::wire::REQUEST_LEN;
 
 /// Bits of a cookie that hold the slot.
 const SLOT_BITS: u32 = 32;

@@ -13,7 +13,7 @@ use std::io::{ErrorKind, IoSlice, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use cryptline_serve::nbd::codec::wire::{REQUEST_LEN, cmd};
+use cryptline_nbd::wire::{REQUEST_LEN, cmd};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 

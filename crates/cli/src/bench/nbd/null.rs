@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use cryptline_serve::nbd::codec::reply::{self, Last, OFFSET_DATA_LEN};
-use cryptline_serve::nbd::codec::request::{RequestHeader, parse_request};
-use cryptline_serve::nbd::codec::wire::{REQUEST_LEN, cmd};
-use cryptline_serve::nbd::codec::{
+use cryptline_nbd::reply::{self, Last, OFFSET_DATA_LEN};
+use cryptline_nbd::request::{RequestHeader, parse_request};
+use cryptline_nbd::wire::{REQUEST_LEN, cmd};
+use cryptline_nbd::{
     BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, ServerOffer, Step, TlsMode,
 };
 

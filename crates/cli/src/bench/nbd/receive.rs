@@ -3,8 +3,8 @@
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 
-use cryptline_serve::nbd::codec::client::{self, Reply};
-use cryptline_serve::nbd::codec::wire::SIMPLE_REPLY_LEN;
+use cryptline_nbd::client::{self, Reply};
+use cryptline_nbd::wire::SIMPLE_REPLY_LEN;
 
 use super::connect::describe;
 use super::flight::Flight;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use cryptline_serve::nbd::codec::request::{RequestHeader, parse_request};
-use cryptline_serve::nbd::codec::wire::{REQUEST_LEN, cmd};
-use cryptline_serve::nbd::codec::{
+use cryptline_nbd::request::{RequestHeader, parse_request};
+use cryptline_nbd::wire::{REQUEST_LEN, cmd};
+use cryptline_nbd::{
     BlockSizes, ExportInfo, Handshake, NbdError, ServerOffer, Step, TlsMode, TransmissionFlags,
     reply,
 };

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cryptline_serve::nbd::codec::NbdUri;
-use cryptline_serve::nbd::codec::uri::{Address, TlsOptions};
+use cryptline_nbd::NbdUri;
+use cryptline_nbd::uri::{Address, TlsOptions};
 use serde_json::Value;
 
 use super::jobs::Load;

@@ -142,9 +142,10 @@ impl Stop {
     /// # Errors
     /// Exit code 4 once a signal has come.
     pub fn check(&self) -> Result<(), CliError> {
-        match self.0.load(Ordering::Relaxed) {
-            true => Err(CliError::device("stopped by a signal; nothing was kept")),
-            false => Ok(()),
+        if self.0.load(Ordering::Relaxed) {
+            Err(CliError::device("stopped by a signal; nothing was kept"))
+        } else {
+            Ok(())
         }
     }
 }

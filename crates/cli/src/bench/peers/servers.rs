@@ -277,9 +277,10 @@ impl Programs {
                 .ok()?;
             let said = String::from_utf8_lossy(&said.stdout).into_owned();
             let line = crate::error::on_one_line(said.lines().next()?.trim());
-            Some(match line.contains(name) {
-                true => line,
-                false => format!("{name}: {line}"),
+            Some(if line.contains(name) {
+                line
+            } else {
+                format!("{name}: {line}")
             })
         };
         self.found.iter().filter_map(version).collect()

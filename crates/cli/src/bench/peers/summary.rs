@@ -206,9 +206,10 @@ fn series_cells(series: &Series, is_small: bool, all: All<'_>) -> [String; 4] {
         .collect();
     let row = Row::default().sampled(speeds);
     let block = f64::from(series.load.shape(1).block);
-    let speed = match is_small {
-        true => format!("{:.1}", row.bytes_per_second / block / 1000.0),
-        false => megabytes(row.bytes_per_second),
+    let speed = if is_small {
+        format!("{:.1}", row.bytes_per_second / block / 1000.0)
+    } else {
+        megabytes(row.bytes_per_second)
     };
     let null = all.speed(Server::Null, series.load, series.generator);
     let latencies: Vec<Latency> = series.samples.iter().map(|sample| sample.latency).collect();
@@ -224,9 +225,10 @@ fn series_cells(series: &Series, is_small: bool, all: All<'_>) -> [String; 4] {
 fn busy_cells(series: &Series) -> [String; 2] {
     let middle = |of: fn(&super::runs::Sample) -> Option<f64>| {
         let known: Vec<f64> = series.samples.iter().filter_map(of).collect();
-        match known.is_empty() {
-            true => "-".to_owned(),
-            false => percent(median(&known)),
+        if known.is_empty() {
+            "-".to_owned()
+        } else {
+            percent(median(&known))
         }
     };
     [
@@ -242,12 +244,13 @@ fn percent(share: f64) -> String {
 /// Encrypted beside plain, by one generator: ten servers by three generators are for the table.
 fn throughput(load: Load, args: &PeersArgs, all: All<'_>) -> Plot {
     let shape = load.shape(1);
-    let (label, unit) = match shape.block < 1 << 20 {
-        true => (
+    let (label, unit) = if shape.block < 1 << 20 {
+        (
             "thousand requests a second",
             f64::from(shape.block) * 1000.0,
-        ),
-        false => ("GB/s", 1e9),
+        )
+    } else {
+        ("GB/s", 1e9)
     };
     let generator = shown(all);
     let programs: Vec<_> = PROGRAMS
@@ -355,9 +358,10 @@ impl Ratio {
     }
 
     fn value(&self) -> f64 {
-        match self.each.is_empty() {
-            true => f64::NAN,
-            false => median(&self.each),
+        if self.each.is_empty() {
+            f64::NAN
+        } else {
+            median(&self.each)
         }
     }
 

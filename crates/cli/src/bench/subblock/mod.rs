@@ -175,12 +175,12 @@ fn subjects(
             for policy in [Policy::Exclusive, Policy::Shared] {
                 let clear = cipher.in_blocks(medium, args.block)?;
                 // As a volume has it: no layer where the cipher does it alone.
-                let gate = match policy == Policy::Shared
-                    && clear.geometry().logical_block == args.block
-                {
-                    true => clear,
-                    false => small_blocks(clear, args.block, policy)?,
-                };
+                let gate =
+                    if policy == Policy::Shared && clear.geometry().logical_block == args.block {
+                        clear
+                    } else {
+                        small_blocks(clear, args.block, policy)?
+                    };
                 add(is_slow, word, Writes::Parts(policy), gate);
             }
         }
@@ -267,9 +267,10 @@ impl Subject {
             Writes::Whole { locking: false } => "whole sectors, no locking",
             Writes::Whole { locking: true } => "whole sectors, with locking",
         };
-        let medium = match self.is_slow {
-            true => format!("writes of {}", args.write),
-            false => "RAM".to_owned(),
+        let medium = if self.is_slow {
+            format!("writes of {}", args.write)
+        } else {
+            "RAM".to_owned()
         };
         format!("{what}, {}, {medium}", self.cipher)
     }

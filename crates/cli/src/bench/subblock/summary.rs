@@ -119,9 +119,10 @@ fn figures(args: &SubBlockArgs, subjects: &[Subject]) -> Vec<Figure> {
         EXT4,
     );
     vec![
-        match is_the_load {
-            true => xts,
-            false => xts.without_goal("the goal is for 8 threads, 256 deep, writes of 100us"),
+        if is_the_load {
+            xts
+        } else {
+            xts.without_goal("the goal is for 8 threads, 256 deep, writes of 100us")
         },
         Figure::reported("shared_over_exclusive_cbc", shared_over_exclusive(CBC)),
         Figure::at_most("aligned_cost_of_locking", 1.0 - locked, COST_MAX)

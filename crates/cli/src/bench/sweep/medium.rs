@@ -93,9 +93,10 @@ impl Medium {
 
 /// A new file without a name: it is gone when this program ends, however it ends.
 fn new_file(path: &Path, bytes: u64) -> Result<Gate, CliError> {
-    let named = match path.is_dir() {
-        true => path.join(format!(".cryptline-bench-{}", std::process::id())),
-        false => path.to_owned(),
+    let named = if path.is_dir() {
+        path.join(format!(".cryptline-bench-{}", std::process::id()))
+    } else {
+        path.to_owned()
     };
     let file = File::create_new(&named).map_err(|error| unusable(path, &error))?;
     let opened = file

@@ -234,11 +234,12 @@ fn ciphers(given: &[String]) -> Result<Vec<Cipher>, CliError> {
 }
 
 fn seconds(given: f64) -> Result<Duration, CliError> {
-    match given > 0.0 && given <= SECONDS_MAX {
-        true => Ok(Duration::from_secs_f64(given)),
-        false => Err(CliError::parameters(format!(
+    if given > 0.0 && given <= SECONDS_MAX {
+        Ok(Duration::from_secs_f64(given))
+    } else {
+        Err(CliError::parameters(format!(
             "--seconds {given}: give more than 0 and at most {SECONDS_MAX}"
-        ))),
+        )))
     }
 }
 

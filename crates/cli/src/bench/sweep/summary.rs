@@ -51,9 +51,10 @@ impl Point {
         let auto = self.of(plan, Mode::Auto)?;
         let (inline, queue) = (self.of(plan, Mode::Inline)?, self.of(plan, Mode::Queue)?);
         let [inline, queue] = [&inline.bytes_per_second, &queue.bytes_per_second];
-        let better = match median(inline) >= median(queue) {
-            true => inline,
-            false => queue,
+        let better = if median(inline) >= median(queue) {
+            inline
+        } else {
+            queue
         };
         Some(ratio(&auto.bytes_per_second, better))
     }

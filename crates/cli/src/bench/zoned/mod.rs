@@ -168,12 +168,13 @@ fn check_options(args: &ZonedArgs) -> Result<(), CliError> {
             args.seconds
         )));
     }
-    match args.zone_size.is_power_of_two() && args.zone_size >= ZONE_SIZE_MIN {
-        true => Ok(()),
-        false => Err(CliError::parameters(format!(
+    if args.zone_size.is_power_of_two() && args.zone_size >= ZONE_SIZE_MIN {
+        Ok(())
+    } else {
+        Err(CliError::parameters(format!(
             "--zone-size {}: give a power of two, at least {ZONE_SIZE_MIN}, such as 32M",
             args.zone_size
-        ))),
+        )))
     }
 }
 
@@ -235,9 +236,6 @@ impl Medium {
     }
 
     fn name(&self) -> &'static str {
-        match self.is_slow {
-            true => "slow",
-            false => "RAM",
-        }
+        if self.is_slow { "slow" } else { "RAM" }
     }
 }

@@ -82,9 +82,10 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
     bar.finish_and_clear();
     let (_, findings) = checked.map_err(|error| failed(&name, &error))?;
     let report = Report::new(name, &findings);
-    let text = match args.json {
-        true => to_json(&report)?,
-        false => report.text(),
+    let text = if args.json {
+        to_json(&report)?
+    } else {
+        report.text()
     };
     crate::output::print(&text)?;
     match report.problem_count {
@@ -92,9 +93,10 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
         count => Err(CliError::device(format!(
             "{}: {count} problems; {}",
             report.target,
-            match args.repair {
-                true => "these have no one right answer, restore the image from a backup",
-                false => "--repair puts right what can be, a backup the rest",
+            if args.repair {
+                "these have no one right answer, restore the image from a backup"
+            } else {
+                "--repair puts right what can be, a backup the rest"
             }
         ))),
     }

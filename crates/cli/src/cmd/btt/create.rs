@@ -134,11 +134,12 @@ fn damaged(name: &str, why: &str) -> CliError {
 }
 
 fn refuse_too_small(what: &str, size: u64, sector_size: u32) -> Result<(), CliError> {
-    match arenas(size, sector_size).is_empty() {
-        true => Err(CliError::parameters(format!(
+    if arenas(size, sector_size).is_empty() {
+        Err(CliError::parameters(format!(
             "{what}: {size} bytes are too few for a table; the least is {} (16 MiB and 4 KiB)",
             START_V1 + ARENA_MIN
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }

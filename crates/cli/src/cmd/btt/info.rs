@@ -68,9 +68,10 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
     let (memory, name) = open(&args.path, true)?;
     let arenas = locate(&memory).map_err(|error| failed(&name, &error))?;
     let report = Report::new(name, memory.how(), memory.size(), &arenas);
-    crate::output::print(&match args.json {
-        true => to_json(&report)?,
-        false => report.text(),
+    crate::output::print(&if args.json {
+        to_json(&report)?
+    } else {
+        report.text()
     })?;
     Ok(ExitCode::SUCCESS)
 }

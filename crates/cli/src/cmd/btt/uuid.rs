@@ -25,9 +25,10 @@ pub fn parse(text: &str) -> Result<[u8; 16], String> {
         }
         *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
     }
-    match uuid == [0; 16] || format(&uuid) != text.to_ascii_lowercase() {
-        true => Err(wrong()),
-        false => Ok(uuid),
+    if uuid == [0; 16] || format(&uuid) != text.to_ascii_lowercase() {
+        Err(wrong())
+    } else {
+        Ok(uuid)
     }
 }
 

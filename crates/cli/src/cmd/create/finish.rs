@@ -67,12 +67,11 @@ impl Draft {
 
     /// Gives it its size, with or without space on disk.
     pub fn set_size(&self, size: u64, preallocate: bool) -> Result<(), CliError> {
-        let sized = match preallocate {
-            true => {
-                let flags = rustix::fs::FallocateFlags::empty();
-                rustix::fs::fallocate(self.file(), flags, 0, size).map_err(io::Error::from)
-            }
-            false => self.file().set_len(size),
+        let sized = if preallocate {
+            let flags = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(self.file(), flags, 0, size).map_err(io::Error::from)
+        } else {
+            self.file().set_len(size)
         };
         sized.map_err(|error| failed("reserve the space of", &self.name, &error))
     }
@@ -102,9 +101,10 @@ impl Draft {
             name,
             old: _old,
         } = self;
-        let published = match force {
-            true => file.persist(&place),
-            false => file.persist_noclobber(&place),
+        let published = if force {
+            file.persist(&place)
+        } else {
+            file.persist_noclobber(&place)
         };
         published.map_err(|error| match error.error.kind() {
             io::ErrorKind::AlreadyExists => exists(&name, None),

@@ -66,9 +66,10 @@ fn general(page: &mut Page, report: &Report) {
         page.line("Subsystem", &subsystem);
     }
     for copy in &header.header_copies {
-        let used = match header.header_copy == Some(copy.copy) {
-            true => ", in use",
-            false => "",
+        let used = if header.header_copy == Some(copy.copy) {
+            ", in use"
+        } else {
+            ""
         };
         page.line(
             "Header copy",

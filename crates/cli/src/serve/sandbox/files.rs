@@ -28,9 +28,10 @@ pub struct Allowed {
 
 /// A ruleset that allows this, to be applied to threads.
 pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
-    let scope = match allowed.signals {
-        true => Scope::AbstractUnixSocket.into(),
-        false => Scope::from_all(NEWEST),
+    let scope = if allowed.signals {
+        Scope::AbstractUnixSocket.into()
+    } else {
+        Scope::from_all(NEWEST)
     };
     let build = || -> Result<Option<OwnedFd>, landlock::RulesetError> {
         let mut created = Ruleset::default()

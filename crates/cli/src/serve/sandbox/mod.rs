@@ -281,9 +281,12 @@ fn everywhere(restriction: Restriction<'_>) -> Result<(), String> {
 
 fn landlock(ruleset: io::Result<std::os::fd::OwnedFd>, io_uring: bool) -> Result<String, String> {
     use std::os::fd::AsFd;
-    let missing = |why: String| match io_uring {
-        true => format!("{why}; io_uring could open files, which --io=preadv could not"),
-        false => why,
+    let missing = |why: String| {
+        if io_uring {
+            format!("{why}; io_uring could open files, which --io=preadv could not")
+        } else {
+            why
+        }
     };
     let version = cryptline_sys::landlock_version().map_err(|error| {
         missing(match error.kind() {

@@ -190,9 +190,12 @@ fn crashes(events: &[Event], mut found: impl FnMut(World, &[Known])) {
         }
         let all = 1u64 << loose.len().min(20);
         for pick in 0..all.min(MOST) {
-            let arrives = |part: usize| match all <= MOST {
-                true => pick >> part & 1 != 0,
-                false => chance(pick, part, loose.len()),
+            let arrives = |part: usize| {
+                if all <= MOST {
+                    pick >> part & 1 != 0
+                } else {
+                    chance(pick, part, loose.len())
+                }
             };
             let (mut data, mut state) = (data.clone(), state.clone());
             for (_, (is_state, start, part)) in
@@ -244,13 +247,12 @@ fn judge(crashed: &World, known: &[Known]) -> Result<(), String> {
             saved.written <= most && there == content(index, life, 0, saved.written)
         };
         let (life, promised) = known.promised;
-        let fits = match known.latest.0 == life {
-            true => saved.written >= promised && is_of(life, known.latest.1),
+        let fits = if known.latest.0 == life {
+            saved.written >= promised && is_of(life, known.latest.1)
+        } else {
             // A reset was under way: before it, or after.
-            false => {
-                (saved.written >= promised && is_of(life, known.before))
-                    || (known.latest.0 == life + 1 && is_of(life + 1, known.latest.1))
-            }
+            (saved.written >= promised && is_of(life, known.before))
+                || (known.latest.0 == life + 1 && is_of(life + 1, known.latest.1))
         };
         if !fits {
             return Err(format!(
@@ -321,9 +323,10 @@ fn failure_of_either_medium_at_any_moment_breaks_no_promise() {
             let mut user = User::new(&world);
             {
                 let mut media = world.0.lock().unwrap();
-                match is_state {
-                    true => media.state_left = Some(left),
-                    false => media.data_left = Some(left),
+                if is_state {
+                    media.state_left = Some(left)
+                } else {
+                    media.data_left = Some(left)
                 }
             }
             live(&mut user);

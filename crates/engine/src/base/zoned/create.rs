@@ -120,9 +120,10 @@ impl ZonedFile {
         let layout = loaded.layout;
         if let Some((name, said, is)) = options.difference(&layout) {
             let is_new = |saved: &Saved| saved.pointer == 0;
-            let or = match loaded.saved.iter().all(is_new) {
-                true => ", or remove the file: no zone holds anything yet",
-                false => "",
+            let or = if loaded.saved.iter().all(is_new) {
+                ", or remove the file: no zone holds anything yet"
+            } else {
+                ""
             };
             return Err(OpenError::Geometry(format!(
                 "{} was made with {name}={is}, not {said}; leave {name} out{or}",

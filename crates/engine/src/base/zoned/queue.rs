@@ -185,10 +185,10 @@ impl ZonedQueue {
         let granularity = u64::from(self.shared.table.layout().write_granularity);
         let append = matches!(request.operation, Operation::ZoneAppend { .. });
         let at = (!append).then_some(in_zone);
-        let begun = match len.is_multiple_of(granularity) {
-            false => Err(Fault::Misaligned),
-            true => (self.shared.may_write())
-                .and_then(|()| self.shared.table.begin_write(index, at, len)),
+        let begun = if len.is_multiple_of(granularity) {
+            (self.shared.may_write()).and_then(|()| self.shared.table.begin_write(index, at, len))
+        } else {
+            Err(Fault::Misaligned)
         };
         let at = match begun {
             Ok(at) => at,

@@ -126,9 +126,10 @@ impl Exchange {
         if self.splits.is_full() {
             return Err(request);
         }
-        let most = match self.answers_at_once {
-            true => PARTS_MAX,
-            false => EXTRA_MAX as usize - self.extra + 1,
+        let most = if self.answers_at_once {
+            PARTS_MAX
+        } else {
+            EXTRA_MAX as usize - self.extra + 1
         };
         let plan = self.policy.plan(&request, most);
         let (Plan::Queue(cut) | Plan::Share(cut) | Plan::Defer(cut) | Plan::Overlap(cut)) = plan
@@ -336,10 +337,13 @@ impl Exchange {
             .uses_workers(job.direction == Direction::Decrypt);
         match self.workers.as_ref().filter(|_| by_worker) {
             Some(workers) => workers.hand_out(job, &self.desk),
-            None => match self.desk.has_room() {
-                true => self.lay_out(job),
-                false => self.run_here(ring, lower, job),
-            },
+            None => {
+                if self.desk.has_room() {
+                    self.lay_out(job)
+                } else {
+                    self.run_here(ring, lower, job)
+                }
+            }
         }
     }
 

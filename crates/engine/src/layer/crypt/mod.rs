@@ -236,9 +236,10 @@ impl CryptDevice {
         if !uses_helpers && !self.dispatch.uses_workers() {
             return Ok(None);
         }
-        let workers = match self.dispatch.uses_workers() {
-            true => Some(self.workers(ring)?),
-            false => None,
+        let workers = if self.dispatch.uses_workers() {
+            Some(self.workers(ring)?)
+        } else {
+            None
         };
         let exchange = Exchange::open(exchange::Parts {
             dispatch: self.dispatch,

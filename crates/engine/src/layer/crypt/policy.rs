@@ -100,9 +100,10 @@ impl Policy {
             Mode::Inline => Plan::Inline,
             Mode::Queue => Plan::Queue(Cut::into_parts(len, QUEUE_PART, most)),
             Mode::Auto if is_read && !self.answers_at_once => {
-                match len >= OVERLAP_LEAST && most > 1 {
-                    true => Plan::Overlap(Cut::into_parts(len, OVERLAP_PART, most)),
-                    false => Plan::Inline,
+                if len >= OVERLAP_LEAST && most > 1 {
+                    Plan::Overlap(Cut::into_parts(len, OVERLAP_PART, most))
+                } else {
+                    Plan::Inline
                 }
             }
             Mode::Auto => self.share(len),
@@ -338,9 +339,10 @@ mod tests {
         let mut plan = |len, is_read| {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
             policy.plan(
-                &match is_read {
-                    true => Request::read(0, buffer, 0),
-                    false => Request::write(0, buffer, false, 0),
+                &if is_read {
+                    Request::read(0, buffer, 0)
+                } else {
+                    Request::write(0, buffer, false, 0)
                 },
                 usize::MAX,
             )

@@ -75,9 +75,10 @@ impl CryptQueue {
 
 impl Queue for CryptQueue {
     fn at_once(&self) -> AtOnce {
-        match self.is_at_once {
-            true => AtOnce::All,
-            false => AtOnce::None,
+        if self.is_at_once {
+            AtOnce::All
+        } else {
+            AtOnce::None
         }
     }
 
@@ -148,19 +149,16 @@ impl CryptQueue {
     /// Ends everything that was reaped but large reads, which join the ripe ones.
     fn decrypt_small(&mut self, done: &mut Vec<Completion>) {
         for mut completion in self.reaped.drain(..) {
-            match is_large(&completion) {
-                false => {
-                    self.inline
-                        .ascend(&mut completion.request, completion.result);
-                    done.push(completion);
-                }
-                true => {
-                    self.inline.shift_back(&mut completion.request);
-                    self.ripe.push_back(Ripe {
-                        completion,
-                        clear: 0,
-                    });
-                }
+            if is_large(&completion) {
+                self.inline.shift_back(&mut completion.request);
+                self.ripe.push_back(Ripe {
+                    completion,
+                    clear: 0,
+                });
+            } else {
+                self.inline
+                    .ascend(&mut completion.request, completion.result);
+                done.push(completion);
             }
         }
     }

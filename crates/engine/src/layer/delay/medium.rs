@@ -57,9 +57,10 @@ impl Medium {
         let elapsed = now.saturating_duration_since(self.origin).as_nanos();
         let at = u64::try_from(elapsed).unwrap_or(u64::MAX);
         let done = self.take_at(request, at);
-        match done <= at {
-            true => now,
-            false => self.origin + Duration::from_nanos(done),
+        if done <= at {
+            now
+        } else {
+            self.origin + Duration::from_nanos(done)
         }
     }
 
@@ -147,9 +148,10 @@ impl Medium {
         let sixteens = |word: u64| (0..4).map(move |index| (word >> (16 * index)) & ONE);
         let sum: u64 = (0..3).flat_map(|_| sixteens(self.random())).sum();
         let distance = share(deviation, sum.abs_diff(6 * ONE), ONE);
-        match sum < 6 * ONE {
-            true => mean.saturating_sub(distance),
-            false => mean.saturating_add(distance),
+        if sum < 6 * ONE {
+            mean.saturating_sub(distance)
+        } else {
+            mean.saturating_add(distance)
         }
     }
 

@@ -139,11 +139,12 @@ impl fmt::Display for DelaySpec {
 fn parse_time(text: &str) -> Result<Time, String> {
     if let Some((least, most)) = text.split_once("..") {
         let (least, most) = (nanoseconds(least)?, nanoseconds(most)?);
-        return match least <= most {
-            true => Ok(Time::Uniform { least, most }),
-            false => Err(format!(
+        return if least <= most {
+            Ok(Time::Uniform { least, most })
+        } else {
+            Err(format!(
                 "{text} ends before it begins; the shorter time comes first"
-            )),
+            ))
         };
     }
     if let Some((mean, deviation)) = text.split_once('~') {

@@ -106,9 +106,10 @@ impl Claims {
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(slots);
         let first = usize::try_from(first & (slots as u64 - 1)).unwrap_or(0);
         // Around the end of the table it would not be ascending: take all of them, from the first on.
-        let (first, count) = match first + count > slots {
-            true => (0, slots),
-            false => (first, count),
+        let (first, count) = if first + count > slots {
+            (0, slots)
+        } else {
+            (first, count)
         };
         Span {
             first,
@@ -180,9 +181,10 @@ impl Claims {
             span.held = 1;
         }
         let is_drained = |lane: &Lane| !lane.unclaimed.load(Ordering::Acquire);
-        match self.opened().iter().all(is_drained) {
-            true => Ok(()),
-            false => Err(Kick::Draining),
+        if self.opened().iter().all(is_drained) {
+            Ok(())
+        } else {
+            Err(Kick::Draining)
         }
     }
 

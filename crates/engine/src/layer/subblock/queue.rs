@@ -62,9 +62,10 @@ impl SubBlockQueue {
         ring.reserve(u32::try_from(errands - depth).unwrap_or(u32::MAX));
         let lane = Lane::open(shared, ring)?;
         let sector = usize::try_from(shared.sector).unwrap_or(usize::MAX);
-        let scratch = match shared.overwrites {
-            true => 0,
-            false => depth.min(SCRATCH_MAX),
+        let scratch = if shared.overwrites {
+            0
+        } else {
+            depth.min(SCRATCH_MAX)
         };
         let scratch = (0..scratch).map(|_| Buffer::alloc(sector));
         Ok(Self {
@@ -230,14 +231,13 @@ impl SubBlockQueue {
             let mut at = 0;
             while at < self.waiting.len() {
                 let index = self.waiting[at];
-                match self.is_ready(index) {
-                    false => at += 1,
-                    true => {
-                        self.waiting.remove(at);
-                        self.streak += 1;
-                        self.go(ring, index);
-                        progress = true;
-                    }
+                if self.is_ready(index) {
+                    self.waiting.remove(at);
+                    self.streak += 1;
+                    self.go(ring, index);
+                    progress = true;
+                } else {
+                    at += 1
                 }
             }
             if !progress && !self.shared.claims.wait(self.lane.index) {
@@ -294,12 +294,11 @@ impl SubBlockQueue {
             Work::Rewrite { place, .. } => {
                 let place = *place;
                 let is_covered = self.gather(index, place);
-                Some(match is_covered {
-                    true => {
-                        let data = self.take_scratch();
-                        self.write_sector(index, place.sector, data)
-                    }
-                    false => self.read_sector(index, place.sector),
+                Some(if is_covered {
+                    let data = self.take_scratch();
+                    self.write_sector(index, place.sector, data)
+                } else {
+                    self.read_sector(index, place.sector)
                 })
             }
             Work::Flush { .. } => Some(Request::flush(index as u64)),

@@ -224,9 +224,10 @@ impl AdmissionQueue {
             index,
             is_announced: false,
         };
-        match self.all.is_some() || self.parked.iter().any(is_behind) {
-            true => Tried::NotYet(parked),
-            false => self.attempt(ring, parked),
+        if self.all.is_some() || self.parked.iter().any(is_behind) {
+            Tried::NotYet(parked)
+        } else {
+            self.attempt(ring, parked)
         }
     }
 
@@ -289,9 +290,10 @@ impl AdmissionQueue {
                 lane.announce();
                 parked.is_announced = true;
             }
-            match self.below.is_full() {
-                true => May::Wait,
-                false => lane.act(&self.member),
+            if self.below.is_full() {
+                May::Wait
+            } else {
+                lane.act(&self.member)
             }
         };
         match may {
@@ -433,9 +435,10 @@ impl AdmissionQueue {
                 || stayed.into_iter().any(|other| {
                     other.index.is_none() || parked.index.is_none() || other.index == parked.index
                 });
-            let tried = match is_behind {
-                true => Tried::NotYet(parked),
-                false => self.attempt(ring, parked),
+            let tried = if is_behind {
+                Tried::NotYet(parked)
+            } else {
+                self.attempt(ring, parked)
             };
             match tried {
                 Tried::Ended(completion) => self.ended.push(completion),

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use cryptline_sys::Buffer;
 
-use super::super::codec::{NbdError, RequestHeader, reply};
 use super::super::job::{CHUNK, Job, Work};
 use super::super::stats::OperationKind;
 use super::super::status;
 use super::Session;
+use cryptline_nbd::{NbdError, RequestHeader, reply};
 
 impl Session {
     /// Data that was read: sent, gathered, or only wanted in a cache below.
@@ -20,9 +20,10 @@ impl Session {
         let batch = &mut self.transport.filling;
         match job.work {
             Work::ReadChunks => {
-                let last = match job.is_done() && job.error.is_none() {
-                    true => reply::Last::Yes,
-                    false => reply::Last::No,
+                let last = if job.is_done() && job.error.is_none() {
+                    reply::Last::Yes
+                } else {
+                    reply::Last::No
                 };
                 let wire_len = u32::try_from(len).unwrap_or(CHUNK);
                 if is_zero(&buffer) {

@@ -5,11 +5,9 @@ use std::time::Instant;
 use cryptline_engine::Operation;
 use cryptline_sys::Buffer;
 
-use super::super::codec::{
-    Command, NbdError, Rejection, RequestHeader, parse_request, validate, wire,
-};
 use super::super::job::{CHUNK, Job, Work};
 use super::{Expect, REPLY_HEADER_RESERVE, REPLY_PARTS_RESERVE, Session, take_buffer};
+use cryptline_nbd::{Command, NbdError, Rejection, RequestHeader, parse_request, validate, wire};
 
 /// The rest of a payload is received straight into its buffer when it is at least this long;
 /// below that, receiving ahead saves more system calls than the copy costs.

@@ -38,11 +38,11 @@ use cryptline_sys::{Arena, Buffer, Ring};
 use rustls::ServerConnection;
 
 use super::clients::Orders;
-use super::codec::{ExportLimits, NbdError, Negotiated};
 use super::export::Export;
 use super::job::{CHUNK, Job};
 use super::stats::{Meter, Times};
 use super::transport::Transport;
+use cryptline_nbd::{ExportLimits, NbdError, Negotiated};
 
 /// Requests of one connection served at a time.
 pub const JOBS_MAX: usize = 64;

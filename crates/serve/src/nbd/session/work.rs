@@ -2,9 +2,9 @@
 
 use cryptline_engine::{Buffer, Completion, Fault, Operation, Request, Submitted};
 
-use super::super::codec::NbdError;
 use super::super::job::{CHUNK, Work};
 use super::{Session, take_buffer};
+use cryptline_nbd::NbdError;
 
 /// Chunks begun between two looks for the client: 2 MiB of them.
 const CHUNKS_UNWATCHED: u32 = 8;

@@ -83,9 +83,10 @@ impl Verifier {
             refused(format!("the client's certificate can not be read: {error}"))
         })?;
         let subject = read.tbs_certificate().subject();
-        match named.iter().any(|one| one.fits(subject)) {
-            true => Ok(()),
-            false => Err(refused(format!("the client {subject} is not authorized"))),
+        if named.iter().any(|one| one.fits(subject)) {
+            Ok(())
+        } else {
+            Err(refused(format!("the client {subject} is not authorized")))
         }
     }
 }
@@ -104,9 +105,12 @@ impl ClientCertVerifier for Verifier {
         let verified = self
             .signed
             .verify_client_cert(certificate, intermediates, now)
-            .map_err(|error| match is_old_version(certificate) {
-                true => refused(format!("the client's certificate: {OLD_VERSION}")),
-                false => error,
+            .map_err(|error| {
+                if is_old_version(certificate) {
+                    refused(format!("the client's certificate: {OLD_VERSION}"))
+                } else {
+                    error
+                }
             })?;
         self.check_subject(certificate)?;
         Ok(verified)

@@ -16,9 +16,10 @@ impl SubBlockQueue {
         if cut.is_whole() {
             self.pass(ring, self.sharing(cut), request, (token, offset, len));
         } else if self.shared.overwrites {
-            let claim = match request.is_write() {
-                true => self.excluding(cut),
-                false => self.sharing(cut),
+            let claim = if request.is_write() {
+                self.excluding(cut)
+            } else {
+                self.sharing(cut)
             };
             self.pass(ring, claim, request, (token, offset, len));
         } else if let Operation::Discard { len: inner_len } = &mut request.operation {

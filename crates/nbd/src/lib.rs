@@ -21,6 +21,7 @@
 //! | `client` | the other side of all of it |
 //!
 //! Source: the NBD project's `doc/proto.md` and `doc/uri.md`; "proto.md, X" below cites its section X.
+#![forbid(unsafe_code)]
 
 pub mod client;
 pub mod export;
