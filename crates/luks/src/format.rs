@@ -1,8 +1,9 @@
-//! Making headers: what to make, and how costly the passphrase shall be to guess.
+//! Making headers: what to make, and how costly the passphrase is to guess.
 
 use std::io::{Read, Seek, Write};
 use std::time::{Duration, Instant};
 
+use cryptline_cipher::{CipherError, SectorCipher, SectorOptions, SpecError};
 use cryptline_sys::SecretBuf;
 
 use crate::area::{KEY_LEN_MAX, is_null_cipher, parse_cipher};
@@ -38,7 +39,7 @@ pub enum KdfKind {
 /// The cost of a new key slot. What is `None` is measured or taken from the machine.
 #[derive(Clone, Debug)]
 pub struct KdfCost {
-    /// How long unlocking shall take on this machine.
+    /// How long unlocking should take on this machine.
     pub target: Duration,
     /// PBKDF2 iterations or Argon2 passes; with it nothing is measured.
     pub iterations: Option<u32>,
@@ -199,11 +200,6 @@ impl FormatOptions {
 
 /// Tries the key on the cipher, so that no header is written that could not be opened.
 fn check_cipher_takes(cipher: &str, key: &[u8]) -> Result<(), Error> {
-    use cryptline_cipher::{SectorCipher, SectorOptions};
-    let as_parameters = |error: String| match error.strip_prefix("not supported yet: ") {
-        Some(what) => Error::NotSupported(what.to_owned()),
-        None => Error::Parameters(error),
-    };
     let spec = parse_cipher(cipher).map_err(|error| match error {
         Error::Invalid(reason) => Error::Parameters(reason),
         other => other,
@@ -214,8 +210,10 @@ fn check_cipher_takes(cipher: &str, key: &[u8]) -> Result<(), Error> {
         iv_large_sectors: false,
     };
     let made = SectorCipher::new(&spec, key, options);
-    made.map(drop)
-        .map_err(|error| as_parameters(error.to_string()))
+    made.map(drop).map_err(|error| match error {
+        CipherError::Spec(SpecError::NotSupportedYet(what)) => Error::NotSupported(what),
+        error => Error::Parameters(error.to_string()),
+    })
 }
 
 /// A key derivation function for a new slot, with a fresh salt and its cost chosen.
@@ -382,6 +380,7 @@ pub(crate) fn parameters(reason: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     /// A machine that needs `millis` for the fewest passes over 64 MiB.
     fn cost_on(millis: u64, memory_max_kib: u32) -> (u32, u32) {
@@ -447,7 +446,7 @@ mod tests {
         ));
         assert!(time > Duration::ZERO);
         let refused = benchmark(KdfKind::Pbkdf2, "md4", &cost, 32);
-        assert_eq!(refused.err().unwrap().exit_code(), 1);
+        assert_eq!(refused.err().unwrap().kind(), ErrorKind::Parameters);
     }
 
     #[test]
@@ -460,44 +459,53 @@ mod tests {
             assert!(device.get_ref().iter().all(|&byte| byte == 0xaa));
             error
         };
-        assert_eq!(refused(|options| options.key_len = 33).exit_code(), 1);
-        assert_eq!(refused(|options| options.key_len = 0).exit_code(), 1);
-        assert_eq!(refused(|options| options.key_len = 4096).exit_code(), 1);
         assert_eq!(
-            refused(|options| options.cipher = "rot13-xts-plain64".into()).exit_code(),
-            1
+            refused(|options| options.key_len = 33).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.cipher = "anubis-xts-plain64".into()).exit_code(),
-            1
+            refused(|options| options.key_len = 0).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.cipher = "cipher_null-ecb".into()).exit_code(),
-            4
+            refused(|options| options.key_len = 4096).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.hash = "md4".into()).exit_code(),
-            1
+            refused(|options| options.cipher = "rot13-xts-plain64".into()).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.uuid = Some("x".into())).exit_code(),
-            1
+            refused(|options| options.cipher = "anubis-xts-plain64".into()).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.data_offset = Some(100)).exit_code(),
-            1
+            refused(|options| options.cipher = "cipher_null-ecb".into()).kind(),
+            ErrorKind::Device
         );
         assert_eq!(
-            refused(|options| options.sector_size = Some(520)).exit_code(),
-            1
+            refused(|options| options.hash = "md4".into()).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.label = "x".repeat(48)).exit_code(),
-            1
+            refused(|options| options.uuid = Some("x".into())).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.cost.memory_kib = Some(u32::MAX)).exit_code(),
-            1
+            refused(|options| options.data_offset = Some(100)).kind(),
+            ErrorKind::Parameters
+        );
+        assert_eq!(
+            refused(|options| options.sector_size = Some(520)).kind(),
+            ErrorKind::Parameters
+        );
+        assert_eq!(
+            refused(|options| options.label = "x".repeat(48)).kind(),
+            ErrorKind::Parameters
+        );
+        assert_eq!(
+            refused(|options| options.cost.memory_kib = Some(u32::MAX)).kind(),
+            ErrorKind::Parameters
         );
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::CliError;
-use crate::volume::{KeyArgs, TargetArgs, table_line};
+use crate::args::{KeyArgs, TargetArgs};
 
 /// Which volume.
 #[derive(Args, Debug)]
@@ -25,7 +25,7 @@ pub struct TableArgs {
     #[arg(required_unless_present = "table")]
     pub target: Option<String>,
 
-    /// Show the volume key; who sees the line can decrypt the volume
+    /// Show the volume key; whoever sees the line can decrypt the volume
     #[arg(long)]
     pub show_keys: bool,
 
@@ -44,8 +44,10 @@ pub struct TableArgs {
 /// As opening the volume.
 pub fn run(args: &TableArgs) -> Result<ExitCode, CliError> {
     let target = args.target.as_deref().unwrap_or_default();
-    let line = table_line(target, &args.options, &args.keys, args.show_keys)?;
-    crate::output::print(&line)?;
+    let open = args.options.to_open(target, &args.keys)?;
+    let table = open.table(args.show_keys)?;
+    crate::output::warn_of(&table.warnings);
+    crate::output::print(&table.line)?;
     crate::output::print("\n")?;
     Ok(ExitCode::SUCCESS)
 }

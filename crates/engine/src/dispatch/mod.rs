@@ -21,12 +21,14 @@ mod helpers;
 mod idle;
 pub(crate) mod job;
 mod pace;
+mod perf;
 mod quota;
 mod workers;
 mod writer;
 
 pub use helpers::Helpers;
 pub(crate) use pace::Pace;
+pub use perf::PerfFlags;
 pub(crate) use workers::Workers;
 pub use workers::may_raise_priority;
 

@@ -1,6 +1,18 @@
 //! The command line: one subcommand for each verb.
 
+mod blocks;
+mod choice;
+mod dispatch;
+mod keys;
+mod table;
+mod table_argument;
+mod volume;
+
 use clap::{Parser, Subcommand};
+
+pub use keys::{KeyArgs, PassphraseSource};
+pub use table_argument::{TableArgument, arguments};
+pub use volume::{TargetArgs, VolumeType, open};
 
 use crate::cmd;
 
@@ -11,7 +23,7 @@ Examples:
   cryptline create disk.img --size 1G              a new LUKS2 volume
   cryptline info disk.img                          its header; needs no passphrase
   cryptline open --check disk.img                  does this passphrase unlock it?
-  cryptline serve disk.img                         the clear disk over NBD
+  cryptline serve disk.img                         the decrypted disk over NBD
 
 `cryptline VERB --help` says more about each.";
 
@@ -27,9 +39,9 @@ Exit codes (as cryptsetup's):
 
 /// Encrypted disks (LUKS2, LUKS1, plain dm-crypt) opened and served in user space.
 ///
-/// cryptline opens an encrypted disk from a file, a block device or RAM and serves the clear disk
+/// cryptline opens an encrypted disk from a file, a block device or RAM and serves the decrypted disk
 /// over NBD: without root, without device-mapper, with the cipher run on the thread that has the
-/// request. What the kernel's dm-crypt and cryptsetup write, it reads, and the other way round.
+/// request. It reads what the kernel's dm-crypt and cryptsetup write, and they read what it writes.
 #[derive(Parser, Debug)]
 #[command(name = "cryptline", version, disable_help_subcommand = true)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -42,7 +54,7 @@ pub struct Cli {
 /// The verbs.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Serve the clear disk over NBD
+    /// Serve the decrypted disk over NBD
     Serve(Box<cmd::serve::ServeArgs>),
     /// Show a LUKS header; needs no passphrase
     Info(cmd::info::InfoArgs),
@@ -58,7 +70,7 @@ pub enum Command {
     Zones(cmd::zones::ZonesArgs),
     /// Show the live statistics of a server
     Top(cmd::top::TopArgs),
-    /// Measure the ways of a request through a volume
+    /// Measure the paths of a request through a volume
     Bench(cmd::bench::BenchArgs),
     /// Measure ciphers and key derivation functions on this machine
     Benchmark(cmd::benchmark::BenchmarkArgs),
