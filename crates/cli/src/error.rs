@@ -166,7 +166,7 @@ fn advice(problem: &Problem) -> &'static str {
             "; open it for this program, as with 3<FILE and --passphrase-fd 3"
         }
         Problem::Exists { .. } => {
-            "; give another name, or --force to replace it and lose what it holds"
+            "; give another name, or give --force to replace it and lose what it holds"
         }
         Problem::Holds { .. } => "; --force makes a volume there and loses what it holds",
         Problem::NoSize => "; give --size, such as --size 1G",

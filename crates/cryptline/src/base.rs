@@ -1,5 +1,6 @@
 //! What a volume lies on: a target opened and locked, before anybody has looked at what it holds.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -38,6 +39,56 @@ pub(crate) struct BaseDevice {
     pub data: Vec<Range<u64>>,
 }
 
+/// Where a volume lies, or will.
+pub(crate) enum Source {
+    Target(Target),
+    Medium(Arc<dyn Medium>),
+}
+
+impl Source {
+    /// Opened and locked.
+    pub fn open(&self, access: Access) -> Result<Base> {
+        match self {
+            Self::Target(target) => Base::open(target, access),
+            Self::Medium(_) if access.shared => Err(Problem::NotShareable.on(MEDIUM)),
+            Self::Medium(medium) => BaseDevice::medium(medium, access).map(Base::Device),
+        }
+    }
+
+    /// The same, for transfers of any size.
+    pub fn open_device(&self, access: Access) -> Result<BaseDevice> {
+        match self {
+            Self::Target(target) => BaseDevice::open(target, access),
+            Self::Medium(medium) => BaseDevice::medium(medium, access),
+        }
+    }
+
+    /// Opened for a look.
+    pub fn look(&self) -> Result<Look> {
+        match self {
+            Self::Target(Target::Path(path)) => Look::file(path),
+            Self::Target(target) if target.is_memory() => Err(Problem::HoldsNothing.on(target)),
+            other => Look::device(other),
+        }
+    }
+
+    pub fn is_memory(&self) -> bool {
+        matches!(self, Self::Target(target) if target.is_memory())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Target(target) => target.fmt(f),
+            Self::Medium(_) => f.write_str(MEDIUM),
+        }
+    }
+}
+
+/// What messages call a [`Medium`].
+const MEDIUM: &str = "the volume";
+
 /// How to open a target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Access {
@@ -60,23 +111,15 @@ impl Base {
         if access.shared {
             return Err(Problem::NotShareable.on(target));
         }
+        if access.read_only && target.is_memory() {
+            return Err(Problem::StartsEmpty.on(target));
+        }
         let device = BaseDevice::open(target, access)?;
         let is_mapped = matches!(device.info, BaseInfo::Pmem { .. } | BaseInfo::Btt { .. });
         if is_mapped && access.direct == DirectMode::On {
             return Err(Problem::Mapped.on(target));
         }
         Ok(Self::Device(device))
-    }
-
-    pub fn medium(medium: &Arc<dyn Medium>, access: Access) -> Result<Self> {
-        if access.shared {
-            return Err(Problem::NotShareable.into());
-        }
-        let device = MediumDevice::new(Arc::clone(medium), access.read_only)?;
-        Ok(Self::Device(BaseDevice::new(
-            Gate::new(device),
-            BaseInfo::Medium,
-        )))
     }
 
     /// Bytes on it.
@@ -114,6 +157,11 @@ impl BaseDevice {
         }
     }
 
+    fn medium(medium: &Arc<dyn Medium>, access: Access) -> Result<Self> {
+        let device = MediumDevice::new(Arc::clone(medium), access.read_only)?;
+        Ok(Self::new(Gate::new(device), BaseInfo::Medium))
+    }
+
     /// Opens what is no plain file or block device; that, too, where its smallest transfer may be any.
     pub fn open(target: &Target, access: Access) -> Result<Self> {
         let Access {
@@ -125,7 +173,6 @@ impl BaseDevice {
                 let direct = device.is_direct();
                 Ok(Self::new(Gate::new(device), BaseInfo::File { direct }))
             }
-            Target::Ram(_) if read_only => Err(Problem::StartsEmpty.on(target)),
             Target::Ram(size) => Ok(Self::new(Gate::new(RamDevice::new(*size)?), BaseInfo::Ram)),
             Target::Pmem(path) => {
                 let memory = PersistentMemory::open(path, read_only)?;
@@ -138,7 +185,6 @@ impl BaseDevice {
             }
             Target::Btt(path) => Self::btt(path, read_only),
             Target::Zoned(zoned) => match &zoned.place {
-                Place::Ram(_) if read_only => Err(Problem::StartsEmpty.on(target)),
                 Place::Ram(size) => Self::zones_in_memory(zoned, *size),
                 Place::File(path) => {
                     let opened = ZonedFile::open(path, &zoned.options, read_only, direct)?;
@@ -226,31 +272,17 @@ enum Bytes {
 }
 
 impl Look {
-    pub fn open(target: &Target) -> Result<Self> {
-        if let Target::Path(path) = target {
-            return Self::file(path);
-        }
+    fn device(source: &Source) -> Result<Self> {
         let access = Access {
             read_only: true,
             ..Access::default()
         };
-        let device = BaseDevice::open(target, access)?;
+        let device = source.open_device(access)?;
         Ok(Self {
             size: device.gate.geometry().size,
             bytes: Bytes::Device(device),
             device_number: None,
-            name: target.to_string(),
-        })
-    }
-
-    pub fn medium(medium: &Arc<dyn Medium>) -> Result<Self> {
-        let device = MediumDevice::new(Arc::clone(medium), true)?;
-        let device = BaseDevice::new(Gate::new(device), BaseInfo::Medium);
-        Ok(Self {
-            size: device.gate.geometry().size,
-            bytes: Bytes::Device(device),
-            device_number: None,
-            name: MEDIUM.to_owned(),
+            name: source.to_string(),
         })
     }
 
@@ -301,6 +333,3 @@ impl Look {
         })
     }
 }
-
-/// What messages call a [`Medium`].
-pub(crate) const MEDIUM: &str = "the volume";

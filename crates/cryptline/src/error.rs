@@ -221,7 +221,7 @@ pub enum Problem {
     DoesNotOpen(String),
     /// No block translation table has such sectors.
     #[error(
-        "a table with sectors of {0} bytes cannot be made: 512 and 4096 are possible; sectors with integrity metadata (520, 4104 and so on) are not supported"
+        "a table with sectors of {0} bytes cannot be made; give 512 or 4096: sectors with integrity metadata (520, 4104 and so on) are not supported"
     )]
     BttSectorSize(u32),
     /// Too small for a block translation table.

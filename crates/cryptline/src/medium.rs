@@ -53,6 +53,32 @@ pub trait Medium: Send + Sync + 'static {
     }
 }
 
+impl<M: Medium + Sync + ?Sized> Medium for Arc<M> {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(offset, target)
+    }
+
+    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
+        (**self).write_at(offset, source)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        (**self).flush()
+    }
+
+    fn block_size(&self) -> u32 {
+        (**self).block_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+}
+
 /// A file as it is, for programs that have one open: nothing is locked.
 impl Medium for File {
     fn size(&self) -> u64 {

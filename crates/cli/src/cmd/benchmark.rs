@@ -51,11 +51,12 @@ pub struct BenchmarkArgs {
     #[arg(long, conflicts_with = "kdf")]
     pub no_kdf: bool,
 
-    /// Time for the ciphers and PBKDF2 together; each Argon2 takes its --iter-time and a half more
+    /// Time for the ciphers and PBKDF2 together, in seconds. Each Argon2 variant takes another one and a half
+    /// times --iter-time
     #[arg(long, value_name = "S", default_value_t = 12.0)]
     pub seconds: f64,
 
-    /// How long Argon2 shall take
+    /// How long Argon2 should take, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub iter_time: u64,
 

@@ -26,10 +26,12 @@ use cryptline_sys::SecretBuf;
 
 pub use btt::{CreateBtt, CreatedBtt};
 
-use crate::base::{Access, BaseDevice};
+use crate::base::{Access, BaseDevice, Source};
 use crate::bytes::GateBytes;
 use crate::error::{Error, Problem};
+use crate::info::BaseInfo;
 use crate::keys::{Key, KeyRequest, Keys, Passphrase, with_keys};
+use crate::medium::Medium;
 use crate::target::Target;
 use crate::{Result, Warning};
 use draft::{Draft, Durable};
@@ -73,13 +75,16 @@ pub(crate) type Observer = Box<dyn Fn(Progress<'_>) -> Result<()> + Send + Sync>
 /// # Ok::<(), cryptline::Error>(())
 /// ```
 pub struct Create {
-    target: Result<Target>,
+    /// Not there where `wrong` tells why.
+    source: Option<Source>,
     size: Option<u64>,
     replace: bool,
     preallocate: bool,
     format: FormatOptions,
-    keys: Option<Result<Arc<dyn Keys>>>,
+    keys: Option<Arc<dyn Keys>>,
     observer: Option<Observer>,
+    /// The first thing that was wrong with what was said.
+    wrong: Option<Error>,
 }
 
 /// A volume that was made, and opened again.
@@ -95,8 +100,25 @@ pub struct Created {
 impl Create {
     /// A volume in the file `target`, or on `pmem:PATH` or `btt:PATH`.
     pub fn new(target: impl AsRef<OsStr>) -> Self {
+        let (source, wrong) = match Target::parse(target) {
+            Ok(target) => (Some(Source::Target(target)), None),
+            Err(error) => (None, Some(error)),
+        };
         Self {
-            target: Target::parse(target),
+            wrong,
+            ..Self::at(source)
+        }
+    }
+
+    /// A volume on anything that can be read and written.
+    pub fn medium(medium: impl Medium) -> Self {
+        Self::at(Some(Source::Medium(Arc::new(medium))))
+    }
+
+    fn at(source: Option<Source>) -> Self {
+        Self {
+            source,
+            wrong: None,
             size: None,
             replace: false,
             preallocate: false,
@@ -136,18 +158,20 @@ impl Create {
 
     /// The new passphrase, of which a copy is kept in key memory.
     #[must_use]
-    pub fn passphrase(self, passphrase: impl AsRef<[u8]>) -> Self {
-        self.arc_keys(Passphrase::new(passphrase).map(|it| Arc::new(it) as _))
+    pub fn passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
+        match Passphrase::new(passphrase) {
+            Ok(keys) => self.keys(keys),
+            Err(error) => {
+                self.wrong.get_or_insert(error);
+                self
+            }
+        }
     }
 
     /// Where the new passphrase comes from. It is asked for once the place for the volume is known to be free.
     #[must_use]
-    pub fn keys(self, keys: impl Keys + 'static) -> Self {
-        self.arc_keys(Ok(Arc::new(keys)))
-    }
-
-    fn arc_keys(mut self, keys: Result<Arc<dyn Keys>>) -> Self {
-        self.keys = Some(keys);
+    pub fn keys(mut self, keys: impl Keys + 'static) -> Self {
+        self.keys = Some(Arc::new(keys));
         self
     }
 
@@ -166,11 +190,17 @@ impl Create {
     /// # Errors
     /// What is wrong with the options, or with the place. Nothing is kept then.
     pub fn create(mut self) -> Result<Created> {
-        let target = std::mem::replace(&mut self.target, Ok(Target::Ram(0)))?;
-        with_keys(|| match &target {
-            Target::Path(path) => self.in_file(path),
-            Target::Pmem(path) | Target::Btt(path) => self.in_place(&target, path),
-            _ => Err(Problem::NoPlace(target.to_string()).into()),
+        self.wrong.take().map_or(Ok(()), Err)?;
+        let Some(source) = self.source.take() else {
+            return Err(Problem::Target("no target is named".to_owned()).into());
+        };
+        with_keys(|| match &source {
+            Source::Target(Target::Path(path)) => self.in_file(path),
+            Source::Target(Target::Pmem(path) | Target::Btt(path)) => {
+                self.in_place(&source, Some(path))
+            }
+            Source::Medium(_) => self.in_place(&source, None),
+            Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
         })
     }
 
@@ -200,8 +230,8 @@ impl Create {
     }
 
     /// On a device that is there already.
-    fn in_place(&self, target: &Target, path: &Path) -> Result<Created> {
-        let device = BaseDevice::open(target, Access::default())?;
+    fn in_place(&self, target: &Source, path: Option<&Path>) -> Result<Created> {
+        let device = target.open_device(Access::default())?;
         let geometry = *device.gate.geometry();
         let size = geometry.size;
         if self.size.is_some() || self.preallocate {
@@ -210,7 +240,7 @@ impl Create {
         let mut options = self.format.clone();
         // What is larger than a table's sector can be torn; what is smaller cannot be written.
         let sector = geometry.logical_block;
-        if let Target::Btt(_) = target {
+        if let BaseInfo::Btt { .. } = device.info {
             device.check_sectors(*options.sector_size.get_or_insert(sector))?;
         }
         let mut bytes = GateBytes::new(&device.gate)?;
@@ -258,13 +288,8 @@ impl Create {
             may_be_empty: false,
             is_new: true,
         };
-        let keys = match &self.keys {
-            Some(Ok(keys)) => keys,
-            Some(Err(_)) => {
-                return Err(Problem::KeyMemory(io::ErrorKind::OutOfMemory.into()).into());
-            }
-            None => return Err(Problem::NoKey.on(name)),
-        };
+        let keys = self.keys.as_ref();
+        let keys = keys.ok_or_else(|| Problem::NoKey.on(name))?;
         match keys.key(&request)? {
             Some(Key::Passphrase(passphrase)) => Ok(passphrase),
             Some(Key::Volume(_)) | None => Err(Problem::NoKey.on(name)),
@@ -312,16 +337,19 @@ fn opens(
 fn what_is_there(
     device: &BaseDevice,
     bytes: &mut GateBytes,
-    path: &Path,
+    path: Option<&Path>,
 ) -> io::Result<Option<&'static str>> {
     if let Some(name) = look::name(bytes)? {
         return Ok(Some(name));
     }
-    let has_data = if fs::metadata(path)?.is_file() {
+    let file = match path {
+        Some(path) if fs::metadata(path)?.is_file() => Some(File::open(path)?),
+        _ => None,
+    };
+    let has_data = match file {
         // Of the file and not of the mapping: a page that is only looked at may become a page in use.
-        look::file_has_data(&File::open(path)?, &device.data)?
-    } else {
-        look::device_has_data(bytes)?
+        Some(file) => look::file_has_data(&file, &device.data)?,
+        None => look::device_has_data(bytes)?,
     };
     bytes.rewind()?;
     Ok(has_data.then_some("data"))
@@ -346,7 +374,7 @@ fn made_no_header(error: cryptline_luks::Error, name: &str) -> Error {
     }
 }
 
-fn unreadable(source: io::Error, target: &Target) -> Error {
+fn unreadable(source: io::Error, target: &Source) -> Error {
     let action = "use it";
     Problem::Io { action, source }.on(target)
 }

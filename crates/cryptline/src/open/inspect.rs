@@ -41,8 +41,7 @@ impl Open {
     /// # Errors
     /// A missing or damaged header. One that is sound and cannot be opened is shown.
     pub fn inspect(mut self) -> Result<Inspection> {
-        self.check()?;
-        let device = self.look()?;
+        let device = self.source()?.look()?;
         let detached = self.header.as_deref().map(Look::file).transpose()?;
         let source = detached.as_ref().unwrap_or(&device);
         let header = read(source.reader()?, source.size, &source.name)?;
@@ -66,10 +65,10 @@ impl Open {
     /// # Errors
     /// A wrong key, or a missing or damaged header.
     pub fn unlock(mut self) -> Result<Unlocked> {
-        self.check()?;
+        let target = self.source()?;
         let source = match &self.header {
             Some(path) => Look::file(path)?,
-            None => self.look()?,
+            None => target.look()?,
         };
         let header = read(source.reader()?, source.size, &source.name)?;
         if let Some(Format::Luks(version)) = self.format {

@@ -7,8 +7,8 @@ use zeroize::Zeroizing;
 use super::format::parse_cipher;
 use super::luks::{check_version, read, unlock, usable_segment, warnings_of};
 use super::plain::read_key;
-use super::{Format, LuksVersion, Open, Plain, Source, header_flags};
-use crate::base::Look;
+use super::{Format, LuksVersion, Open, Plain, header_flags};
+use crate::base::{Look, Source};
 use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::keys::with_keys;
@@ -29,32 +29,31 @@ impl Open {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn table(mut self, show_keys: bool) -> Result<TableOf> {
-        self.check()?;
-        with_keys(|| self.table_here(show_keys))
+        let source = self.source()?;
+        with_keys(|| self.table_of(&source, show_keys))
     }
 
-    fn table_here(&self, show_keys: bool) -> Result<TableOf> {
+    fn table_of(&self, source: &Source, show_keys: bool) -> Result<TableOf> {
         let mut warnings = Vec::new();
-        if let Source::Target(Target::Table(line)) = &self.source {
+        if let Source::Target(Target::Table(line)) = source {
             let mut target = line.parse()?;
             let decision = self.dispatch.decide(Stored::Table(target.options.perf))?;
             target.options.perf = decision.flags;
             let line = target.to_kernel_line(show_keys, &escape(&target.device));
             return Ok(TableOf { line, warnings });
         }
-        let target = match &self.source {
-            Source::Target(target) if target.is_memory() => {
-                return Err(Problem::RandomKey.on(target));
-            }
-            _ => self.look()?,
-        };
-        let target = match &self.format {
-            Some(Format::Plain(plain)) => self.plain_target(&target, plain, show_keys)?,
-            Some(Format::RandomKey(_)) => return Err(Problem::RandomKey.on(&target.name)),
-            Some(Format::Luks(version)) => {
-                self.luks_target(&target, *version, show_keys, &mut warnings)?
-            }
-            None => self.luks_target(&target, None, show_keys, &mut warnings)?,
+        if source.is_memory() || matches!(self.format, Some(Format::RandomKey(_))) {
+            return Err(Problem::RandomKey.on(source));
+        }
+        let device = source.look()?;
+        let target = if let Some(Format::Plain(plain)) = &self.format {
+            self.plain_target(&device, plain, show_keys)?
+        } else {
+            let version = match self.format {
+                Some(Format::Luks(version)) => version,
+                _ => None,
+            };
+            self.luks_target(&device, version, show_keys, &mut warnings)?
         };
         let line = target.to_kernel_line(show_keys, &target.device);
         Ok(TableOf { line, warnings })
@@ -114,7 +113,7 @@ impl Open {
             return Err(Problem::TooShort { left }.on(&device.name));
         }
         let key = if show_keys {
-            read_key(self, plain, key_len)?.to_vec()
+            read_key(self, &device.name, plain, key_len)?.to_vec()
         } else {
             vec![0; key_len]
         };

@@ -11,7 +11,7 @@ use cryptline_sys::SecretBuf;
 
 use super::stack::{Plan, sector_cipher};
 use super::{LuksVersion, Open, header_flags};
-use crate::base::Base;
+use crate::base::{Base, Source};
 use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::info::VolumeKind;
@@ -20,24 +20,22 @@ use crate::volume::Volume;
 use crate::{Result, Warning};
 
 /// Opens and locks the target, reads its header or the detached one, and unlocks it.
-pub(super) fn open(open: Open, version: Option<LuksVersion>) -> Result<Volume> {
-    let target = open.name();
-    if let super::Source::Target(target) = &open.source
-        && target.is_memory()
-    {
+pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) -> Result<Volume> {
+    let target = source.to_string();
+    if source.is_memory() {
         return Err(Problem::HoldsNothing.on(target));
     }
-    let base = open.open_base()?;
+    let base = source.open(open.access)?;
     let header_image = open.header.as_deref();
     let header_image = header_image
         .map(|path| open_detached(path, &base))
         .transpose()?;
-    let source = header_image.as_ref().unwrap_or(&base);
+    let holder = header_image.as_ref().unwrap_or(&base);
     let name = match &open.header {
         Some(path) => path.display().to_string(),
         None => target.clone(),
     };
-    let header = read(source.reader()?, source.size(), &name)?;
+    let header = read(holder.reader()?, holder.size(), &name)?;
     check_version(&header, version, &name)?;
     let segment = usable_segment(&header, &open, &name)?;
     let size = segment
@@ -52,7 +50,7 @@ pub(super) fn open(open: Open, version: Option<LuksVersion>) -> Result<Volume> {
     };
     let null = segment.cipher.is_null();
     let read_key = || {
-        let (key, _) = unlock(&header, source.reader()?, &name, &open)?;
+        let (key, _) = unlock(&header, holder.reader()?, &name, &open)?;
         // The null cipher takes no key, whatever the header keeps for it.
         if null { no_key() } else { Ok(key) }
     };

@@ -28,7 +28,7 @@ pub use format::{Format, LuksVersion, Plain, RandomKey};
 pub use inspect::{Inspection, Unlocked};
 pub use line::TableOf;
 
-use crate::base::{Access, Base, BaseDevice, Look, MEDIUM};
+use crate::base::{Access, Source};
 use crate::dispatch::{DispatchOptions, HelperPool};
 use crate::error::{Error, Problem};
 use crate::keys::{KeyFile, Keys, Passphrase, VolumeKey};
@@ -49,7 +49,8 @@ use crate::{Result, Warning};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Open {
-    source: Source,
+    /// Not there where `wrong` tells why.
+    source: Option<Source>,
     format: Option<Format>,
     header: Option<PathBuf>,
     keys: Option<Arc<dyn Keys>>,
@@ -67,14 +68,6 @@ pub struct Open {
     wrong: Option<Error>,
 }
 
-/// Where the volume lies.
-enum Source {
-    Target(Target),
-    Medium(Arc<dyn Medium>),
-    /// Nobody has said so in a way that makes sense; `wrong` tells.
-    Nowhere,
-}
-
 /// The smallest I/O, and what holes are.
 #[derive(Clone, Copy, Default)]
 struct Blocks {
@@ -90,7 +83,7 @@ impl Open {
             Ok(target) => Self::target(target),
             Err(error) => Self {
                 wrong: Some(error),
-                ..Self::from_source(Source::Nowhere)
+                ..Self::from_source(None)
             },
         }
     }
@@ -98,15 +91,15 @@ impl Open {
     /// Of a target.
     #[must_use]
     pub fn target(target: Target) -> Self {
-        Self::from_source(Source::Target(target))
+        Self::from_source(Some(Source::Target(target)))
     }
 
     /// Of anything that can be read and written. Its calls block the thread that submits a request.
     pub fn medium(medium: impl Medium) -> Self {
-        Self::from_source(Source::Medium(Arc::new(medium)))
+        Self::from_source(Some(Source::Medium(Arc::new(medium))))
     }
 
-    fn from_source(source: Source) -> Self {
+    fn from_source(source: Option<Source>) -> Self {
         Self {
             source,
             format: None,
@@ -287,15 +280,19 @@ impl Open {
     /// # Errors
     /// What is wrong with the target, the header, the key, or the options together.
     pub fn open(mut self) -> Result<Volume> {
-        self.check()?;
-        if let Source::Target(Target::Table(line)) = &self.source {
-            let line = line.clone();
-            return plain::open_table(self, &line);
+        let source = self.source()?;
+        if let Source::Target(Target::Table(line)) = &source {
+            return plain::open_table(self, line);
         }
-        match self.format.take().unwrap_or_else(|| self.usual_format()) {
-            Format::Luks(version) => luks::open(self, version),
-            Format::Plain(plain) => plain::open(self, &plain),
-            Format::RandomKey(random) => plain::open_random(self, &random),
+        let usual = if source.is_memory() {
+            Format::RandomKey(RandomKey::default())
+        } else {
+            Format::Luks(None)
+        };
+        match self.format.take().unwrap_or(usual) {
+            Format::Luks(version) => luks::open(self, &source, version),
+            Format::Plain(plain) => plain::open(self, &source, &plain),
+            Format::RandomKey(random) => plain::open_random(self, &source, &random),
         }
     }
 
@@ -305,64 +302,21 @@ impl Open {
     /// # Errors
     /// What is wrong with the target.
     pub fn base(mut self) -> Result<(Gate, Vec<Warning>)> {
-        self.check()?;
-        let device = match &self.source {
-            Source::Target(target) => BaseDevice::open(target, self.access)?,
-            Source::Medium(medium) => match Base::medium(medium, self.access)? {
-                Base::Device(device) => device,
-                Base::Image(_) => return Err(Problem::NoZones.into()),
-            },
-            Source::Nowhere => return Err(nowhere()),
-        };
+        let device = self.source()?.open_device(self.access)?;
         Ok((device.gate, device.warnings))
     }
 
-    /// What has been wrong all along.
-    fn check(&mut self) -> Result<()> {
-        self.wrong.take().map_or(Ok(()), Err)
-    }
-
-    fn usual_format(&self) -> Format {
-        match &self.source {
-            Source::Target(target) if target.is_memory() => Format::RandomKey(RandomKey::default()),
-            _ => Format::Luks(None),
-        }
-    }
-
-    /// Opened and locked.
-    fn open_base(&self) -> Result<Base> {
-        match &self.source {
-            Source::Target(target) => Base::open(target, self.access),
-            Source::Medium(medium) => Base::medium(medium, self.access),
-            Source::Nowhere => Err(nowhere()),
-        }
-    }
-
-    /// Opened for a look.
-    fn look(&self) -> Result<Look> {
-        match &self.source {
-            Source::Target(target) => Look::open(target),
-            Source::Medium(medium) => Look::medium(medium),
-            Source::Nowhere => Err(nowhere()),
-        }
-    }
-
-    /// For messages.
-    fn name(&self) -> String {
-        match &self.source {
-            Source::Target(target) => target.to_string(),
-            Source::Medium(_) | Source::Nowhere => MEDIUM.to_owned(),
-        }
+    /// Where the volume lies; or what has been wrong all along.
+    fn source(&mut self) -> Result<Source> {
+        self.wrong.take().map_or(Ok(()), Err)?;
+        let source = self.source.take();
+        Ok(source.ok_or_else(|| Problem::Target("no target is named".to_owned()))?)
     }
 
     fn keys_or_none(&self) -> Result<&dyn Keys> {
         let keys = self.keys.as_deref();
         Ok(keys.ok_or(Problem::NoKey)?)
     }
-}
-
-fn nowhere() -> Error {
-    Problem::Target("no target is named".to_owned()).into()
 }
 
 /// The flags of a LUKS2 header: discards, who runs the cipher, and those that are not known here.

@@ -11,6 +11,7 @@ use super::format::parse_cipher;
 use super::stack::{Plan, sector_cipher};
 use super::{Open, Plain, RandomKey};
 use crate::Result;
+use crate::base::Source;
 use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::info::VolumeKind;
@@ -20,18 +21,18 @@ use crate::target::Target;
 use crate::volume::Volume;
 
 /// Opens a plain volume.
-pub(super) fn open(open: Open, plain: &Plain) -> Result<Volume> {
+pub(super) fn open(open: Open, source: &Source, plain: &Plain) -> Result<Volume> {
     let cipher = parse_cipher(&plain.cipher)?;
     let key_len = if cipher.is_null() { 0 } else { plain.key_len };
     let decision = open.dispatch.decide(Stored::Nothing)?;
-    let base = open.open_base()?;
-    let sectors = plain.sectors();
-    let read_key = || read_key(&open, plain, key_len);
+    let base = source.open(open.access)?;
+    let (sectors, name) = (plain.sectors(), source.to_string());
+    let read_key = || read_key(&open, &name, plain, key_len);
     let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, read_key, |error| {
         Problem::Cipher(error).into()
     })?;
     let plan = Plan {
-        source: open.name(),
+        source: name.clone(),
         kind: VolumeKind::Plain,
         cipher: &cipher,
         key_len,
@@ -45,7 +46,7 @@ pub(super) fn open(open: Open, plain: &Plain) -> Result<Volume> {
 }
 
 /// Opens what `line` describes.
-pub(super) fn open_table(mut open: Open, line: &TableLine) -> Result<Volume> {
+pub(super) fn open_table(open: Open, line: &TableLine) -> Result<Volume> {
     let (target, cipher, key_len) = with_keys(|| {
         let mut target = line.parse()?;
         let cipher = SectorCipher::new(&target.cipher, target.key.as_bytes(), sectors(&target));
@@ -54,8 +55,8 @@ pub(super) fn open_table(mut open: Open, line: &TableLine) -> Result<Volume> {
         Ok((target, cipher, key_len))
     })?;
     let decision = open.dispatch.decide(Stored::Table(target.options.perf))?;
-    open.source = super::Source::Target(device_of(&target.device)?);
-    let base = open.open_base()?;
+    let source = Source::Target(device_of(&target.device)?);
+    let base = source.open(open.access)?;
     // The parser has bounded both: offset and length end below 2^64 bytes.
     let plan = Plan {
         source: target.device.clone(),
@@ -72,7 +73,7 @@ pub(super) fn open_table(mut open: Open, line: &TableLine) -> Result<Volume> {
 }
 
 /// Opens a new volume, which reads as noise until it is written.
-pub(super) fn open_random(open: Open, random: &RandomKey) -> Result<Volume> {
+pub(super) fn open_random(open: Open, source: &Source, random: &RandomKey) -> Result<Volume> {
     let cipher = parse_cipher(&random.cipher)?;
     let key_len = if cipher.is_null() { 0 } else { random.key_len };
     let sectors = SectorOptions {
@@ -80,13 +81,13 @@ pub(super) fn open_random(open: Open, random: &RandomKey) -> Result<Volume> {
         iv_offset: 0,
         iv_large_sectors: random.iv_large_sectors,
     };
-    let base = open.open_base()?;
+    let base = source.open(open.access)?;
     let new_key = || Ok(SecretBuf::random(key_len).map_err(Problem::KeyMemory)?);
     let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, new_key, |error| {
         Problem::Cipher(error).into()
     })?;
     let plan = Plan {
-        source: open.name(),
+        source: source.to_string(),
         kind: VolumeKind::RandomKey,
         cipher: &cipher,
         key_len,
@@ -100,13 +101,17 @@ pub(super) fn open_random(open: Open, random: &RandomKey) -> Result<Volume> {
 }
 
 /// The volume key, made as cryptsetup makes it.
-pub(super) fn read_key(open: &Open, plain: &Plain, key_len: usize) -> Result<SecretBuf> {
+pub(super) fn read_key(
+    open: &Open,
+    name: &str,
+    plain: &Plain,
+    key_len: usize,
+) -> Result<SecretBuf> {
     if key_len == 0 {
         return no_key();
     }
-    let name = open.name();
     let request = KeyRequest {
-        name: &name,
+        name,
         failed: 0,
         takes: std::time::Duration::ZERO,
         raw_len: Some(key_len),
