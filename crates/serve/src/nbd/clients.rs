@@ -18,34 +18,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::socket::{Peer, Socket};
-
-/// What the server wants of one session. Read between two chunks, so it is one word.
-#[derive(Debug, Default)]
-pub(super) struct Orders(AtomicU8);
-
-const STOP: u8 = 1;
-const ABANDON: u8 = 2;
-
-impl Orders {
-    /// Take no more requests.
-    pub fn is_stopping(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= STOP
-    }
-
-    /// End now, whatever is unfinished.
-    pub fn is_abandoned(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= ABANDON
-    }
-
-    fn give(&self, order: u8) {
-        self.0.fetch_max(order, Ordering::Relaxed);
-    }
-}
+use crate::lane::Orders;
 
 /// For each place, handshakes whose threads have yet to notice that they have lost it.
 const DISPLACED: usize = 4;
@@ -141,7 +118,7 @@ impl Clients {
     pub fn dismiss(&self, grace: Duration) {
         let mut live = self.lock();
         for client in live.values() {
-            client.orders.give(STOP);
+            client.orders.stop();
             client.socket.shutdown(Shutdown::Read);
         }
         let deadline = Instant::now() + grace;
@@ -149,7 +126,7 @@ impl Clients {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 for client in live.values() {
-                    client.orders.give(ABANDON);
+                    client.orders.abandon();
                     client.socket.shutdown(Shutdown::Both);
                 }
             }
@@ -194,7 +171,7 @@ impl Member {
         self.id
     }
 
-    /// What the server wants of the client's session.
+    /// What the server wants of the client's lane.
     pub fn orders(&self) -> &Arc<Orders> {
         &self.orders
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cryptline_engine::Gate;
 
-use super::stats::ExportStats;
+use crate::stats::ExportStats;
 use cryptline_nbd::{
     BlockSizes, Capabilities, ExportInfo, OfferError, ServerOffer, TlsMode, TransmissionFlags,
 };

@@ -13,11 +13,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustls::ServerConfig;
 
 use super::clients::{Clients, Member, NoPlace, Places};
-use super::export::Exports;
-use super::handshake::negotiate;
-use super::session::{Session, Start};
+use super::export::{Export, Exports};
+use super::handshake::{Accepted, negotiate};
 use super::socket::Socket;
-use cryptline_nbd::ExportLimits;
+use super::wire::{NbdWire, Start};
+use crate::lane::Lane;
+use crate::stats::Meter;
+use cryptline_nbd::{ExportLimits, Negotiated};
 
 /// A socket to accept clients on.
 pub enum Listener {
@@ -213,12 +215,55 @@ impl Server {
         // Dropped last but for the place: when the client counts as gone, so are the traces of its
         // work. Not for who never comes this far: locked memory is scarce.
         let _stack = cryptline_sys::StackGuard::new();
-        let index = accepted.negotiated.export;
-        let export = self.exports.list().get(index).ok_or("no such export")?;
-        let info = offer.exports().get(index).ok_or("no such export")?;
+        let export = (self.exports.list()).get(accepted.negotiated.export);
+        let export = export.ok_or("no such export")?;
+        let meter = export.stats.connect();
+        let result = self.transmit(accepted, member, export, meter.clone());
+        if let Some(meter) = meter {
+            export.stats.disconnect(&meter);
+        }
+        result
+    }
+
+    /// The transmission phase: a lane of the client's own.
+    fn transmit(
+        &self,
+        accepted: Accepted,
+        member: &Member,
+        export: &Export,
+        meter: Option<Arc<Meter>>,
+    ) -> Result<(), String> {
+        let limits = self.limits(&accepted.negotiated, member, export)?;
+        let wire = Start {
+            socket: Arc::new(OwnedFd::from(accepted.socket)),
+            tls: accepted.tls,
+            leftover: &accepted.leftover,
+            export,
+            limits,
+            negotiated: accepted.negotiated,
+            meter: meter.clone(),
+        };
+        let orders = Arc::clone(member.orders());
+        let backend = self.options.backend;
+        let lane = Lane::new(&export.gate, backend, orders, meter, |ring| {
+            NbdWire::new(ring, wire)
+        });
+        let mut lane = lane.map_err(|error| error.to_string())?;
+        lane.run().map_err(|error| error.to_string())
+    }
+
+    /// What the client's requests must keep to.
+    fn limits(
+        &self,
+        negotiated: &Negotiated,
+        member: &Member,
+        export: &Export,
+    ) -> Result<ExportLimits, String> {
+        let infos = self.exports.offer().exports();
+        let info = infos.get(negotiated.export).ok_or("no such export")?;
         let geometry = export.gate.geometry();
-        let mut limits = ExportLimits::new(info, &accepted.negotiated, geometry.write_zeroes);
-        if !accepted.negotiated.block_size_agreed && limits.min_block > geometry.logical_block {
+        let mut limits = ExportLimits::new(info, negotiated, geometry.write_zeroes);
+        if !negotiated.block_size_agreed && limits.min_block > geometry.logical_block {
             (self.options.log)(&never_asked(
                 member,
                 limits.min_block,
@@ -226,22 +271,7 @@ impl Server {
             ));
             limits.min_block = geometry.logical_block;
         }
-        let mut session = Session::new(Start {
-            socket: Arc::new(OwnedFd::from(accepted.socket)),
-            tls: accepted.tls,
-            leftover: &accepted.leftover,
-            export,
-            limits,
-            negotiated: accepted.negotiated,
-            backend: self.options.backend,
-            orders: Arc::clone(member.orders()),
-        })
-        .map_err(|error| error.to_string())?;
-        let result = session.run().map_err(|error| error.to_string());
-        if let Some(meter) = session.last_meter() {
-            export.stats.disconnect(meter);
-        }
-        result
+        Ok(limits)
     }
 
     /// Flushes all of them, also behind one that failed.

@@ -1,4 +1,4 @@
-//! The bytes of one connection, plain or through TLS, over the session's ring.
+//! The bytes of one connection, plain or through TLS, over its lane's ring.
 //!
 //! ```text
 //! plain   socket ─► rx buffer ─► requests         replies ─► sendmsg, payloads not copied
@@ -23,20 +23,13 @@ use rustls::ServerConnection;
 const RX_SIZE: usize = 256 * 1024;
 /// Ciphertext sent at a time under TLS.
 const TLS_OUT_SIZE: usize = 256 * 1024;
-/// Room for replies: see `Session` for why this is always enough.
+/// Room for replies: `NbdWire` takes no request for whose reply there may be none.
 const BATCH_HEADER_BYTES: usize = 640 * 1024;
 const BATCH_PARTS: usize = 1000;
 
 const RECEIVE: u64 = 1;
 const RECEIVE_DIRECT: u64 = 2;
 const SEND: u64 = 3;
-
-/// What came of looking at the ring.
-#[derive(Debug, Default)]
-pub(super) struct Arrived {
-    /// A payload buffer that was received into directly, and how many bytes came.
-    pub direct: Option<(Buffer, usize)>,
-}
 
 pub(super) struct Transport {
     socket: FileId,
@@ -130,6 +123,15 @@ impl Transport {
         }
     }
 
+    /// Moves received bytes to `target`; how many.
+    pub fn take_into(&mut self, target: &mut [u8]) -> usize {
+        let unread = self.unread();
+        let len = unread.len().min(target.len());
+        target[..len].copy_from_slice(&unread[..len]);
+        self.consume(len);
+        len
+    }
+
     /// Notes where the peer is gone for good: nothing can be sent to it. One that only has said that it
     /// will send no more is still there.
     pub fn look_for_peer(&mut self) {
@@ -166,53 +168,34 @@ impl Transport {
         if self.receiving || self.ended {
             return;
         }
-        let io = match &mut self.tls {
-            Some(tls) => {
-                debug_assert!(tls.pending.is_empty(), "received bytes not taken yet");
-                let Some(buffer) = tls.raw.take() else { return };
-                let len = buffer.len();
-                Io::Receive {
-                    file: self.socket,
-                    buffer,
-                    start: 0,
-                    len,
-                }
+        if let Some(tls) = &mut self.tls {
+            debug_assert!(tls.pending.is_empty(), "received bytes not taken yet");
+            if let Some(buffer) = tls.raw.take() {
+                self.start_receive(ring, RECEIVE, buffer, 0);
             }
-            None => {
-                let Some(mut buffer) = self.rx.take() else {
-                    return;
-                };
-                buffer.copy_within(self.start..self.end, 0);
-                (self.start, self.end) = (0, self.end - self.start);
-                let (start, len) = (self.end, buffer.len() - self.end);
-                Io::Receive {
-                    file: self.socket,
-                    buffer,
-                    start,
-                    len,
-                }
-            }
-        };
-        self.start_receive(ring, RECEIVE, io);
+        } else if let Some(mut buffer) = self.rx.take() {
+            buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            self.start_receive(ring, RECEIVE, buffer, self.end);
+        }
     }
 
     /// Receives the rest of a payload straight into its buffer.
     pub fn receive_direct(&mut self, ring: &mut Ring, buffer: Buffer, start: usize) {
         debug_assert!(self.can_receive_direct());
-        let len = buffer.len() - start;
-        let io = Io::Receive {
-            file: self.socket,
-            buffer,
-            start,
-            len,
-        };
-        self.start_receive(ring, RECEIVE_DIRECT, io);
+        self.start_receive(ring, RECEIVE_DIRECT, buffer, start);
     }
 
-    fn start_receive(&mut self, ring: &mut Ring, token: u64, io: Io) {
+    fn start_receive(&mut self, ring: &mut Ring, token: u64, buffer: Buffer, start: usize) {
         self.receiving = true;
+        let io = Io::Receive {
+            file: self.socket,
+            len: buffer.len() - start,
+            buffer,
+            start,
+        };
         if ring.submit(self.source, token, io).is_err() {
-            // The ring is made with room for the socket; without it the connection can not go on.
+            // The ring is made with room for the socket; without it the connection cannot go on.
             (self.receiving, self.ended) = (false, true);
         }
     }
@@ -250,42 +233,39 @@ impl Transport {
         }
     }
 
-    /// Takes in what the ring has for this connection.
-    pub fn reap(&mut self, ring: &mut Ring) -> Arrived {
-        let mut arrived = Arrived::default();
+    /// Takes in what the ring has for this connection: a payload's own buffer, where that was received
+    /// into, and how many bytes came.
+    pub fn reap(&mut self, ring: &mut Ring) -> Option<(Buffer, usize)> {
+        let mut payload = None;
         while let Some(done) = ring.next_done(self.source) {
             match done.token {
                 SEND => self.sent(ring, done),
-                token => self.received(token, done, &mut arrived),
+                token => payload = self.received(token, done).or(payload),
             }
         }
-        arrived
+        payload
     }
 
-    fn received(&mut self, token: u64, done: Done, arrived: &mut Arrived) {
+    fn received(&mut self, token: u64, done: Done) -> Option<(Buffer, usize)> {
         self.receiving = false;
         let Io::Receive { buffer, .. } = done.io else {
-            return;
+            return None;
         };
-        let len = match done.result {
-            Ok(len) => len,
-            Err(Errno::INTR | Errno::AGAIN) => usize::MAX, // nothing, but not the end
-            Err(_) => 0,
-        };
-        self.ended |= len == 0;
-        let len = if len == usize::MAX { 0 } else { len };
-        match (&mut self.tls, token) {
-            (Some(tls), _) => {
-                tls.raw = Some(buffer);
-                tls.pending = 0..len;
-                self.decrypt_more();
-            }
-            (None, RECEIVE_DIRECT) => arrived.direct = Some((buffer, len)),
-            (None, _) => {
-                self.rx = Some(buffer);
-                self.end += len;
-            }
+        // An interrupted receive has brought nothing, and is not the end.
+        let is_interrupted = matches!(done.result, Err(Errno::INTR | Errno::AGAIN));
+        let len = done.result.unwrap_or(0);
+        self.ended |= len == 0 && !is_interrupted;
+        if let Some(tls) = &mut self.tls {
+            tls.raw = Some(buffer);
+            tls.pending = 0..len;
+            self.decrypt_more();
+        } else if token == RECEIVE_DIRECT {
+            return Some((buffer, len));
+        } else {
+            self.rx = Some(buffer);
+            self.end += len;
         }
+        None
     }
 
     fn sent(&mut self, ring: &mut Ring, done: Done) {

@@ -11,13 +11,13 @@ use std::time::Duration;
 /// What a request was, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
-    /// `READ`, `CACHE`.
+    /// A read.
     Read,
-    /// `WRITE`, `WRITE_ZEROES`.
+    /// A write, of data or of zeros.
     Write,
-    /// `FLUSH`.
+    /// A flush.
     Flush,
-    /// `TRIM`, `BLOCK_STATUS`.
+    /// Anything else, such as a discard.
     Other,
 }
 
