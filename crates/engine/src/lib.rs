@@ -3,7 +3,7 @@
 //! ```text
 //!            shared by all threads                    one thread's own
 //!
-//! front                                     owns a Ring and a GatedQueue
+//! front                                     owns a Channel: a Ring and a GatedQueue
 //!   │                                              │ Request       ▲ Completion
 //!   ▼                                              ▼               │
 //! Gate ── range, alignment, capability, latch ── GatedQueue ───────┤
@@ -15,7 +15,7 @@
 //! FileDevice / RamDevice ─────────────────────── FileQueue ── Ring ┘
 //! ```
 //!
-//! Read in this order: [`request`], [`device`], [`queue`], [`gate`], then `base/` and `layer/`; for
+//! Read in this order: [`Channel`], [`request`], [`device`], [`queue`], [`gate`], then `base/` and `layer/`; for
 //! zoned devices [`zone`] and [`layer::zoned`].
 //!
 //! No thread hand-off, no lock and no allocation happens between `submit` and the completion:
@@ -26,6 +26,7 @@
 pub mod base;
 pub mod blocking;
 pub mod btt;
+mod channel;
 mod codec;
 pub mod device;
 pub mod dispatch;
@@ -38,6 +39,7 @@ pub mod slab;
 pub mod table;
 pub mod zone;
 
+pub use channel::Channel;
 pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring};
 pub use device::{Device, Extent, Geometry};
 pub use error::OpenError;
