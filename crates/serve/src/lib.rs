@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! nbd    a protocol: a server, and a `Wire` ─┐
-//!                                            ▼
+//! net    sockets and TLS                     ▼
 //! lane   one thread's requests, from a wire to a device and back
 //! stats  what each export did
 //! ```
@@ -10,4 +10,5 @@
 
 pub mod lane;
 pub mod nbd;
+mod net;
 pub mod stats;

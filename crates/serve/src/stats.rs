@@ -1,8 +1,8 @@
 //! What each export did: requests, bytes, latencies, and the cipher's share of the time.
 //!
-//! A connection writes its own [`Meter`] and nobody else's, with plain relaxed stores: no lock and
-//! no shared cache line on the way of a request. A reader adds the meters up when asked. What is derived
-//! from several counters (a rate beside its latencies, a share) comes from values that belong together.
+//! Each lane writes a [`Meter`] of its own with plain relaxed stores: a request takes no lock and touches
+//! no shared cache line. A reader adds the meters up. Figures derived from several counters (a rate and its
+//! latencies, a share of the time) come from values read together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,14 +78,14 @@ impl OperationMeter {
     }
 }
 
-/// One connection's counters; written by its own thread only.
+/// One lane's counters; written by its own thread only.
 pub struct Meter {
     operations: [OperationMeter; 4],
-    /// Locked some times a second by the writer, who does not wait for it, and by readers.
+    /// Locked a few times a second, by the writer, which does not wait for it, and by readers.
     times: Mutex<Times>,
 }
 
-/// What a connection's time went into, so far, in nanoseconds.
+/// What a lane's time went into, so far, in nanoseconds.
 ///
 /// ```text
 /// on the thread's own clock   |──waits──|── active: cipher, the rest ──|──waits──|
@@ -94,15 +94,15 @@ pub struct Meter {
 /// crypto = cipher here + cipher there        active = active here + cipher there
 /// ```
 ///
-/// All by the wall clock, so what is in the cipher is always a part of what is active, even where the
-/// system gives the processor to somebody else meanwhile.
+/// Both are wall-clock times, so the cipher's is always a part of the active one, even when the
+/// system gives the processor to another thread in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// In ciphers, on whichever thread.
     pub crypto_ns: u64,
-    /// Not waiting: the connection's thread, and others in the cipher for it.
+    /// Not waiting: the lane's thread, and helpers in the cipher for it.
     pub active_ns: u64,
-    /// Processor time of the connection's thread.
+    /// Processor time of the lane's thread.
     pub busy_ns: u64,
 }
 
@@ -133,14 +133,14 @@ impl Meter {
         add(&meter.latency[bucket(nanoseconds).min(BUCKETS - 1)], 1);
     }
 
-    /// Sets all times at once. While somebody reads them they stay as they were.
+    /// Sets all times at once, unless somebody is reading them.
     pub fn set_times(&self, times: Times) {
         if let Ok(mut kept) = self.times.try_lock() {
             *kept = times;
         }
     }
 
-    /// The same, where these are the last: waits for readers.
+    /// Sets the last times: waits for readers.
     pub fn set_last_times(&self, times: Times) {
         *self.times() = times;
     }

@@ -1,4 +1,4 @@
-//! A lane: one thread that serves one connection, virtqueue or channel, with a ring, a queue and
+//! A lane: one thread that serves one connection, virtqueue or channel, with a channel and
 //! buffers of its own. No lock, and nothing shared with another lane but the device.
 //!
 //! ```text
@@ -34,7 +34,7 @@ use std::io;
 use std::sync::Arc;
 
 use cryptline_engine::slab::Slab;
-use cryptline_engine::{Arena, BackendChoice, Completion, Gate, GatedQueue, OpenError, Ring};
+use cryptline_engine::{Arena, BackendChoice, Channel, Completion, Gate, OpenError, Ring};
 
 use self::clock::Clock;
 use self::job::Job;
@@ -55,8 +55,7 @@ const RING_DEPTH: u32 = 512;
 
 /// One thread's hold on a device, and the wire that it serves.
 pub struct Lane<W: Wire> {
-    ring: Ring,
-    queue: GatedQueue,
+    channel: Channel,
     wire: W,
     jobs: Slab<Job<W::Tag>>,
     /// Jobs with chunks to begin, oldest first; each once ([`Job::is_pending`]).
@@ -79,16 +78,13 @@ impl<W: Wire> Lane<W> {
         meter: Option<Arc<Meter>>,
         open: impl FnOnce(&mut Ring) -> io::Result<W>,
     ) -> Result<Self, OpenError> {
-        let mut ring = Ring::new(backend, RING_DEPTH).map_err(OpenError::Ring)?;
-        let small = Arena::new(SMALL, JOBS_MAX).map_err(OpenError::Ring)?;
+        let mut channel = Channel::open(gate, backend, RING_DEPTH)?;
+        channel.measure(meter.is_some());
+        let small = channel.buffers(SMALL, JOBS_MAX).map_err(OpenError::Ring)?;
         let large = Arena::new(CHUNK as usize, LARGE_COUNT).map_err(OpenError::Ring)?;
-        ring.register(&small);
-        let mut queue = gate.open_queue(&mut ring)?;
-        queue.measure(meter.is_some());
-        let wire = open(&mut ring).map_err(OpenError::Ring)?;
+        let wire = open(channel.ring_mut()).map_err(OpenError::Ring)?;
         Ok(Self {
-            ring,
-            queue,
+            channel,
             wire,
             jobs: Slab::new(JOBS_MAX),
             pending: VecDeque::with_capacity(JOBS_MAX),
@@ -122,14 +118,14 @@ impl<W: Wire> Lane<W> {
             if self.orders.is_abandoned() {
                 return self.given_up();
             }
-            if self.wire.arm(&mut self.ring, &self.room) {
+            if self.wire.arm(self.channel.ring_mut(), &self.room) {
                 continue;
             }
             if self.is_finished() {
                 return Ok(());
             }
             if self.can_begin_more() {
-                self.ring.poll()?;
+                self.channel.ring_mut().poll()?;
             } else {
                 self.wait()?;
             }
@@ -157,18 +153,18 @@ impl<W: Wire> Lane<W> {
     /// Waits for something to happen, and counts that time as none of ours.
     fn wait(&mut self) -> io::Result<()> {
         if self.meter.is_none() {
-            return self.ring.wait();
+            return self.channel.ring_mut().wait();
         }
         self.clock.fall_asleep();
-        let waited = self.ring.wait();
+        let waited = self.channel.ring_mut().wait();
         self.clock.wake_up();
         waited
     }
 
     fn reap(&mut self) {
-        self.wire.reap(&mut self.ring);
+        self.wire.reap(self.channel.ring_mut());
         let mut done = std::mem::take(&mut self.done);
-        self.queue.poll(&mut self.ring, &mut done);
+        self.channel.take(&mut done);
         for completion in done.drain(..) {
             self.complete(completion);
         }
@@ -185,9 +181,9 @@ impl<W: Wire> Lane<W> {
 
     /// What the time went into, so far. Read on this thread, so no cipher is in the middle of its work.
     fn times(&self) -> Times {
-        let elsewhere = self.queue.crypto_time_elsewhere_ns();
+        let elsewhere = self.channel.crypto_time_elsewhere_ns();
         Times {
-            crypto_ns: self.queue.crypto_time_ns(),
+            crypto_ns: self.channel.crypto_time_ns(),
             active_ns: self.clock.active_ns().saturating_add(elsewhere),
             busy_ns: self.clock.processor_ns(),
         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cryptline_engine::{Completion, Fault, Operation, Request, Submitted};
+use cryptline_engine::{Buffer, Completion, Fault, Operation, Request, Submitted};
 use rustix::io::Errno;
 
 use super::Lane;
@@ -56,7 +56,7 @@ impl<W: Wire> Lane<W> {
     }
 
     /// The bytes that the wire has put off, or its word that there will be none.
-    fn bytes_came(&mut self, JobId(index): JobId, data: Option<cryptline_engine::Buffer>) {
+    fn bytes_came(&mut self, JobId(index): JobId, data: Option<Buffer>) {
         let Some(job) = self.jobs.get_mut(index) else {
             debug_assert!(false, "bytes for a job that is gone");
             return;
@@ -251,7 +251,7 @@ impl<W: Wire> Lane<W> {
         if let Some(job) = self.jobs.get_mut(index) {
             job.in_flight += 1;
         }
-        match self.queue.submit(&mut self.ring, request) {
+        match self.channel.submit(request) {
             Submitted::Done(completion) => self.complete(completion),
             Submitted::Pending => {}
         }

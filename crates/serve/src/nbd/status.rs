@@ -48,9 +48,9 @@ pub(super) fn block_status(
     Some((buffer, len))
 }
 
-/// A hole that does not read as zeros, as the cipher shows one, is called data. The protocol knows a
-/// hole of unknown contents, but its clients take it for one that need not be read (`qemu-img compare`
-/// finds two such disks different that hold the same bytes), and there it holds bytes like any other.
+/// A hole that the cipher does not show as zeros is reported as data. The protocol has holes of unknown
+/// content, but clients do not read those (`qemu-img compare` then finds two disks different that hold the
+/// same bytes), and here such a hole holds bytes like any other range.
 fn describe(extent: Extent) -> reply::Extent {
     let flags = match (extent.hole, extent.zero) {
         (_, false) => 0,

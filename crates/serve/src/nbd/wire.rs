@@ -13,16 +13,13 @@ mod answer;
 mod intake;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use cryptline_engine::{Buffer, Fault, Gate, Ring};
-use cryptline_nbd::{ExportLimits, NbdError, Negotiated};
-use rustls::ServerConnection;
+use cryptline_nbd::{ExportLimits, NbdError};
 
-use super::export::Export;
-use super::transport::Transport;
 use crate::lane::{Brought, Chunk, JOBS_MAX, JobId, LARGE_COUNT, Room, Taken, Wire};
+use crate::net::{Connected, Transport};
 use crate::stats::Meter;
 
 /// Room in the reply batch kept for the requests already taken: as many largest reads as a lane has
@@ -31,14 +28,12 @@ const REPLY_HEADER_RESERVE: usize = 300 * 1024;
 const REPLY_PARTS_RESERVE: usize = 480;
 
 /// What a connection in transmission is made of.
-pub(super) struct Start<'a> {
-    pub socket: Arc<OwnedFd>,
-    pub tls: Option<ServerConnection>,
-    /// Bytes that arrived behind the handshake.
-    pub leftover: &'a [u8],
-    pub export: &'a Export,
-    pub negotiated: Negotiated,
+pub(super) struct Start {
+    pub connected: Connected,
+    pub gate: Gate,
     pub limits: ExportLimits,
+    /// The number of the metadata context `base:allocation`.
+    pub context: u32,
     pub meter: Option<Arc<Meter>>,
 }
 
@@ -112,12 +107,12 @@ struct Part {
 }
 
 impl NbdWire {
-    pub fn new(ring: &mut Ring, start: Start<'_>) -> io::Result<Self> {
+    pub fn new(ring: &mut Ring, start: Start) -> io::Result<Self> {
         Ok(Self {
-            transport: Transport::new(ring, start.socket, start.tls, start.leftover)?,
-            gate: start.export.gate.clone(),
+            transport: Transport::new(ring, start.connected)?,
+            gate: start.gate,
             limits: start.limits,
-            context: start.negotiated.base_allocation.unwrap_or(0),
+            context: start.context,
             expect: Expect::Header,
             reads: 0,
             // Every buffer of the lane.

@@ -118,3 +118,39 @@ fn is_zero(bytes: &[u8]) -> bool {
     let mut blocks = bytes.chunks(64);
     blocks.all(|block| block.iter().fold(0, |all, byte| all | byte) == 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn faults_have_the_numbers_that_the_protocol_allows() {
+        let whole = Form::Whole {
+            number: 1,
+            length: 512,
+        };
+        for form in [Form::Plain, Form::Chunks { offset: 0 }, whole] {
+            for (fault, expected) in [
+                (Fault::OutOfRange, NbdError::Inval),
+                (Fault::Misaligned, NbdError::Inval),
+                (Fault::NotSupported, NbdError::Inval),
+                (Fault::ReadOnly, NbdError::Perm),
+                (Fault::NoSpace, NbdError::NoSpc),
+                (Fault::Busy, NbdError::NoMem),
+                (Fault::Truncated, NbdError::Io),
+                (Fault::Latched, NbdError::Io),
+                (Fault::Io(Errno::NOMEM), NbdError::NoMem),
+                (Fault::Io(Errno::SHUTDOWN), NbdError::Shutdown),
+                (Fault::Io(Errno::NXIO), NbdError::Io),
+            ] {
+                assert_eq!(error_of(fault, form), expected, "{fault:?}");
+            }
+        }
+        let fast = error_of(Fault::NotSupported, Form::FastZero);
+        assert_eq!(fast, NbdError::NotSup);
+        let full = error_of(Fault::NoSpace, Form::FastZero);
+        assert_eq!(full, NbdError::NoSpc);
+    }
+}

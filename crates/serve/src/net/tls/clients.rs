@@ -80,7 +80,7 @@ impl Verifier {
             return Ok(());
         };
         let read = Certificate::from_der(certificate).map_err(|error| {
-            refused(format!("the client's certificate can not be read: {error}"))
+            refused(format!("the client's certificate cannot be read: {error}"))
         })?;
         let subject = read.tbs_certificate().subject();
         if named.iter().any(|one| one.fits(subject)) {

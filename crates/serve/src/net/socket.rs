@@ -1,4 +1,4 @@
-//! A connected client's socket, Unix or TCP: deadlines, the end, and who is at the other one.
+//! A connected client's socket, Unix or TCP: deadlines, shutdown, and who is at the other end.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// A TCP connection on which nothing comes for so long is asked whether anybody is there.
+/// A TCP connection that is silent for this long gets a keepalive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-/// And again so often, until it counts as dead.
+/// Further probes follow at this interval; after the last one the connection counts as dead.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 3;
 
-/// Who connects, as far as it can be told; what they share is shared fairly between peers.
+/// Who connects, as far as can be told. Limits are shared fairly between peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// By an address; of IPv6 the first 64 bits, since one machine has all the rest.
     Address(IpAddr),
     /// By a user of this machine.
@@ -38,15 +38,15 @@ impl Peer {
 }
 
 /// A connected client.
-pub(super) enum Socket {
+pub(crate) enum Socket {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
 impl Socket {
-    /// A TCP connection as it should be for replies, and for peers that vanish without a word.
+    /// A TCP connection set up for prompt replies, and to notice peers that vanish.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
-        // Replies are gathered by us; waiting for more only delays them.
+        // Replies are batched already; waiting for more only delays them.
         stream.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&stream, true)?;
         sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;

@@ -64,7 +64,7 @@ impl Subject {
     }
 }
 
-/// What can not be read is never the same.
+/// What cannot be read is never the same.
 fn same_text(one: &AttributeTypeAndValue, other: &AttributeTypeAndValue) -> bool {
     text_of(one).is_some() && text_of(one) == text_of(other)
 }

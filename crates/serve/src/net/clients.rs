@@ -1,30 +1,29 @@
-//! Who is connected, and who has to go.
+//! Who is connected, and who must leave.
 //!
 //! ```text
-//! accept ─► handshake (few places, 10 s) ─► transmission (--max-connections) ─► gone
+//! accept ─► handshake (few places, short) ─► transmission (a limited number) ─► gone
 //!               └─► gives way to a newer one, when the places are taken
 //! ```
 //!
-//! A client that has not finished its handshake costs little and is worth little: anybody can have
-//! thousands. So handshakes have places of their own, which do not count as connections. When they are all
-//! taken, a new client is never sent away; the *oldest handshake of the peer that has the most* gives way
-//! to it. A peer is an address (for IPv6 the 64 bits that one network has), or on a Unix socket a user.
+//! Anybody can begin thousands of handshakes at little cost. So handshakes have a limit of their own and do
+//! not count as connections. When the limit is reached, a new client is still accepted; the *oldest
+//! handshake of the peer that has the most* gives way to it. A peer is an address (for IPv6 the 64 bits of
+//! one network), or on a Unix socket a user.
 //!
-//! * Somebody who fills the places from one address only ever displaces itself: everybody else's
-//!   handshakes stay until they are done.
-//! * Somebody with many addresses, or with ours, has to bring as many new connections as there are
+//! * An attacker with one address displaces only itself: all other handshakes stay until they are done.
+//! * An attacker with many addresses, or with ours, must open as many new connections as there are
 //!   places within the time that one handshake takes, again and again.
-//! * Who is in transmission is never displaced.
+//! * A client in transmission is never displaced.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Shutdown;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::socket::{Peer, Socket};
+use super::{Peer, Socket};
 use crate::lane::Orders;
 
-/// For each place, handshakes whose threads have yet to notice that they have lost it.
+/// Displaced handshakes, for each place, whose threads have not noticed yet.
 const DISPLACED: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,31 +37,31 @@ enum Phase {
 struct Client {
     phase: Phase,
     peer: Peer,
-    /// By which it can be cut off.
+    /// To cut the client off.
     socket: Socket,
     orders: Arc<Orders>,
 }
 
-/// Why there is no place for a client.
+/// Why a client is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoPlace {
-    #[error("too many clients: closed one (--max-connections)")]
-    Transmissions,
-    #[error("too many handshakes at once: closed one")]
+pub(crate) enum NoPlace {
+    #[error("refused a client: {0} are connected already, which is the limit")]
+    Transmissions(usize),
+    #[error("refused a client: too many handshakes at once")]
     Handshakes,
     #[error("its handshake took too long while others waited, so it gave way to a newer client")]
     Displaced,
 }
 
-/// How many there may be.
+/// How many clients there may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     pub handshakes: usize,
     pub transmissions: usize,
 }
 
 /// Everybody who is connected.
-pub(super) struct Clients {
+pub(crate) struct Clients {
     places: Places,
     /// By number: the oldest first.
     live: Mutex<BTreeMap<u64, Client>>,
@@ -80,16 +79,16 @@ impl Clients {
 
     /// A place for a new client's handshake, for as long as the value lives.
     pub fn enter(self: &Arc<Self>, id: u64, socket: &Socket) -> Result<Member, NoPlace> {
-        // Out of descriptors: as good as no place.
+        // Out of descriptors: treated as no place.
         let handle = socket.try_clone().map_err(|_| NoPlace::Handshakes)?;
         let peer = socket.peer();
         let mut live = self.lock();
         if count(&live, Phase::Transmission) >= self.places.transmissions {
-            return Err(NoPlace::Transmissions);
+            return Err(NoPlace::Transmissions(self.places.transmissions));
         }
         let handshakes = count(&live, Phase::Handshake);
         if handshakes >= self.places.handshakes {
-            // Displaced ones are as good as gone; but a machine too slow to end them takes no more.
+            // Displaced clients no longer count, but a machine too slow to end them takes no more.
             if count(&live, Phase::Displaced) >= self.places.handshakes * DISPLACED {
                 return Err(NoPlace::Handshakes);
             }
@@ -145,21 +144,21 @@ fn count(live: &BTreeMap<u64, Client>, phase: Phase) -> usize {
     live.values().filter(|client| client.phase == phase).count()
 }
 
-/// The oldest handshake of the peer that has the most, the new one counted; among equals that of the
-/// oldest.
+/// The oldest handshake of the peer that has the most, counting the newcomer; among equal peers, the
+/// oldest of all.
 fn who_gives_way(live: &BTreeMap<u64, Client>, newcomer: Peer) -> Option<u64> {
     let handshakes = || live.iter().filter(|(_, it)| it.phase == Phase::Handshake);
     let mut counts = HashMap::from([(newcomer, 1)]);
     for (_, client) in handshakes() {
         *counts.entry(client.peer).or_insert(0) += 1;
     }
-    // Of equals `min_by_key` takes the first, which is the oldest.
+    // Among equals, `min_by_key` takes the first, which is the oldest.
     let chosen = handshakes().min_by_key(|(_, client)| std::cmp::Reverse(counts[&client.peer]));
     chosen.map(|(id, _)| *id)
 }
 
 /// One client's place; free again when this is dropped, however its thread ends.
-pub(super) struct Member {
+pub(crate) struct Member {
     clients: Arc<Clients>,
     id: u64,
     orders: Arc<Orders>,
@@ -183,7 +182,7 @@ impl Member {
         match live.get_mut(&self.id) {
             Some(client) if client.phase == Phase::Handshake => {
                 if taken >= self.clients.places.transmissions {
-                    return Err(NoPlace::Transmissions);
+                    return Err(NoPlace::Transmissions(taken));
                 }
                 client.phase = Phase::Transmission;
                 Ok(())

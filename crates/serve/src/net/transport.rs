@@ -19,11 +19,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustls::ServerConnection;
 
+use super::Connected;
+
 /// Bytes received at a time: many small requests, or a part of a large one.
 const RX_SIZE: usize = 256 * 1024;
 /// Ciphertext sent at a time under TLS.
 const TLS_OUT_SIZE: usize = 256 * 1024;
-/// Room for replies: `NbdWire` takes no request for whose reply there may be none.
+/// Room for replies: a wire takes no request for whose reply there may be none.
 const BATCH_HEADER_BYTES: usize = 640 * 1024;
 const BATCH_PARTS: usize = 1000;
 
@@ -31,7 +33,7 @@ const RECEIVE: u64 = 1;
 const RECEIVE_DIRECT: u64 = 2;
 const SEND: u64 = 3;
 
-pub(super) struct Transport {
+pub(crate) struct Transport {
     socket: FileId,
     /// The socket itself, to look at it.
     fd: Arc<OwnedFd>,
@@ -65,15 +67,15 @@ struct Tls {
 }
 
 impl Transport {
-    /// `leftover` are plaintext bytes that arrived behind the handshake.
-    pub fn new(
-        ring: &mut Ring,
-        socket: Arc<OwnedFd>,
-        tls: Option<ServerConnection>,
-        leftover: &[u8],
-    ) -> io::Result<Self> {
+    pub fn new(ring: &mut Ring, connected: Connected) -> io::Result<Self> {
+        let Connected {
+            socket,
+            tls,
+            leftover,
+        } = connected;
+        let socket = Arc::new(OwnedFd::from(socket));
         let mut rx = Buffer::alloc(RX_SIZE.max(leftover.len()))?;
-        rx[..leftover.len()].copy_from_slice(leftover);
+        rx[..leftover.len()].copy_from_slice(&leftover);
         let tls = match tls {
             None => None,
             Some(mut connection) => {
@@ -132,8 +134,8 @@ impl Transport {
         len
     }
 
-    /// Notes where the peer is gone for good: nothing can be sent to it. One that only has said that it
-    /// will send no more is still there.
+    /// Finds out whether the peer is gone for good, so that nothing can be sent to it. A peer that has
+    /// only closed its sending half is still there.
     pub fn look_for_peer(&mut self) {
         self.broken |= is_gone(&self.fd);
     }
@@ -370,10 +372,10 @@ impl Tls {
     }
 }
 
-/// Whether a socket's peer takes nothing any more. A TCP peer that has closed shows it in its answer
-/// to what is sent next, or to a keepalive; a Unix peer at once.
+/// Whether a socket's peer accepts no more data. A TCP peer that has closed shows it when it refuses what
+/// is sent next, or a keepalive probe; a Unix peer shows it at once.
 fn is_gone(socket: &OwnedFd) -> bool {
-    // No event is asked for: an end in both directions and an error are told always.
+    // Hang-up and error are reported even where no event is asked for.
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
     let now = Timespec::default();
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|found| found > 0)

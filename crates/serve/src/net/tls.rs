@@ -1,4 +1,4 @@
-//! TLS for NBD: X.509 certificates in a directory with the names that nbdkit, qemu and libnbd use.
+//! TLS for servers: X.509 certificates in a directory with the names that nbdkit, qemu and libnbd use.
 //!
 //! | file | what |
 //! |---|---|
@@ -29,11 +29,11 @@ const CERTIFICATE: &str = "server-cert.pem";
 const KEY: &str = "server-key.pem";
 const AUTHORITY: &str = "ca-cert.pem";
 
-/// Why the certificates can not be used.
+/// Why the certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsConfigError {
     /// A file is missing or unreadable.
-    #[error("cannot read {}: {source}; --tls-certificates wants a directory with server-cert.pem and server-key.pem", path.display())]
+    #[error("cannot read {}: {source}; a directory with server-cert.pem and server-key.pem is needed", path.display())]
     Read {
         /// The file.
         path: PathBuf,
