@@ -74,7 +74,7 @@ impl Bench {
     }
 
     fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
-        let geometry = *self.driver.queue.geometry();
+        let geometry = *self.driver.channel.geometry();
         match *step {
             Step::Read(place) => {
                 let (offset, len) = self.range(place);
@@ -107,7 +107,7 @@ impl Bench {
             Step::Limit(pages) => {
                 let limit = usize::from(pages) * 4096;
                 let limit = if limit == 0 { usize::MAX } else { limit };
-                self.driver.ring.limit_transfer(limit);
+                self.driver.channel.ring_mut().limit_transfer(limit);
             }
             Step::Discard(_) | Step::WriteZeroes(..) => {}
         }

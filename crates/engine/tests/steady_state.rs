@@ -14,13 +14,12 @@
 use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::Policy;
 use cryptline_engine::{
-    Arena, BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring, Submitted,
+    BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted,
 };
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::suite::Fresh;
@@ -131,7 +130,10 @@ fn check(backend: BackendChoice, lower: Option<Fresh>, flushes: Flushes) {
         for depth in [1, 32] {
             let mut load = Load::new(&fresh.gate, backend, kind, depth);
             let used = load.measure();
-            let name = format!("{kind:?} at depth {depth} over {:?}", load.ring.backend());
+            let name = format!(
+                "{kind:?} at depth {depth} over {:?}",
+                load.channel.ring().backend()
+            );
             println!("{name}: {used:?}");
             assert_eq!(used.heap_calls, 0, "{name} uses the heap");
             if kind != Kind::Flush || flushes == Flushes::Alone {
@@ -154,7 +156,7 @@ fn check_small(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, alone:
                 let mut load = Load::with_block(&fresh.gate, backend, kind, depth, block);
                 load.shift_by(shift);
                 let used = load.measure();
-                let (cipher, backend) = (layout.cipher, load.ring.backend());
+                let (cipher, backend) = (layout.cipher, load.channel.ring().backend());
                 let name =
                     format!("{cipher}: {kind:?} of {block} at depth {depth} over {backend:?}");
                 println!("{name}: {used:?}");
@@ -193,8 +195,7 @@ fn check_shared(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>) {
 
 /// A closed loop: `depth` requests in flight, each resubmitted as it completes.
 struct Load {
-    ring: Ring,
-    queue: GatedQueue,
+    channel: Channel,
     done: Vec<Completion>,
     buffers: Vec<Buffer>,
     kind: Kind,
@@ -224,19 +225,17 @@ impl Load {
 
     fn with_block(gate: &Gate, backend: BackendChoice, kind: Kind, depth: u64, block: u64) -> Self {
         let prepared = prepare(gate);
-        let mut ring = Ring::new(backend, 64).unwrap();
+        let mut channel = Channel::open(gate, backend, 64).unwrap();
         let bytes = usize::try_from(block).unwrap();
-        let arena: Arc<Arena> = Arena::new(bytes, 64).unwrap();
+        let arena = channel.buffers(bytes, 64).unwrap();
         let buffer = || {
             let mut buffer = arena.take().unwrap();
             // Where it is less than a page.
             buffer.set_len(bytes);
             buffer
         };
-        let _ = ring.register(&arena);
         let mut load = Self {
-            queue: gate.open_queue(&mut ring).unwrap(),
-            ring,
+            channel,
             done: Vec::with_capacity(64),
             buffers: (0..depth).map(|_| buffer()).collect(),
             kind,
@@ -279,7 +278,7 @@ impl Load {
             while submitted < requests && submitted - completed < self.depth {
                 let request = self.request();
                 submitted += 1;
-                match self.queue.submit(&mut self.ring, request) {
+                match self.channel.submit(request) {
                     Submitted::Done(completion) => {
                         completed += 1;
                         self.take_back(completion);
@@ -288,8 +287,7 @@ impl Load {
                 }
             }
             if submitted > completed {
-                self.ring.wait().unwrap();
-                self.queue.poll(&mut self.ring, &mut self.done);
+                self.channel.wait(&mut self.done).unwrap();
                 while let Some(completion) = self.done.pop() {
                     completed += 1;
                     self.take_back(completion);

@@ -185,7 +185,7 @@ impl Case {
         for seed in [OLD_SEED, SEED] {
             let bytes = pattern::bytes(seed, CLEAR);
             for (token, (from, len)) in (0..).zip(pieces(seed)) {
-                while driver.queue.in_flight() >= 32 {
+                while driver.channel.in_flight() >= 32 {
                     let done = driver.next_completion().expect("something in flight");
                     done.result.expect("a write");
                 }

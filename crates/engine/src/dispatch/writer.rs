@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cryptline_sys::{BackendChoice, Ring, Waker};
+use cryptline_sys::{BackendChoice, Waker};
 
 use super::job::Direction;
 use super::workers::{Order, raise_priority};
-use crate::gate::{Gate, GatedQueue};
+use crate::gate::Gate;
 use crate::slab::Slab;
-use crate::{Completion, OpenError, Operation, Request, Submitted};
+use crate::{Channel, Completion, OpenError, Operation, Request, Submitted};
 
 /// Writes in flight at a time.
 const DEPTH: u32 = 256;
@@ -90,8 +90,7 @@ impl Drop for Writer {
 
 /// What the thread works with.
 struct Desktop {
-    ring: Ring,
-    lower: GatedQueue,
+    lower: Channel,
     start: u64,
     /// Sorted, the lowest sector last.
     held: Vec<Order>,
@@ -101,12 +100,11 @@ struct Desktop {
 
 impl Desktop {
     fn open(lower: &Gate, start: u64, backend: BackendChoice) -> Result<(Self, Waker), OpenError> {
-        let mut ring = Ring::new(backend, DEPTH).map_err(OpenError::Ring)?;
-        let waker = ring.waker().map_err(OpenError::Ring)?;
+        let mut lower = Channel::open(lower, backend, DEPTH)?;
+        let waker = lower.ring_mut().waker().map_err(OpenError::Ring)?;
         let desktop = Self {
-            lower: lower.open_queue(&mut ring)?,
-            flying: Slab::new(ring.depth()),
-            ring,
+            flying: Slab::new(lower.ring().depth()),
+            lower,
             start,
             held: Vec::with_capacity(LIST),
             done: Vec::with_capacity(DEPTH as usize),
@@ -126,11 +124,10 @@ impl Desktop {
             if stop && self.flying.is_empty() && self.held.is_empty() {
                 return;
             }
-            if self.ring.wait().is_err() {
+            if self.lower.wait(&mut self.done).is_err() {
                 // Nothing that was submitted is lost by this; the next wait may work.
                 std::thread::sleep(Duration::from_millis(1));
             }
-            self.lower.poll(&mut self.ring, &mut self.done);
             while let Some(completion) = self.done.pop() {
                 self.give_back(completion);
             }
@@ -152,7 +149,7 @@ impl Desktop {
                 unreachable!("a place was free a moment ago")
             };
             let request = Request::write(offset, data, durable, index as u64);
-            match self.lower.submit(&mut self.ring, request) {
+            match self.lower.submit(request) {
                 Submitted::Done(completion) => self.give_back(completion),
                 Submitted::Pending => {}
             }

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
-use cryptline_sys::Buffer;
+use cryptline_sys::{Buffer, Ring};
 
 use super::super::job::{Desk, Job};
 use super::*;

@@ -306,7 +306,7 @@ fn sector_of_a_dropped_rewrite_is_claimed_while_another_thread_writes_it() {
                 "read while the old rewrite was still to be written"
             );
         });
-        while other.queue.in_flight() > 0 {
+        while other.channel.in_flight() > 0 {
             settle(&mut [&mut other]);
         }
         model.discard(3 * SECTOR, BLOCK);
