@@ -15,7 +15,7 @@ use cryptline_sys::{BackendChoice, Waker};
 use super::job::Direction;
 use super::workers::{Order, raise_priority};
 use crate::gate::Gate;
-use crate::slab::Slab;
+use crate::in_flight::InFlight;
 use crate::{Channel, Completion, OpenError, Operation, Request, Submitted};
 
 /// Writes in flight at a time.
@@ -94,7 +94,7 @@ struct Desktop {
     start: u64,
     /// Sorted, the lowest sector last.
     held: Vec<Order>,
-    flying: Slab<Order>,
+    below: InFlight<Order>,
     done: Vec<Completion>,
 }
 
@@ -103,7 +103,7 @@ impl Desktop {
         let mut lower = Channel::open(lower, backend, DEPTH)?;
         let waker = lower.ring_mut().waker().map_err(OpenError::Ring)?;
         let desktop = Self {
-            flying: Slab::new(lower.ring().depth()),
+            below: InFlight::new(lower.ring().depth()),
             lower,
             start,
             held: Vec::with_capacity(LIST),
@@ -121,7 +121,7 @@ impl Desktop {
                     .sort_unstable_by_key(|order| std::cmp::Reverse(order.job.offset));
             }
             self.submit_held();
-            if stop && self.flying.is_empty() && self.held.is_empty() {
+            if stop && self.below.is_empty() && self.held.is_empty() {
                 return;
             }
             if self.lower.wait(&mut self.done).is_err() {
@@ -135,7 +135,7 @@ impl Desktop {
     }
 
     fn submit_held(&mut self) {
-        while !self.flying.is_full() {
+        while !self.below.is_full() {
             let Some(mut order) = self.held.pop() else {
                 return;
             };
@@ -145,10 +145,10 @@ impl Desktop {
                 continue;
             };
             let durable = direction == Direction::Encrypt { durable: true };
-            let Ok(index) = self.flying.insert(order) else {
+            let mut request = Request::write(offset, data, durable, 0);
+            let Ok(()) = self.below.enter(&mut request, order) else {
                 unreachable!("a place was free a moment ago")
             };
-            let request = Request::write(offset, data, durable, index as u64);
             match self.lower.submit(request) {
                 Submitted::Done(completion) => self.give_back(completion),
                 Submitted::Pending => {}
@@ -157,12 +157,11 @@ impl Desktop {
     }
 
     fn give_back(&mut self, completion: Completion) {
-        let Completion { request, result } = completion;
-        let index = usize::try_from(request.token).unwrap_or(usize::MAX);
-        let Some(Order { mut job, desk }) = self.flying.remove(index) else {
-            debug_assert!(false, "a completion for nothing");
-            return;
-        };
+        let Completion {
+            mut request,
+            result,
+        } = completion;
+        let Order { mut job, desk } = self.below.leave(&mut request);
         if let Operation::Write { data, .. } = request.operation {
             job.data = Some(data);
         }

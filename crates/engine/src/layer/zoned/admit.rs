@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::lane::{Lanes, May, Member};
 use crate::gate::{Gate, GatedQueue};
-use crate::slab::Slab;
+use crate::in_flight::InFlight;
 use crate::zone::{Zone, ZoneAction};
 use crate::{
     Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
@@ -58,7 +58,7 @@ impl Device for Admission {
             member: self.lanes.join(ring)?,
             lanes: Arc::clone(&self.lanes),
             zones: self.zones(),
-            below: Slab::new(ring.depth()),
+            below: InFlight::new(ring.depth()),
             parked: VecDeque::with_capacity(ring.depth()),
             all: None,
             ended: Vec::with_capacity(ring.depth()),
@@ -96,8 +96,8 @@ struct AdmissionQueue {
     member: Member,
     /// The zones of this device among those of the medium.
     zones: std::ops::Range<usize>,
-    /// Requests below carry their place here as their token.
-    below: Slab<Below>,
+    /// What each request below is.
+    below: InFlight<Kind>,
     /// What must wait for something before it, in the order of submission.
     parked: VecDeque<Parked>,
     /// A reset of all zones that is under way.
@@ -108,11 +108,7 @@ struct AdmissionQueue {
     arrived: Vec<Completion>,
 }
 
-struct Below {
-    token: u64,
-    kind: Kind,
-}
-
+/// What a request below is.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Nothing is to be done when it comes back.
@@ -358,14 +354,9 @@ impl AdmissionQueue {
     }
 
     fn send(&mut self, ring: &mut Ring, mut request: Request, kind: Kind) -> Tried {
-        let below = Below {
-            token: request.token,
-            kind,
-        };
-        let Ok(place) = self.below.insert(below) else {
+        if self.below.enter(&mut request, kind).is_err() {
             return Tried::Ended(busy(request));
-        };
-        request.token = place as u64;
+        }
         let Submitted::Done(completion) = self.lower.submit(ring, request) else {
             return Tried::Below;
         };
@@ -385,11 +376,7 @@ impl AdmissionQueue {
 
     /// Takes what came back; its completion in the shape of its request.
     fn take_back(&mut self, ring: &mut Ring, mut completion: Completion) -> Option<Completion> {
-        let place = usize::try_from(completion.request.token).ok();
-        let Some(Below { token, kind }) = place.and_then(|place| self.below.remove(place)) else {
-            unreachable!("the gate below lets nothing back that was not submitted")
-        };
-        completion.request.token = token;
+        let kind = self.below.leave(&mut completion.request);
         let result = completion.result;
         let waiting = match kind {
             Kind::Plain => return Some(completion),
@@ -453,9 +440,9 @@ impl AdmissionQueue {
 impl Drop for AdmissionQueue {
     fn drop(&mut self) {
         let mut waiting = 0;
-        for below in self.below.iter() {
+        for &kind in self.below.notes() {
             let lost = Err(Fault::Io(Errno::CANCELED));
-            match below.kind {
+            match kind {
                 Kind::Plain => {}
                 Kind::Write { index, at, .. } => waiting |= self.lanes.lock(index).end(at, lost),
                 Kind::Action { index, action } => {

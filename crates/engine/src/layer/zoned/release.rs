@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::lane::{Lanes, May, Member};
 use crate::gate::{Gate, GatedQueue};
-use crate::slab::Slab;
+use crate::in_flight::InFlight;
 use crate::zone::Zone;
 use crate::{
     Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
@@ -43,7 +43,7 @@ impl Device for Release {
             lower,
             member: self.lanes.join(ring)?,
             lanes: Arc::clone(&self.lanes),
-            below: Slab::new(ring.depth()),
+            below: InFlight::new(ring.depth()),
             held: Vec::with_capacity(ring.depth()),
             ended: Vec::with_capacity(ring.depth()),
             arrived: Vec::with_capacity(ring.depth()),
@@ -63,20 +63,14 @@ struct ReleaseQueue {
     lower: GatedQueue,
     lanes: Arc<Lanes>,
     member: Member,
-    /// Requests below carry their place here as their token.
-    below: Slab<Below>,
+    /// Of each write to a sequential zone that is below: the zone, the place in it, and the length.
+    below: InFlight<Option<(usize, u64, u64)>>,
     /// Writes that wait for those before them.
     held: Vec<Request>,
     /// What has ended and was not given out yet.
     ended: Vec<Completion>,
     /// Scratch space of `poll`.
     arrived: Vec<Completion>,
-}
-
-struct Below {
-    token: u64,
-    /// Zone, place in it and length of a write to a sequential zone.
-    write: Option<(usize, u64, u64)>,
 }
 
 /// What became of an attempt.
@@ -154,14 +148,9 @@ impl ReleaseQueue {
                 }
             }
         }
-        let below = Below {
-            token: request.token,
-            write,
-        };
-        let Ok(place) = self.below.insert(below) else {
+        let Ok(()) = self.below.enter(&mut request, write) else {
             unreachable!("a place was free a moment ago")
         };
-        request.token = place as u64;
         match self.lower.submit(ring, request) {
             Submitted::Done(completion) => Sent::Ended(self.arrive(completion)),
             Submitted::Pending => Sent::Below,
@@ -197,12 +186,7 @@ impl ReleaseQueue {
     }
 
     fn arrive(&mut self, mut completion: Completion) -> Completion {
-        let place = usize::try_from(completion.request.token).ok();
-        let Some(Below { token, write }) = place.and_then(|place| self.below.remove(place)) else {
-            unreachable!("the gate below lets nothing back that was not submitted")
-        };
-        completion.request.token = token;
-        if let Some((index, at, len)) = write {
+        if let Some((index, at, len)) = self.below.leave(&mut completion.request) {
             let waiting = self.lanes.lock(index).sent(at, len, completion.result);
             self.lanes.wake(waiting, &self.member);
         }
@@ -213,12 +197,10 @@ impl ReleaseQueue {
 /// Where a write ends that nobody waits for is not known.
 impl Drop for ReleaseQueue {
     fn drop(&mut self) {
-        for below in self.below.iter() {
-            if let Some((index, at, len)) = below.write {
-                let lost = Err(Fault::Io(Errno::CANCELED));
-                let waiting = self.lanes.lock(index).sent(at, len, lost);
-                self.lanes.wake(waiting, &self.member);
-            }
+        for &(index, at, len) in self.below.notes().flatten() {
+            let lost = Err(Fault::Io(Errno::CANCELED));
+            let waiting = self.lanes.lock(index).sent(at, len, lost);
+            self.lanes.wake(waiting, &self.member);
         }
         self.lanes.leave(&self.member);
     }
