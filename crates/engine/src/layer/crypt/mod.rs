@@ -16,6 +16,7 @@
 mod exchange;
 mod policy;
 mod queue;
+mod shared;
 mod split;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,8 @@ use cryptline_cipher::SectorCipher;
 use cryptline_sys::{Backend, BackendChoice, Ring};
 
 use self::exchange::Exchange;
-use self::queue::CryptQueue;
+use self::queue::InlineQueue;
+use self::shared::SharedQueue;
 use crate::codec::Codec;
 pub use crate::codec::Zeroes;
 use crate::dispatch::{Dispatch, Helpers, Mode, Pace, Workers};
@@ -159,11 +161,15 @@ impl Device for CryptDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        // First: it reserves places on the ring, which those that follow count with.
         let exchange = self.open_exchange(ring)?;
         let lower = self.lower.open_queue(ring)?;
         let (codec, start) = (Arc::clone(&self.codec), self.start);
-        let queue = CryptQueue::new(lower, codec, start, exchange, ring.depth());
-        Ok(Box::new(queue))
+        let inline = InlineQueue::new(lower, codec, start, ring.depth());
+        Ok(match exchange {
+            Some(exchange) => Box::new(SharedQueue::new(inline, exchange)),
+            None => Box::new(inline),
+        })
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
@@ -230,7 +236,7 @@ fn zones_above(
 
 impl CryptDevice {
     /// What a queue needs to let others work for it; `None` where it never does.
-    fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Box<Exchange>>, OpenError> {
+    fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Exchange>, OpenError> {
         let Dispatch { read, write, .. } = self.dispatch;
         let uses_helpers = self.helpers.is_some() && (read == Mode::Auto || write == Mode::Auto);
         if !uses_helpers && !self.dispatch.uses_workers() {
@@ -250,7 +256,7 @@ impl CryptDevice {
             start: self.start,
             ring,
         })?;
-        Ok(Some(Box::new(exchange)))
+        Ok(Some(exchange))
     }
 
     fn workers(&self, ring: &Ring) -> Result<Arc<Workers>, OpenError> {
