@@ -8,7 +8,7 @@
 //!   ▼                                              ▼               │
 //! Gate ── range, alignment, capability, latch ── GatedQueue ───────┤
 //!   │                                              │               │
-//! CryptDevice (key schedule, read-only) ──────── CryptQueue  encrypt│decrypt
+//! CryptDevice (key schedule, read-only) ──────── InlineQueue encrypt│decrypt
 //!   │                                              │               │
 //! Gate ───────────────────────────────────────── GatedQueue        │
 //!   │                                              │               │
@@ -27,7 +27,7 @@ pub mod base;
 pub mod blocking;
 pub mod btt;
 mod channel;
-mod codec;
+mod cipher_map;
 pub mod device;
 pub mod dispatch;
 mod error;

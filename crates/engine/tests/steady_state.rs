@@ -20,7 +20,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::layer::Policy;
+use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{
     BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted,
 };
@@ -160,7 +160,7 @@ fn check(backend: BackendChoice, lower: Option<Fresh>, flushes: Flushes) {
 fn check_small(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, alone: bool) {
     for layout in [CBC_4096, AES_4096] {
         let Some(lower) = lower() else { return };
-        let fresh = devices::in_blocks(lower, &layout, 512, Policy::Shared, devices::INLINE);
+        let fresh = devices::in_blocks(lower, &layout, 512, Exclusion::Shared, devices::INLINE);
         // Last what may call workers up: they stay for seconds.
         for kind in [Kind::Read, Kind::Write] {
             for (depth, block, shift) in [(1, 512, 0), (32, 512, 0), (8, 2 * BLOCK, 512)] {
@@ -226,7 +226,7 @@ fn check_shared(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>) {
             let name = format!("{dispatch:?}: {kind:?} of {block} at depth {depth}");
             println!("{name}: {used:?}");
             assert_eq!(used.heap_calls, 0, "{name} uses the heap");
-            // A helper may be late to let go of the queue's desk: that must not fall into the next
+            // A helper may be late to let go of the queue's shared slots: that must not fall into the next
             // measurement.
             std::mem::forget(load);
         }

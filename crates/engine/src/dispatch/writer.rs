@@ -52,10 +52,10 @@ impl Writer {
         let run = move || {
             // A refusal is told where the option is read (`may_raise_priority`).
             let _ = high_priority.then(raise_priority);
-            match Desktop::open(&lower, start, backend) {
-                Ok((mut desktop, waker)) => {
+            match WriterLoop::open(&lower, start, backend) {
+                Ok((mut writer, waker)) => {
                     let _ = say.send(Ok(waker));
-                    desktop.run(&thread_inbox);
+                    writer.run(&thread_inbox);
                 }
                 Err(error) => _ = say.send(Err(error)),
             }
@@ -89,7 +89,7 @@ impl Drop for Writer {
 }
 
 /// What the thread works with.
-struct Desktop {
+struct WriterLoop {
     lower: Channel,
     start: u64,
     /// Sorted, the lowest sector last.
@@ -98,18 +98,18 @@ struct Desktop {
     done: Vec<Completion>,
 }
 
-impl Desktop {
+impl WriterLoop {
     fn open(lower: &Gate, start: u64, backend: BackendChoice) -> Result<(Self, Waker), OpenError> {
         let mut lower = Channel::open(lower, backend, DEPTH)?;
         let waker = lower.ring_mut().waker().map_err(OpenError::Ring)?;
-        let desktop = Self {
+        let writer = Self {
             below: InFlight::new(lower.ring().depth()),
             lower,
             start,
             held: Vec::with_capacity(LIST),
             done: Vec::with_capacity(DEPTH as usize),
         };
-        Ok((desktop, waker))
+        Ok((writer, waker))
     }
 
     fn run(&mut self, inbox: &Inbox) {
@@ -161,12 +161,12 @@ impl Desktop {
             mut request,
             result,
         } = completion;
-        let Order { mut job, desk } = self.below.leave(&mut request);
+        let Order { mut job, slots } = self.below.leave(&mut request);
         if let Operation::Write { data, .. } = request.operation {
             job.data = Some(data);
         }
         job.result = Some(result);
-        desk.give_back(job);
+        slots.give_back(job);
     }
 }
 

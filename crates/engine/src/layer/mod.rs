@@ -9,4 +9,4 @@ pub mod zoned;
 pub use crypt::{CryptDevice, CryptOptions, Zeroes};
 pub use delay::{DelayDevice, DelaySpec};
 pub use fault::{FaultDevice, FaultPlan, FaultRule};
-pub use subblock::{Policy, SubBlockDevice, SubBlockOptions};
+pub use subblock::{Exclusion, SubBlockDevice, SubBlockOptions};

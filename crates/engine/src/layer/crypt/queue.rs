@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use cryptline_sys::Ring;
 
-use crate::codec::Codec;
+use crate::cipher_map::CipherMap;
 use crate::gate::GatedQueue;
 use crate::queue::AtOnce;
 use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
@@ -40,7 +40,7 @@ struct Ripe {
 
 /// The cipher, run by the thread that has the request.
 struct Cipher {
-    codec: Arc<Codec>,
+    cipher_map: Arc<CipherMap>,
     /// First byte of the data on the lower device.
     start: u64,
     measuring: bool,
@@ -49,12 +49,12 @@ struct Cipher {
 
 impl InlineQueue {
     /// `depth` is how many requests may be in flight.
-    pub fn new(lower: GatedQueue, codec: Arc<Codec>, start: u64, depth: usize) -> Self {
+    pub fn new(lower: GatedQueue, cipher_map: Arc<CipherMap>, start: u64, depth: usize) -> Self {
         Self {
             is_at_once: lower.at_once() == AtOnce::All,
             lower,
             cipher: Cipher {
-                codec,
+                cipher_map,
                 start,
                 measuring: false,
                 crypto_time_ns: 0,
@@ -101,7 +101,7 @@ impl Queue for InlineQueue {
     }
 
     fn measure(&mut self, on: bool) {
-        self.cipher.measuring = on && !self.cipher.codec.cipher.is_null();
+        self.cipher.measuring = on && !self.cipher.cipher_map.cipher.is_null();
         self.lower.measure(on);
     }
 
@@ -170,7 +170,7 @@ impl Cipher {
     fn descend(&mut self, request: &mut Request) {
         if let Operation::Write { data, .. } = &mut request.operation {
             let started = self.clock();
-            self.codec.encrypt(request.offset, data);
+            self.cipher_map.encrypt(request.offset, data);
             self.note(started);
         }
         // The gate has checked the sum for all but a flush, which has no range and any offset.
@@ -191,7 +191,7 @@ impl Cipher {
 
     fn decrypt(&mut self, offset: u64, data: &mut [u8]) {
         let started = self.clock();
-        self.codec.decrypt(offset, data);
+        self.cipher_map.decrypt(offset, data);
         self.note(started);
     }
 

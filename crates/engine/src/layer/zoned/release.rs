@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cryptline_sys::Ring;
 use rustix::io::Errno;
 
-use super::lane::{Lanes, May, Member};
+use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::zone::Zone;
@@ -16,12 +16,12 @@ use crate::{
 /// A zoned medium, written in order.
 pub(super) struct Release {
     lower: Gate,
-    lanes: Arc<Lanes>,
+    states: Arc<ZoneStates>,
 }
 
 impl Release {
-    pub fn new(lower: Gate, lanes: Arc<Lanes>) -> Self {
-        Self { lower, lanes }
+    pub fn new(lower: Gate, states: Arc<ZoneStates>) -> Self {
+        Self { lower, states }
     }
 }
 
@@ -29,7 +29,7 @@ impl Device for Release {
     /// Appends are admission's.
     fn geometry(&self) -> Geometry {
         let lower = *self.lower.geometry();
-        let mut zones = self.lanes.model;
+        let mut zones = self.states.model;
         zones.append_limit = 0;
         Geometry {
             zones: Some(zones),
@@ -41,8 +41,8 @@ impl Device for Release {
         let lower = self.lower.open_queue(ring)?;
         Ok(Box::new(ReleaseQueue {
             lower,
-            member: self.lanes.join(ring)?,
-            lanes: Arc::clone(&self.lanes),
+            member: self.states.join(ring)?,
+            states: Arc::clone(&self.states),
             below: InFlight::new(ring.depth()),
             held: Vec::with_capacity(ring.depth()),
             ended: Vec::with_capacity(ring.depth()),
@@ -61,7 +61,7 @@ impl Device for Release {
 
 struct ReleaseQueue {
     lower: GatedQueue,
-    lanes: Arc<Lanes>,
+    states: Arc<ZoneStates>,
     member: Member,
     /// Of each write to a sequential zone that is below: the zone, the place in it, and the length.
     below: InFlight<Option<(usize, u64, u64)>>,
@@ -138,9 +138,9 @@ impl ReleaseQueue {
         }
         let mut write = None;
         if let Operation::Write { .. } | Operation::WriteZeroes { .. } = request.operation {
-            let (index, at) = self.lanes.place_of(request.offset);
-            if self.lanes.is_sequential(index) {
-                let may = self.lanes.lock(index).release(at, &self.member);
+            let (index, at) = self.states.place_of(request.offset);
+            if self.states.is_sequential(index) {
+                let may = self.states.lock(index).release(at, &self.member);
                 match may {
                     May::Go(_) => write = Some((index, at, request.len())),
                     May::Wait => return Sent::NotYet(request),
@@ -187,8 +187,8 @@ impl ReleaseQueue {
 
     fn arrive(&mut self, mut completion: Completion) -> Completion {
         if let Some((index, at, len)) = self.below.leave(&mut completion.request) {
-            let waiting = self.lanes.lock(index).sent(at, len, completion.result);
-            self.lanes.wake(waiting, &self.member);
+            let waiting = self.states.lock(index).sent(at, len, completion.result);
+            self.states.wake(waiting, &self.member);
         }
         completion
     }
@@ -199,9 +199,9 @@ impl Drop for ReleaseQueue {
     fn drop(&mut self) {
         for &(index, at, len) in self.below.notes().flatten() {
             let lost = Err(Fault::Io(Errno::CANCELED));
-            let waiting = self.lanes.lock(index).sent(at, len, lost);
-            self.lanes.wake(waiting, &self.member);
+            let waiting = self.states.lock(index).sent(at, len, lost);
+            self.states.wake(waiting, &self.member);
         }
-        self.lanes.leave(&self.member);
+        self.states.leave(&self.member);
     }
 }
