@@ -15,8 +15,9 @@
 //! FileDevice / RamDevice ─────────────────────── FileQueue ── Ring ┘
 //! ```
 //!
-//! Read in this order: [`Channel`], [`request`], [`device`], [`queue`], [`gate`], then `base/` and `layer/`; for
-//! zoned devices [`zone`] and [`layer::zoned`].
+//! Read in this order: [`Channel`], [`request`], [`device`], [`queue`], [`gate`], then `base/` and
+//! `layer/`; for zoned devices [`zone`] and [`layer::zoned`]. Layers for tests are in `test/`, behind the
+//! feature `test-layers`.
 //!
 //! No thread hand-off, no lock and no allocation happens between `submit` and the completion:
 //! tests/steady_state.rs proves it.
@@ -38,6 +39,8 @@ pub mod queue;
 pub mod request;
 pub mod slab;
 pub mod table;
+#[cfg(feature = "test-layers")]
+mod test;
 pub mod zone;
 
 pub use channel::Channel;
