@@ -1,4 +1,4 @@
-//! One thread's hold on a device: a channel, buffers, and a strict count of completions.
+//! One thread's access to a device: a channel, buffers, and a strict count of completions.
 
 use std::collections::HashSet;
 use std::sync::Arc;

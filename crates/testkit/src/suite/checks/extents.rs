@@ -1,4 +1,4 @@
-//! What a device says of its allocation may be vague, but never wrong.
+//! What a device reports of its allocation may be vague, but never wrong.
 
 use cryptline_engine::{Fault, Gate, Operation};
 
