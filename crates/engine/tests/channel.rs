@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cryptline_engine::dispatch::Dispatch;
-use cryptline_engine::layer::Policy;
+use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{
     BackendChoice, Buffer, Channel, Completion, Fault, Gate, Geometry, Operation, Request,
     Submitted,
@@ -121,8 +121,8 @@ fn never_hangs(make: impl Fn() -> Option<Fresh>) {
     }
 }
 
-fn in_blocks(lower: Fresh, policy: Policy, dispatch: Dispatch) -> Fresh {
-    devices::in_blocks(lower, &CBC_4096, 512, policy, dispatch)
+fn in_blocks(lower: Fresh, exclusion: Exclusion, dispatch: Dispatch) -> Fresh {
+    devices::in_blocks(lower, &CBC_4096, 512, exclusion, dispatch)
 }
 
 macro_rules! never_hangs {
@@ -148,10 +148,10 @@ never_hangs! {
     loop_over_workers_misses_nothing =>
         || Some(devices::dispatched(devices::file_buffered()?, &AES_512, QUEUE));
     loop_over_smaller_blocks_misses_nothing =>
-        || Some(in_blocks(devices::file_direct_4096()?, Policy::Shared, INLINE));
+        || Some(in_blocks(devices::file_direct_4096()?, Exclusion::Shared, INLINE));
     loop_over_exclusive_rewrites_misses_nothing => || {
         let slow = devices::delayed(devices::ram()?, QUICK);
-        Some(in_blocks(slow, Policy::Exclusive, AUTO))
+        Some(in_blocks(slow, Exclusion::Exclusive, AUTO))
     };
 }
 

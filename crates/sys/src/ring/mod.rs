@@ -10,13 +10,13 @@
 //! the kernel works on it, and is moved out with its result. So there is no moment at which Rust
 //! code could hold a reference to bytes that the kernel is reading or writing.
 //!
-//! Two engines carry it out, and everything above is the same over both:
+//! Two engines do the work, and everything above is the same over both:
 //!
 //! * `uring`: io_uring. Submissions are batched: one system call submits all and waits.
 //! * `syscalls`: `preadv2`/`pwritev2` at once, sockets by `poll`. For places that forbid io_uring
 //!   (most container seccomp profiles, `kernel.io_uring_disabled`).
 //!
-//! Tests have a third, `simulated`: files in a kernel of their own making.
+//! Tests have a third, `simulated`: files in a simulated kernel.
 //!
 //! A ring never leaves the thread that made it.
 

@@ -5,9 +5,9 @@
 //!   └───► backlog, while that is full ──┘
 //! ```
 //!
-//! Pushing never fails. Where the kernel refuses to take what is queued (EBUSY: too many completions
-//! lie untaken; EAGAIN: it lacks memory), everything stays queued: the caller takes in completions
-//! and comes again, and where there are none, [`Uring::refused`] pauses in between.
+//! Pushing never fails. Where the kernel refuses what is queued (EBUSY: too many unread completions;
+//! EAGAIN: out of memory), everything stays queued: the caller reads completions and tries again, and
+//! where there are none, [`Uring::refused`] pauses in between.
 //!
 //! Nothing polls the ring's descriptor: see [`Ring`](super::Ring).
 

@@ -22,6 +22,7 @@ use cryptline_sys::Ring;
 use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
+use crate::in_flight::InFlight;
 use crate::zone::Zone;
 use crate::{
     Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
@@ -198,7 +199,7 @@ impl Device for FaultDevice {
         Ok(Box::new(FaultQueue {
             lower: self.lower.open_queue(ring)?,
             plan: Arc::clone(&self.plan),
-            doomed: Vec::new(),
+            below: InFlight::new(ring.depth()),
         }))
     }
 
@@ -214,26 +215,20 @@ impl Device for FaultDevice {
 struct FaultQueue {
     lower: GatedQueue,
     plan: Arc<FaultPlan>,
-    /// Requests below that will have failed: token, offset, fault.
-    doomed: Vec<(u64, u64, Fault)>,
+    /// How each request below will have failed.
+    below: InFlight<Option<Fault>>,
 }
 
 impl FaultQueue {
     fn doom(&mut self, completion: &mut Completion) {
-        let request = &completion.request;
-        // An append comes back with another offset than it was submitted with.
-        let is_append = matches!(request.operation, Operation::ZoneAppend { .. });
-        let is_this = |doomed: &(u64, u64, Fault)| {
-            doomed.0 == request.token && (is_append || doomed.1 == request.offset)
-        };
-        if let Some(index) = self.doomed.iter().position(is_this) {
-            completion.result = Err(self.doomed.swap_remove(index).2);
+        if let Some(fault) = self.below.leave(&mut completion.request) {
+            completion.result = Err(fault);
         }
     }
 }
 
 impl Queue for FaultQueue {
-    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+    fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
         let strikes = self.plan.0.iter().filter_map(|rule| rule.strike(&request));
         let none = Strike {
             delay: Duration::ZERO,
@@ -249,10 +244,17 @@ impl Queue for FaultQueue {
             // A stalled medium: this connection waits, and nobody else may.
             std::thread::sleep(strike.delay);
         }
-        match strike.fault {
-            Some(fault) if strike.late => self.doomed.push((request.token, request.offset, fault)),
-            Some(fault) => return Submitted::Done(request.complete(Err(fault))),
-            None => {}
+        let (early, late) = if strike.late {
+            (None, strike.fault)
+        } else {
+            (strike.fault, None)
+        };
+        if let Some(fault) = early {
+            return Submitted::Done(request.complete(Err(fault)));
+        }
+        if self.below.enter(&mut request, late).is_err() {
+            // As `file` answers more requests than the ring has places for.
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
         match self.lower.submit(ring, request) {
             Submitted::Done(mut completion) => {

@@ -21,7 +21,7 @@ pub enum Zeroes {
 }
 
 /// The cipher as a volume uses it.
-pub(crate) struct Codec {
+pub(crate) struct CipherMap {
     pub cipher: SectorCipher,
     /// Bytes of a place that may be a hole; `None` where zeros are decrypted.
     place: Option<usize>,
@@ -30,7 +30,7 @@ pub(crate) struct Codec {
 /// The smallest place that is looked at for zeros: a sector.
 const PLACE: u32 = 512;
 
-impl Codec {
+impl CipherMap {
     pub fn new(cipher: SectorCipher, zeroes: Zeroes) -> Self {
         let place = match zeroes {
             Zeroes::Detect if !cipher.is_null() => Some(cipher.granularity().max(PLACE)),
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn codec(word: &str, key: usize, zeroes: Zeroes) -> Codec {
+    fn cipher_map(word: &str, key: usize, zeroes: Zeroes) -> CipherMap {
         let options = SectorOptions {
             sector_size: 4096,
             iv_offset: 0,
@@ -105,7 +105,7 @@ mod tests {
         };
         let spec = CipherSpec::parse(word).unwrap();
         let key: Vec<u8> = (0..key).map(|at| u8::try_from(at).unwrap()).collect();
-        Codec::new(SectorCipher::new(&spec, &key, options).unwrap(), zeroes)
+        CipherMap::new(SectorCipher::new(&spec, &key, options).unwrap(), zeroes)
     }
 
     #[test]
@@ -114,12 +114,12 @@ mod tests {
             ("aes-xts-plain64", 64, 512),
             ("aes-cbc-essiv:sha256", 32, 4096),
         ] {
-            let codec = codec(word, key, Zeroes::Detect);
+            let cipher_map = cipher_map(word, key, Zeroes::Detect);
             let clear: Vec<u8> = (0..16 * 4096_u32)
                 .map(|at| u8::try_from(at % 251).unwrap())
                 .collect();
             let mut disk = clear.clone();
-            codec.encrypt(1 << 20, &mut disk);
+            cipher_map.encrypt(1 << 20, &mut disk);
             let mut expected = clear;
             // Holes at the start, at the end, alone and next to each other.
             for hole in [0, 3, 4, 7, 15] {
@@ -129,18 +129,18 @@ mod tests {
             let end = disk.len() - place;
             disk[end..].fill(0);
             expected[end..].fill(0);
-            codec.decrypt(1 << 20, &mut disk);
+            cipher_map.decrypt(1 << 20, &mut disk);
             assert!(disk == expected, "{word}");
         }
     }
 
     #[test]
     fn zeros_are_decrypted_unless_asked_for_and_data_that_is_zero_is_no_hole() {
-        let decrypts = codec("aes-xts-plain64", 64, Zeroes::Decrypt);
+        let decrypts = cipher_map("aes-xts-plain64", 64, Zeroes::Decrypt);
         let mut hole = vec![0; 4096];
         decrypts.decrypt(0, &mut hole);
         assert!(!is_zero(&hole));
-        let detects = codec("aes-xts-plain64", 64, Zeroes::Detect);
+        let detects = cipher_map("aes-xts-plain64", 64, Zeroes::Detect);
         let mut data = vec![0; 4096];
         detects.encrypt(0, &mut data);
         assert!(!is_zero(&data), "zeros are written as ciphertext");

@@ -8,7 +8,7 @@ use super::claims::{Claims, Span};
 use crate::OpenError;
 
 /// Queues that one device can have at a time.
-pub(super) const LANES: usize = 1024;
+pub(super) const MEMBERS: usize = 1024;
 
 /// What all queues of a device share.
 pub(super) struct Shared {
@@ -18,14 +18,14 @@ pub(super) struct Shared {
     /// The device below takes small blocks itself: a write of part of a sector needs a claim at
     /// most, and nothing is read.
     pub overwrites: bool,
-    lanes: Mutex<Lanes>,
+    members: Mutex<Members>,
     /// Locked only to wake somebody who sleeps.
     wakers: Box<[Mutex<Option<Waker>>]>,
 }
 
-/// Which lanes are free.
+/// Which indices of members are free.
 #[derive(Default)]
-struct Lanes {
+struct Members {
     free: Vec<usize>,
     opened: usize,
 }
@@ -36,15 +36,15 @@ impl Shared {
             claims,
             sector,
             overwrites,
-            lanes: Mutex::default(),
-            wakers: (0..LANES).map(|_| Mutex::new(None)).collect(),
+            members: Mutex::default(),
+            wakers: (0..MEMBERS).map(|_| Mutex::new(None)).collect(),
         }
     }
 
-    /// Wakes the lanes that wait, but for `own`, whose queue is awake.
+    /// Wakes the members that wait, but for `own`, whose queue is awake.
     pub fn wake(&self, own: usize) {
-        self.claims.wake(own, |lane| {
-            if let Some(waker) = &*lock(&self.wakers[lane]) {
+        self.claims.wake(own, |member| {
+            if let Some(waker) = &*lock(&self.wakers[member]) {
                 waker.wake();
             }
         });
@@ -63,39 +63,39 @@ pub(super) enum Claim {
 
 /// A queue's place among the others. Lives as long as the queue and the ring: a request that is still
 /// under way when its queue is dropped keeps its claim until the ring has ended it.
-pub(super) struct Lane {
+pub(super) struct Member {
     pub index: usize,
     shared: Arc<Shared>,
     left: Mutex<Vec<Claim>>,
 }
 
-impl Lane {
+impl Member {
     /// A place for a queue over `ring`.
     pub fn open(shared: &Arc<Shared>, ring: &mut Ring) -> Result<Arc<Self>, OpenError> {
         let waker = ring.waker().map_err(OpenError::Ring)?;
-        let mut lanes = lock(&shared.lanes);
-        let index = match lanes.free.pop() {
+        let mut members = lock(&shared.members);
+        let index = match members.free.pop() {
             Some(index) => index,
-            None if lanes.opened < LANES => {
-                lanes.opened += 1;
-                lanes.opened - 1
+            None if members.opened < MEMBERS => {
+                members.opened += 1;
+                members.opened - 1
             }
             None => {
                 return Err(OpenError::Memory(format!(
-                    "another queue: one device in small blocks has {LANES} at most"
+                    "another queue: one device in small blocks has {MEMBERS} at most"
                 )));
             }
         };
-        drop(lanes);
+        drop(members);
         *lock(&shared.wakers[index]) = Some(waker);
         shared.claims.open(index);
-        let lane = Arc::new(Self {
+        let member = Arc::new(Self {
             index,
             shared: Arc::clone(shared),
             left: Mutex::default(),
         });
-        ring.keep(Arc::clone(&lane) as _);
-        Ok(lane)
+        ring.keep(Arc::clone(&member) as _);
+        Ok(member)
     }
 
     /// Leaves a claim behind, to be given up when the ring is gone.
@@ -104,7 +104,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for Member {
     fn drop(&mut self) {
         let claims = &self.shared.claims;
         for claim in lock(&self.left).drain(..) {
@@ -117,7 +117,7 @@ impl Drop for Lane {
         claims.close(self.index);
         *lock(&self.shared.wakers[self.index]) = None;
         self.shared.wake(self.index);
-        lock(&self.shared.lanes).free.push(self.index);
+        lock(&self.shared.members).free.push(self.index);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What has to be done for a request: errands to the device below, each under one claim.
+//! What has to be done for a request: steps to the device below, each under one claim.
 //!
 //! ```text
 //! request ─► Pass                             whole sectors, or what the device below can do alone
@@ -8,11 +8,11 @@
 
 use cryptline_sys::Buffer;
 
-use super::lane::Claim;
+use super::member::Claim;
 use crate::{Completion, Fault, Operation, Request};
 
-/// One errand.
-pub(super) struct Errand {
+/// One step.
+pub(super) struct Step {
     pub claim: Claim,
     pub work: Work,
 }

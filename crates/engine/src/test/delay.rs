@@ -25,7 +25,7 @@ use std::time::Instant;
 use cryptline_sys::Ring;
 
 use crate::gate::{Gate, GatedQueue};
-use crate::slab::Slab;
+use crate::in_flight::InFlight;
 use crate::zone::Zone;
 use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Queue, Request, Submitted};
 
@@ -64,7 +64,7 @@ impl Device for DelayDevice {
         Ok(Box::new(DelayQueue {
             lower: self.lower.open_queue(ring)?,
             medium: Arc::clone(&self.medium),
-            below: Slab::new(ring.depth()),
+            below: InFlight::new(ring.depth()),
             arrived: Vec::with_capacity(ring.depth()),
             held: BinaryHeap::with_capacity(ring.depth()),
             arrivals: 0,
@@ -80,17 +80,11 @@ impl Device for DelayDevice {
     }
 }
 
-/// A request in the device below: its own token, and when it may come back.
-struct Below {
-    token: u64,
-    due: Instant,
-}
-
 struct DelayQueue {
     lower: GatedQueue,
     medium: Arc<Medium>,
-    /// Requests below carry their place here as their token.
-    below: Slab<Below>,
+    /// When each request below may come back.
+    below: InFlight<Instant>,
     /// Scratch space of `poll`.
     arrived: Vec<Completion>,
     /// Back from below, and too soon.
@@ -102,15 +96,10 @@ impl Queue for DelayQueue {
     fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
         let now = Instant::now();
         let due = self.medium.take(&request, now);
-        let below = Below {
-            token: request.token,
-            due,
-        };
-        let Ok(place) = self.below.insert(below) else {
+        if self.below.enter(&mut request, due).is_err() {
             // As `file` answers more requests than the ring has places for.
             return Submitted::Done(request.complete(Err(Fault::Busy)));
-        };
-        request.token = place as u64;
+        }
         let Submitted::Done(completion) = self.lower.submit(ring, request) else {
             return Submitted::Pending;
         };
@@ -154,11 +143,7 @@ impl Queue for DelayQueue {
 impl DelayQueue {
     /// Gives a completion from below its own token again. Keeps it where its time has not come.
     fn ripen(&mut self, mut completion: Completion, now: Instant) -> Option<Completion> {
-        let place = usize::try_from(completion.request.token).ok();
-        let Some(Below { token, due }) = place.and_then(|place| self.below.remove(place)) else {
-            unreachable!("the gate below lets nothing back that was not submitted")
-        };
-        completion.request.token = token;
+        let due = self.below.leave(&mut completion.request);
         if due <= now {
             return Some(completion);
         }

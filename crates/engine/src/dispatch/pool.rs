@@ -1,4 +1,4 @@
-//! A crew: threads that sleep until there is work, and share one list of it.
+//! A worker pool: threads that sleep until there is work, and share one list of it.
 //!
 //! ```text
 //! hand out ─► todo ─► the first thread that is awake, or one that is woken
@@ -15,23 +15,23 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 
-/// Threads of a crew at most: one bit each says who sleeps.
-pub(super) const CREW_MAX: usize = 64;
-/// Work that may wait for a crew at a time.
+/// Threads of a pool at most: one bit each says who sleeps.
+pub(super) const THREADS_MAX: usize = 64;
+/// Work that may wait for a pool at a time.
 const LIST: usize = 1024;
 /// How often a thread that does not sleep tells how long it was awake.
 const REPORT: Duration = Duration::from_millis(5);
 /// Looks at the list between two looks at the clock.
 const LOOKS: u32 = 64;
 
-/// Some threads and their list. They end, after what is on the list, when the crew is dropped.
-pub(super) struct Crew<T> {
+/// Some threads and their list. They end, after what is on the list, when the pool is dropped.
+pub(super) struct WorkerPool<T> {
     common: Arc<Common<T>>,
     threads: Vec<JoinHandle<()>>,
     wake: Vec<Thread>,
 }
 
-/// What threads of a crew do.
+/// What threads of a pool do.
 pub(super) trait Work<T>: Send + Sync + 'static {
     /// Called once on each thread before its first work. An error is for the report only.
     fn begin(&self, _thread: usize) -> io::Result<()> {
@@ -59,8 +59,8 @@ struct Common<T> {
     stop: AtomicBool,
 }
 
-impl<T: Send + 'static> Crew<T> {
-    /// Starts `count` threads, at most [`CREW_MAX`]. The second value is the first error of a
+impl<T: Send + 'static> WorkerPool<T> {
+    /// Starts `count` threads, at most [`THREADS_MAX`]. The second value is the first error of a
     /// thread's beginning.
     pub fn start<W: Work<T>>(
         name: &str,
@@ -73,14 +73,14 @@ impl<T: Send + 'static> Crew<T> {
             looking: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         });
-        let mut crew = Self {
+        let mut pool = Self {
             common,
             threads: Vec::new(),
             wake: Vec::new(),
         };
         let (say, heard) = std::sync::mpsc::channel();
-        for index in 0..count.min(CREW_MAX) {
-            let (common, work, say) = (Arc::clone(&crew.common), Arc::clone(work), say.clone());
+        for index in 0..count.min(THREADS_MAX) {
+            let (common, work, say) = (Arc::clone(&pool.common), Arc::clone(work), say.clone());
             let builder = std::thread::Builder::new()
                 .name(format!("{name}/{index}"))
                 .stack_size(cryptline_sys::GUARDED_STACK);
@@ -90,12 +90,12 @@ impl<T: Send + 'static> Crew<T> {
                 drop(say);
                 common.serve(index, &*work);
             })?;
-            crew.wake.push(thread.thread().clone());
-            crew.threads.push(thread);
+            pool.wake.push(thread.thread().clone());
+            pool.threads.push(thread);
         }
         drop(say);
         let refused = heard.iter().find_map(Result::err);
-        Ok((crew, refused))
+        Ok((pool, refused))
     }
 
     /// Puts work on the list and sees to it that a thread is awake for it. Gives it back where
@@ -137,7 +137,7 @@ impl<T: Send + 'static> Crew<T> {
     }
 }
 
-impl<T> Drop for Crew<T> {
+impl<T> Drop for WorkerPool<T> {
     fn drop(&mut self) {
         self.common.stop.store(true, Ordering::SeqCst);
         for thread in self.threads.drain(..) {
@@ -222,21 +222,21 @@ mod tests {
     }
 
     #[test]
-    fn everything_handed_out_is_done_before_the_crew_ends() {
+    fn everything_handed_out_is_done_before_the_pool_ends() {
         for lookout in [Duration::ZERO, Duration::from_micros(50)] {
             let count = Arc::new(Count(AtomicU64::new(0), lookout));
-            let (crew, refused) = Crew::start("test", 3, &count).unwrap();
+            let (pool, refused) = WorkerPool::start("test", 3, &count).unwrap();
             assert!(refused.is_none());
             let mut sum = 0;
             for round in 0..20_000u64 {
-                if crew.hand_out(round).is_ok() {
+                if pool.hand_out(round).is_ok() {
                     sum += round;
                 }
                 if round % 512 == 0 {
                     std::thread::sleep(Duration::from_micros(200));
                 }
             }
-            drop(crew);
+            drop(pool);
             assert_eq!(count.0.load(Ordering::SeqCst), sum);
         }
     }
@@ -244,9 +244,9 @@ mod tests {
     #[test]
     fn sleeping_thread_is_woken_by_each_single_piece_of_work() {
         let count = Arc::new(Count(AtomicU64::new(0), Duration::ZERO));
-        let (crew, _) = Crew::start("test", 1, &count).unwrap();
+        let (pool, _) = WorkerPool::start("test", 1, &count).unwrap();
         for round in 1..=500 {
-            crew.hand_out(1).unwrap();
+            pool.hand_out(1).unwrap();
             while count.0.load(Ordering::SeqCst) < round {
                 std::thread::yield_now();
             }
@@ -263,8 +263,8 @@ mod tests {
         }
         let stuck = Arc::new(Stuck(std::sync::Mutex::new(())));
         let held = stuck.0.lock().unwrap();
-        let (crew, _) = Crew::start("test", 1, &stuck).unwrap();
-        let refused = (0..LIST + 2).find_map(|index| crew.hand_out(index).err());
+        let (pool, _) = WorkerPool::start("test", 1, &stuck).unwrap();
+        let refused = (0..LIST + 2).find_map(|index| pool.hand_out(index).err());
         assert!(refused.is_some_and(|index| index >= LIST));
         drop(held);
     }

@@ -13,8 +13,8 @@ use crate::{Fault, OpenError};
 const REPORT: usize = 256;
 
 /// All zones of the medium.
-pub(super) struct Lanes {
-    lanes: Box<[Mutex<Lane>]>,
+pub(super) struct ZoneStates {
+    states: Box<[Mutex<ZoneState>]>,
     sequential: Box<[bool]>,
     pub model: ZoneModel,
     wakers: Mutex<Vec<(u32, Waker)>>,
@@ -22,7 +22,7 @@ pub(super) struct Lanes {
 }
 
 /// One zone. Positions in bytes from its start.
-pub(super) struct Lane {
+pub(super) struct ZoneState {
     /// Where the next write to be admitted goes.
     admitted_to: u64,
     /// Where the next write to be let through starts.
@@ -53,7 +53,7 @@ struct Broken {
     is_frozen: bool,
 }
 
-/// One queue among those that share the lanes.
+/// One queue among those that share the states.
 pub(super) struct Member {
     number: u32,
 }
@@ -68,7 +68,7 @@ pub(super) enum May {
     Not(Fault),
 }
 
-impl Lanes {
+impl ZoneStates {
     /// Asks `medium` for its zones.
     pub fn new(medium: &Gate) -> Result<Self, OpenError> {
         let fail = |fault: Fault| {
@@ -81,20 +81,20 @@ impl Lanes {
             .zones
             .ok_or_else(|| fail(Fault::NotSupported))?;
         let (size, mut offset) = (medium.geometry().size, 0);
-        let (mut lanes, mut sequential) = (Vec::new(), Vec::new());
+        let (mut states, mut sequential) = (Vec::new(), Vec::new());
         let mut zones = [Zone::default(); REPORT];
         while offset < size {
             let count = medium.report_zones(offset, &mut zones).map_err(fail)?;
             let found = zones.get(..count).filter(|found| !found.is_empty());
             let found = found.ok_or_else(|| fail(Fault::OutOfRange))?;
             for zone in found {
-                lanes.push(Mutex::new(Lane::new(zone)));
+                states.push(Mutex::new(ZoneState::new(zone)));
                 sequential.push(zone.kind.is_sequential());
                 offset += model.zone_size;
             }
         }
         Ok(Self {
-            lanes: lanes.into(),
+            states: states.into(),
             sequential: sequential.into(),
             model,
             wakers: Mutex::default(),
@@ -102,9 +102,9 @@ impl Lanes {
         })
     }
 
-    pub fn lock(&self, index: usize) -> MutexGuard<'_, Lane> {
-        // A panic elsewhere leaves a lane as it was between two steps.
-        self.lanes[index]
+    pub fn lock(&self, index: usize) -> MutexGuard<'_, ZoneState> {
+        // A panic elsewhere leaves a state as it was between two steps.
+        self.states[index]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,18 +152,18 @@ impl Lanes {
 
     /// The epoch of a zone that waits for a report; `None` for any other.
     pub fn frozen_epoch(&self, index: usize) -> Option<u64> {
-        let lane = self.lock(index);
-        lane.is_frozen_at_rest().then_some(lane.epoch)
+        let state = self.lock(index);
+        state.is_frozen_at_rest().then_some(state.epoch)
     }
 
     /// A zone was reported when its epoch was `epoch`: a frozen one at rest goes on from there.
     pub fn reported(&self, index: usize, zone: &Zone, epoch: u64) {
-        let mut lane = self.lock(index);
-        if lane.is_frozen_at_rest() && lane.epoch == epoch {
-            let waiting = lane.waiting;
-            *lane = Lane::new(zone);
-            lane.waiting = waiting;
-            lane.epoch = epoch + 1;
+        let mut state = self.lock(index);
+        if state.is_frozen_at_rest() && state.epoch == epoch {
+            let waiting = state.waiting;
+            *state = ZoneState::new(zone);
+            state.waiting = waiting;
+            state.epoch = epoch + 1;
         }
     }
 }
@@ -174,7 +174,7 @@ impl Member {
     }
 }
 
-impl Lane {
+impl ZoneState {
     fn new(zone: &Zone) -> Self {
         use ZoneCondition as Condition;
         let at = match zone.condition {
