@@ -51,6 +51,11 @@ impl Turnstile {
         self.inner.1.notify_all();
     }
 
+    /// Takes back the passes that nobody has used.
+    pub fn take_back(&self) {
+        self.lock().passes = 0;
+    }
+
     /// Makes it refuse to zero by itself after the next `count` times.
     pub fn zero_only(&self, count: u64) {
         self.lock().zeroes_left = Some(count);
