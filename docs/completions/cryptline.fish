@@ -27,46 +27,46 @@ end
 complete -c cryptline -n "__fish_cryptline_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_needs_command" -s V -l version -d 'Print version'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "serve" -d 'Serve the decrypted disk over NBD'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "info" -d 'Show a LUKS header; needs no passphrase'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "info" -d 'Show a LUKS header (needs no passphrase)'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "open" -d 'Check whether a passphrase or key unlocks a volume'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Make a new LUKS volume in a file'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Print the device-mapper line of a volume'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "btt" -d 'Block translation tables: sectors that are never torn'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Create a LUKS volume in a new file'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Print the device-mapper table line of a volume'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "btt" -d 'Manage block translation tables, which keep sectors from being torn'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "zones" -d 'List the zones of a zoned device'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show the live statistics of a server'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "bench" -d 'Measure the paths of a request through a volume'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions on this machine'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show live statistics of a server'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "bench" -d 'Compare ways of encrypting, serving and storing a volume'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a shell completion script'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "man" -d 'Write the man pages into a folder'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s U -l unix -d 'Listen on a Unix socket; `-` is a private temporary one. May be repeated' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l socket-mode -d 'Permissions of the sockets of --unix and --stats, in octal; 660 lets the socket\'s group in' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s p -l port -d 'Listen on a TCP port; 0 lets the system choose [default with --ip-addr: 10809]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s i -s b -l ip-addr -l bind -d 'Listen on this address or host name for TCP [default: 127.0.0.1]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s e -l export-name -d 'Name of the export; repeated, one for each TARGET [default: "", then the file\'s name]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l description -d 'Description of the export; repeated, one for each TARGET' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND by `sh -c` with $uri, $nbd, $unixsocket, $port, $exportname and $tls set; the server ends when it ends' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfile -l pid-file -d 'Write the process id to FILE when clients can connect' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l io -d 'How to do I/O' -r -f -a "auto\t'io_uring where the kernel allows it, else preadv/pwritev'
-io_uring\t'io_uring or an error'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s U -l unix -d 'Listen on this Unix socket; `-` creates a private temporary one. May be repeated' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l socket-mode -d 'Permissions of the --unix and --stats sockets, in octal; 660 admits the socket\'s group' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s p -l port -d 'Listen on this TCP port; 0 lets the system choose one [default with --ip-addr: 10809]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s i -s b -l ip-addr -l bind -d 'Address or host name for TCP [default: 127.0.0.1]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s e -l export-name -d 'Name of the export; repeat it for each TARGET [default: "" for the first, then the file name]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l description -d 'Description of the export; repeat it for each TARGET' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port, $exportname and $tls are set' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfile -l pid-file -d 'Write the process ID to FILE once clients can connect' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l io -d 'I/O interface' -r -f -a "auto\t'io_uring if the kernel allows it, otherwise preadv/pwritev'
+io_uring\t'io_uring, or fail'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Most clients at a time; further ones are refused. Clients still in their handshake, which may take 10 s, do not count' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Give statistics as JSON lines on this Unix socket; see `cryptline top`' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Seconds between two lines of statistics' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'Encrypt connections' -r -f -a "off\t'Never'
-on\t'When the client asks for it'
-require\t'Always: plain clients are refused'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as nbdkit and qemu-nbd have it' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-authz -d 'Of those, accept only clients whose certificate has this subject, such as `CN=alice` or `CN=alice,O=Example`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox -d 'Give up the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'As much as the kernel offers; the banner says what'
-on\t'All of it or an error'
-off\t'Nothing, for debugging'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s u -l user -d 'Become this user (name or number) before the first client is served' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s g -l group -d 'Become this group [default with --user: that user\'s]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l table -d 'Open what a device-mapper crypt line describes, instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Largest number of clients at a time; further clients are refused. Clients in the handshake, which must finish within 10 s, do not count' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'Use TLS' -r -f -a "off\t'Never'
+on\t'If the client asks for it'
+require\t'Always; refuse clients without TLS'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as for nbdkit and qemu-nbd' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-authz -d 'With --tls-verify-peer, accept only clients whose certificate has this subject, such as `CN=alice` or `CN=alice,O=Example`; may be repeated' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox -d 'Drop the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'Whatever the kernel offers; the banner lists it'
+on\t'Everything, or fail'
+off\t'No restrictions, for debugging'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s u -l user -d 'Switch to this user (name or number) before serving the first client' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s g -l group -d 'Switch to this group [default with --user: the user\'s group]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
 on\t'Always, or fail'
-off\t'Never: use the page cache'"
+off\t'Never: through the page cache'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -78,43 +78,43 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS, a write of part of a cipher sector overwrites only that part; other modes read, change and write the whole sector, and a crash in between can damage its other blocks [default: the smallest that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l subblock -d 'What has to wait while part of a cipher sector is being written [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where the mode has to rewrite it'
-exclusive\t'Everything, as ext4 did before Linux 6.5; to measure against'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l zeroes -d 'What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which reveal nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as dm-crypt does'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the least that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l subblock -d 'What a write of part of a cipher sector excludes while it is under way [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where a mode must rewrite it'
+exclusive\t'Everything, as ext4 did it before Linux 6.5: to measure against'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros. Zeroing writes such zeros with --allow-discards only; else it encrypts zeros, which tell nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l write-dispatch -d 'The same for writes only' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l helpers -d 'Threads that help with large requests under `auto`, shared by all volumes, at most one for each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together, at most one for each core; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION` normal; the keys are read, write, flush, discard, seek, parallel, rate and seed' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-slot -d 'Try only this key slot, whatever its priority' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l exit-with-parent -d 'End when the parent process ends'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s v -l verbose -d 'Say more on standard error'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l exit-with-parent -d 'Exit when the parent process exits'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s v -l verbose -d 'Log more to standard error'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s f -l foreground -d 'Accepted for scripts written for other servers; this one is always in the foreground'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-verify-peer -d 'Accept only clients with a certificate signed by ca-cert.pem in that directory; needs --tls=require'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox-probe -d 'Try what the sandbox refuses and print the results, then serve'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s r -l read-only -d 'Open for reading only'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-discards -d 'Pass discards (TRIM) down; this reveals which blocks are unused'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l shared -d 'Open the target although other programs or hosts use it too, and refuse what could lose their writes'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l shared -d 'Other programs or hosts use the target too: open it even so, and refuse what could then lose their writes'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-no_read_workqueue -d 'Decrypt reads inline (cryptsetup\'s option of this name)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-no_write_workqueue -d 'Encrypt writes inline'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-same_cpu_crypt -d 'Queue only to the worker of the core that has the request'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-same_cpu_crypt -d 'Queue to the worker of the core that has the request only'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-submit_from_crypt_cpus -d 'Queue, but let the workers submit writes as they come, unsorted'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-high_priority -d 'Queue to workers of the highest priority'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -132,39 +132,39 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l keyfile-siz
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-slot -d 'Try only this key slot, whatever its priority' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'Only check the passphrase or key; this is all that `open` does'
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'Check the passphrase or key (the only thing `open` does)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l allow-null-cipher -d 'Accept key slots with cipher_null, which protects nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l size -d 'Size of the file, such as 512M or 1G (powers of 1024)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l type -d 'Header version' -r -f -a "luks1\t'LUKS1'
 luks2\t'LUKS2'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l cipher -d 'Cipher of the data' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l cipher -d 'Cipher for the data' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-size -d 'Size of the volume key in bits: 512 is AES-256 in XTS mode' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l hash -d 'Hash of the header\'s digest, and of PBKDF2' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 4096 if the size allows it]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf -d 'Key derivation function [default: argon2id; LUKS1: pbkdf2]' -r -f -a "pbkdf2\t'PBKDF2: cheap to attack with graphics cards'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l hash -d 'Hash for the header digest and for PBKDF2' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l sector-size -d 'Cipher sector size: 512, 1024, 2048 or 4096 bytes [default: 4096 if the size allows it]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf -d 'Key derivation function [default: argon2id; LUKS1: pbkdf2]' -r -f -a "pbkdf2\t'PBKDF2, which GPUs attack cheaply'
 argon2i\t'Argon2i'
 argon2id\t'Argon2id'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l iter-time -d 'How long unlocking should take on this machine, in milliseconds' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-force-iterations -d 'PBKDF2 iterations or Argon2 passes; nothing is measured then' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-memory -d 'Memory of Argon2 in KiB: at most this, or exactly this with --pbkdf-force-iterations' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-parallel -d 'Lanes of Argon2 [default: one for each processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l iter-time -d 'Time that unlocking should take on this machine, in milliseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-force-iterations -d 'Number of PBKDF2 iterations or Argon2 passes, instead of measuring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l uuid -d 'UUID of the volume [default: random]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 'Replace the file if it exists, or what is on the device'
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Reserve the space on disk now'
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'The same as --type luks1'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 'Replace an existing file, or overwrite what the device holds'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Allocate the disk space now'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'Same as --type luks1'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l table -d 'Open what a device-mapper crypt line describes, instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
 on\t'Always, or fail'
-off\t'Never: use the page cache'"
+off\t'Never: through the page cache'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -176,46 +176,46 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS, a write of part of a cipher sector overwrites only that part; other modes read, change and write the whole sector, and a crash in between can damage its other blocks [default: the smallest that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l subblock -d 'What has to wait while part of a cipher sector is being written [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where the mode has to rewrite it'
-exclusive\t'Everything, as ext4 did before Linux 6.5; to measure against'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l zeroes -d 'What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which reveal nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as dm-crypt does'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the least that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l subblock -d 'What a write of part of a cipher sector excludes while it is under way [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where a mode must rewrite it'
+exclusive\t'Everything, as ext4 did it before Linux 6.5: to measure against'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros. Zeroing writes such zeros with --allow-discards only; else it encrypts zeros, which tell nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l write-dispatch -d 'The same for writes only' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
 auto\t'The thread that has the request; idle cores help with large ones'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l helpers -d 'Threads that help with large requests under `auto`, shared by all volumes, at most one for each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together, at most one for each core; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION` normal; the keys are read, write, flush, discard, seek, parallel, rate and seed' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-slot -d 'Try only this key slot, whatever its priority' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l show-keys -d 'Show the volume key; whoever sees the line can decrypt the volume'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l show-keys -d 'Print the volume key; whoever sees the line can decrypt the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s r -l read-only -d 'Open for reading only'
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-discards -d 'Pass discards (TRIM) down; this reveals which blocks are unused'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l shared -d 'Open the target although other programs or hosts use it too, and refuse what could lose their writes'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l shared -d 'Other programs or hosts use the target too: open it even so, and refuse what could then lose their writes'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-no_read_workqueue -d 'Decrypt reads inline (cryptsetup\'s option of this name)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-no_write_workqueue -d 'Encrypt writes inline'
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-same_cpu_crypt -d 'Queue only to the worker of the core that has the request'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-same_cpu_crypt -d 'Queue to the worker of the core that has the request only'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-submit_from_crypt_cpus -d 'Queue, but let the workers submit writes as they come, unsorted'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-high_priority -d 'Queue to workers of the highest priority'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "create" -d 'Make a table: in a new file, or over what a file or device holds'
-complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "check" -d 'Check a table, and repair what has one right answer'
-complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "info" -d 'Show a table\'s geometry'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "create" -d 'Create a table in a new file, or over the contents of a file or device'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "check" -d 'Check a table, and repair it where only one answer can be right'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "info" -d 'Show the geometry of a table'
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l size -d 'Size of the new file, table included, such as 512M or 1G (powers of 1024)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l sector-size -d 'Bytes in a sector: 512 or 4096' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l uuid -d 'UUID of the table [default: random]' -r
@@ -228,16 +228,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from info" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
-complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and exit'
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines unchanged (see docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "inline" -d 'Compare inline encryption with work queues, as in the 2020 dm-devel thread'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "subblock" -d 'Write parts of cipher sectors, side by side and one after the other'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "peers" -d 'The same load on cryptline and on other servers of encrypted disks, over NBD'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "media" -d 'What a request costs on RAM, persistent memory and BTT, beside a bare copy'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "zoned" -d 'Write encrypted zones in order, beside plain ones and a pool that loses the order'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "subblock" -d 'Compare concurrent and exclusive writes of partial cipher sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "peers" -d 'Compare cryptline with other servers of encrypted disks, over NBD'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "media" -d 'Measure the overhead of a request on RAM, persistent memory and BTT'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "zoned" -d 'Measure ordered writes to encrypted zones'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l size -d 'Size of the volume' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l cipher -d 'The cipher beside the null cipher' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l helpers -d 'Threads that help large requests, for `auto` [default: one less than there are processors]' -r
@@ -320,16 +320,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Measure this cipher; may be repeated [default: all there are]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Length of the key in bits [default: the shortest and the longest]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Measure argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all there are]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l seconds -d 'Time for the ciphers and PBKDF2 together, in seconds. Each Argon2 variant takes another one and a half times --iter-time' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l iter-time -d 'How long Argon2 should take, in milliseconds' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-memory -d 'Memory of Argon2 in KiB, at most' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-parallel -d 'Lanes of Argon2 [default: one for each processor, at most 4]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-cipher -d 'Leave out the ciphers'
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-kdf -d 'Leave out the key derivation functions'
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l compare-cryptsetup -d 'Time the unlocking of a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) beside cryptsetup, which must be installed'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Cipher to measure; may be repeated [default: all]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Key length in bits [default: the shortest and the longest]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Key derivation function to measure: argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l seconds -d 'Total time for the ciphers and PBKDF2; each Argon2 measurement adds about 1.5 times --iter-time' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l iter-time -d 'Target time for Argon2, in milliseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-memory -d 'Largest amount of memory for Argon2, in KiB' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-cipher -d 'Skip the ciphers'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-kdf -d 'Skip the key derivation functions'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l compare-cryptsetup -d 'Compare unlocking a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) with cryptsetup, which must be installed'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand completions" -s h -l help -d 'Print help'

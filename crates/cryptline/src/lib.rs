@@ -13,7 +13,7 @@
 //! ```text
 //! Target ─┐
 //! Medium ─┴─► Open ─ Keys ─► Volume ─┬─ blocking()     one call at a time
-//!                                    ├─ open_queue()   a queue of the caller's own
+//!                                    ├─ channel()      many requests at a time
 //!                                    └─ gate()         for a front: cryptline-serve
 //! ```
 //!
@@ -44,8 +44,8 @@ pub use cryptline_engine as engine;
 pub use cryptline_engine::base::DirectMode;
 pub use cryptline_engine::blocking::Blocking;
 pub use cryptline_engine::dispatch::{Mode, PerfFlags};
-pub use cryptline_engine::layer::{DelaySpec, FaultRule, Policy, Zeroes};
-pub use cryptline_engine::{Extent, Fault, Gate, Ring};
+pub use cryptline_engine::layer::{DelaySpec, Exclusion, FaultRule, Zeroes};
+pub use cryptline_engine::{Channel, Extent, Fault, Gate};
 pub use cryptline_luks as luks;
 pub use cryptline_luks::KdfLimits;
 pub use cryptline_sys::SecretBuf;

@@ -1,8 +1,8 @@
 //! An open volume.
 
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::layer::{Policy, SubBlockDevice, SubBlockOptions};
-use cryptline_engine::{BackendChoice, Extent, Fault, Gate, GatedQueue, Ring, Zone};
+use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
+use cryptline_engine::{BackendChoice, Channel, Extent, Fault, Gate, Zone};
 
 use crate::error::Problem;
 use crate::info::Info;
@@ -58,12 +58,12 @@ impl Volume {
         Ok(Blocking::new(&self.gate, BackendChoice::Auto)?)
     }
 
-    /// A queue of the calling thread's own, whose I/O goes over `ring`.
+    /// The calling thread's own way in, for at most `depth` requests in flight.
     ///
     /// # Errors
-    /// Where it cannot be had.
-    pub fn open_queue(&self, ring: &mut Ring) -> Result<GatedQueue> {
-        Ok(self.gate.open_queue(ring)?)
+    /// Where no ring or queue can be had.
+    pub fn channel(&self, depth: u32) -> Result<Channel> {
+        Ok(Channel::open(&self.gate, BackendChoice::Auto, depth)?)
     }
 
     /// What is known of the allocation of all bytes from `offset` on, run by run.
@@ -97,7 +97,7 @@ impl Volume {
         let options = SubBlockOptions {
             logical_block: LEAST_BLOCK,
             sector: least,
-            policy: Policy::Shared,
+            exclusion: Exclusion::Shared,
         };
         Ok(Gate::new(SubBlockDevice::new(self.gate.clone(), options)?))
     }

@@ -26,6 +26,7 @@
 mod af;
 mod area;
 mod budget;
+mod cost;
 mod device;
 mod error;
 pub mod format;
@@ -35,6 +36,7 @@ mod kdf;
 pub mod luks1;
 pub mod luks2;
 mod memory;
+mod options;
 pub mod plain;
 mod random;
 mod segment;

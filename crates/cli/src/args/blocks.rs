@@ -1,7 +1,7 @@
 //! Options about the smallest I/O of a volume, holes, and who else uses the medium.
 
 use clap::Args;
-use cryptline::{Open, Policy, Zeroes};
+use cryptline::{Exclusion, Open, Zeroes};
 
 use super::choice;
 
@@ -38,8 +38,8 @@ pub struct BlockOptions {
     pub logical_block: Option<u32>,
 
     /// What has to wait while part of a cipher sector is being written [default: shared]
-    #[arg(long, value_name = "WHAT", requires = "logical_block", value_parser = choice::of::<Policy>(SUBBLOCK))]
-    pub subblock: Option<Policy>,
+    #[arg(long, value_name = "WHAT", requires = "logical_block", value_parser = choice::of::<Exclusion>(SUBBLOCK))]
+    pub subblock: Option<Exclusion>,
 
     /// What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin
     /// storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as

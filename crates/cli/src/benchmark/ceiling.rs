@@ -60,14 +60,10 @@ pub fn measure(report: &mut Report, cipher: &SectorCipher) {
 }
 
 fn share(cipher: &SectorCipher, width: Width, request: u32) -> Share {
-    let (source, mut destination) = (Buffer::new(request), Buffer::new(request));
+    let mut buffer = Buffer::new(request);
     width.share(ROUNDS, SAMPLE_BYTES, SAMPLES, || {
         for _ in 0..SAMPLE_BYTES / request {
-            cipher.encrypt(
-                8,
-                black_box(source.bytes()),
-                black_box(destination.bytes_mut()),
-            );
+            cipher.encrypt_in_place(8, black_box(buffer.bytes_mut()));
         }
     })
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use cryptline_engine::Gate;
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::dispatch::PerfFlags;
-use cryptline_engine::layer::{DelaySpec, FaultRule, Policy, Zeroes};
+use cryptline_engine::layer::{DelaySpec, Exclusion, FaultRule, Zeroes};
 use cryptline_luks::KdfLimits;
 
 pub use format::{Format, LuksVersion, Plain, RandomKey};
@@ -72,7 +72,7 @@ pub struct Open {
 #[derive(Clone, Copy, Default)]
 struct Blocks {
     logical: Option<u32>,
-    policy: Policy,
+    exclusion: Exclusion,
     zeroes: Zeroes,
 }
 
@@ -235,8 +235,8 @@ impl Open {
 
     /// What a write of part of a cipher sector keeps waiting, where such writes rewrite whole sectors.
     #[must_use]
-    pub fn exclusion(mut self, policy: Policy) -> Self {
-        self.blocks.policy = policy;
+    pub fn exclusion(mut self, exclusion: Exclusion) -> Self {
+        self.blocks.exclusion = exclusion;
         self
     }
 

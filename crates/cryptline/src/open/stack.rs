@@ -6,7 +6,7 @@ use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::Gate;
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode, may_raise_priority};
 use cryptline_engine::layer::{
-    CryptOptions, DelayDevice, FaultDevice, FaultPlan, Policy, SubBlockDevice, SubBlockOptions,
+    CryptOptions, DelayDevice, Exclusion, FaultDevice, FaultPlan, SubBlockDevice, SubBlockOptions,
     zoned,
 };
 use cryptline_sys::key_memory_is_locked;
@@ -195,7 +195,7 @@ impl Blocks {
         if rewrites && shared {
             return Err(Problem::SharedRewrites { block, least }.into());
         }
-        let exclusive = self.policy == Policy::Exclusive;
+        let exclusive = self.exclusion == Exclusion::Exclusive;
         let small_writes = (block < sector).then_some(SmallWrites {
             rewrites: rewrites.then_some(least),
             exclusive,
@@ -206,7 +206,7 @@ impl Blocks {
         let options = SubBlockOptions {
             logical_block: block,
             sector,
-            policy: self.policy,
+            exclusion: self.exclusion,
         };
         let gate = Gate::new(SubBlockDevice::new(clear, options)?);
         Ok((gate, small_writes))

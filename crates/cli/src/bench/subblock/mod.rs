@@ -3,7 +3,7 @@
 //! ```text
 //!           medium: writes of 100 µs, and RAM
 //! cipher    XTS: a small write overwrites          CBC: a small write rewrites its cipher sector
-//! policy    exclusive: one lock for the device     shared: only what touches the same sector
+//! exclusion exclusive: one lock for the device     shared: only what touches the same sector
 //!
 //! and whole sectors with CBC over RAM, with the locking and without: what it costs who needs none
 //! ```
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use clap::Args;
 use cryptline_engine::Gate;
-use cryptline_engine::layer::{DelayDevice, DelaySpec, Policy, SubBlockDevice, SubBlockOptions};
+use cryptline_engine::layer::{DelayDevice, DelaySpec, Exclusion, SubBlockDevice, SubBlockOptions};
 
 use super::load::{self, Job};
 use super::machine::{Moment, Others, Watch};
@@ -87,8 +87,8 @@ pub struct SubBlockArgs {
 /// What a way writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writes {
-    /// Parts of sectors, with this policy.
-    Parts(Policy),
+    /// Parts of sectors, with this exclusion.
+    Parts(Exclusion),
     /// Whole sectors, with or without the locking.
     Whole { locking: bool },
 }
@@ -172,31 +172,32 @@ fn subjects(
     };
     for (is_slow, medium) in [(true, slow), (false, medium)] {
         for (cipher, word) in ciphers.iter().zip([XTS, CBC]) {
-            for policy in [Policy::Exclusive, Policy::Shared] {
+            for exclusion in [Exclusion::Exclusive, Exclusion::Shared] {
                 let clear = cipher.in_blocks(medium, args.block)?;
                 // As a volume has it: no layer where the cipher does it alone.
-                let gate =
-                    if policy == Policy::Shared && clear.geometry().logical_block == args.block {
-                        clear
-                    } else {
-                        small_blocks(clear, args.block, policy)?
-                    };
-                add(is_slow, word, Writes::Parts(policy), gate);
+                let gate = if exclusion == Exclusion::Shared
+                    && clear.geometry().logical_block == args.block
+                {
+                    clear
+                } else {
+                    small_blocks(clear, args.block, exclusion)?
+                };
+                add(is_slow, word, Writes::Parts(exclusion), gate);
             }
         }
     }
     let clear = || ciphers[1].in_blocks(medium, SECTOR_SIZE);
     add(false, CBC, Writes::Whole { locking: false }, clear()?);
-    let locked = small_blocks(clear()?, args.block, Policy::Shared)?;
+    let locked = small_blocks(clear()?, args.block, Exclusion::Shared)?;
     add(false, CBC, Writes::Whole { locking: true }, locked);
     Ok(subjects)
 }
 
-fn small_blocks(clear: Gate, block: u32, policy: Policy) -> Result<Gate, CliError> {
+fn small_blocks(clear: Gate, block: u32, exclusion: Exclusion) -> Result<Gate, CliError> {
     let options = SubBlockOptions {
         logical_block: block,
         sector: SECTOR_SIZE,
-        policy,
+        exclusion,
     };
     Ok(Gate::new(SubBlockDevice::new(clear, options)?))
 }
@@ -262,8 +263,8 @@ impl Subject {
 
     fn name(&self, args: &SubBlockArgs) -> String {
         let what = match self.writes {
-            Writes::Parts(Policy::Exclusive) => "exclusive",
-            Writes::Parts(Policy::Shared) => "shared",
+            Writes::Parts(Exclusion::Exclusive) => "exclusive",
+            Writes::Parts(Exclusion::Shared) => "shared",
             Writes::Whole { locking: false } => "whole sectors, no locking",
             Writes::Whole { locking: true } => "whole sectors, with locking",
         };

@@ -6,7 +6,7 @@ use crate::bench::report::{Figure, Report, ratio};
 use crate::bench::table::Table;
 use crate::benchmark::measure::median;
 use crate::size;
-use cryptline_engine::layer::Policy;
+use cryptline_engine::layer::Exclusion;
 
 /// 801k to 4328 IOPS, as the ext4 commit has it.
 const EXT4: f64 = 185.0;
@@ -63,12 +63,12 @@ fn table(report: &mut Report, args: &SubBlockArgs, subjects: &[Subject]) {
 /// IOPS of both policies, for each cipher and medium.
 fn plot(report: &mut Report, args: &SubBlockArgs, subjects: &[Subject]) {
     let places = [(XTS, true), (CBC, true), (XTS, false), (CBC, false)];
-    let series = |policy, name: &str| Series {
+    let series = |exclusion, name: &str| Series {
         name: name.to_owned(),
         values: places
             .iter()
             .map(|&(cipher, is_slow)| {
-                let samples = samples(subjects, cipher, is_slow, Writes::Parts(policy));
+                let samples = samples(subjects, cipher, is_slow, Writes::Parts(exclusion));
                 Some(median(samples) / f64::from(args.block) / 1000.0)
             })
             .collect(),
@@ -87,8 +87,8 @@ fn plot(report: &mut Report, args: &SubBlockArgs, subjects: &[Subject]) {
         y_label: "thousands a second".into(),
         columns: true,
         series: vec![
-            series(Policy::Exclusive, "exclusive"),
-            series(Policy::Shared, "shared"),
+            series(Exclusion::Exclusive, "exclusive"),
+            series(Exclusion::Shared, "shared"),
         ],
         ..Plot::default()
     });
@@ -104,8 +104,8 @@ fn samples<'a>(subjects: &'a [Subject], cipher: &str, is_slow: bool, writes: Wri
 fn figures(args: &SubBlockArgs, subjects: &[Subject]) -> Vec<Figure> {
     let shared_over_exclusive = |cipher| {
         ratio(
-            samples(subjects, cipher, true, Writes::Parts(Policy::Shared)),
-            samples(subjects, cipher, true, Writes::Parts(Policy::Exclusive)),
+            samples(subjects, cipher, true, Writes::Parts(Exclusion::Shared)),
+            samples(subjects, cipher, true, Writes::Parts(Exclusion::Exclusive)),
         )
     };
     let locked = ratio(
