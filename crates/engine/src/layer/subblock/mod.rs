@@ -70,7 +70,7 @@ pub enum Exclusion {
     Exclusive,
 }
 
-impl std::str::FromStr for Policy {
+impl std::str::FromStr for Exclusion {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
