@@ -1,5 +1,6 @@
-//! A lane: one thread that serves one connection, virtqueue or channel, with a channel and
-//! buffers of its own. No lock, and nothing shared with another lane but the device.
+//! A lane: one thread that serves one connection, virtqueue, ublk queue or FUSE clone, with a channel
+//! into the device and buffers of its own. It takes no lock and shares nothing with other lanes but the
+//! device.
 //!
 //! ```text
 //! loop {
@@ -12,16 +13,15 @@
 //! }
 //! ```
 //!
-//! A front brings a [`Wire`], which knows its protocol; everything else is here and the same for all: cutting
-//! requests into chunks, zeros that must be written, the flush that a durable discard owes, turns
-//! between long and short jobs, an end when nobody waits for an answer, the meter.
+//! A front brings a [`Wire`], which knows its protocol. Everything else is the same for all fronts: cutting
+//! requests into chunks, writing zeros where the device cannot zero, the flush that a durable discard
+//! owes, turns between long and short jobs, stopping when nobody waits for the answers, the meter.
 //!
-//! The way of a 4 KiB read: [`Wire::take`] → [`Lane::pump`] → gate, crypt, file → [`Lane::complete`] →
-//! [`Wire::give`] → [`Wire::arm`]. All memory is allocated when the lane starts: [`JOBS_MAX`] jobs and the
-//! two arenas of its [`Room`]. A wire takes a request only while the room has a job for it, so nothing here ever
-//! has to wait in the middle of one. A request is served in chunks, and between them the lane looks at its
-//! [`Orders`] and for its peer: neither the length of what was asked nor the speed of the medium decides how long
-//! it stays when nobody wants its answers any more.
+//! The way of a 4 KiB read: [`Wire::take`] → `pump` → gate, crypt, file → `complete` → [`Wire::give`],
+//! [`Wire::end`] → [`Wire::arm`]. All memory is allocated when the lane starts: [`JOBS_MAX`] jobs and the
+//! two arenas of its [`Room`]. A wire takes a request only while there is a free job, so nothing has to
+//! wait in the middle of one. Between two chunks the lane looks at its [`Orders`] and for its peer, so that
+//! neither the length of a request nor the speed of the medium delays a stop.
 
 mod clock;
 mod job;
@@ -97,12 +97,12 @@ impl<W: Wire> Lane<W> {
         })
     }
 
-    /// Serves the wire until it is over. Every request taken is finished first, unless the peer is gone: then
-    /// no more chunks are begun, and reads in flight are left behind. A peer that only has stopped to ask is
-    /// answered to the end.
+    /// Serves the wire until it is over. Every request taken is finished first, unless the peer is gone:
+    /// then no more chunks are begun, and reads in flight are left behind. A peer that has only stopped
+    /// asking is answered to the end.
     ///
-    /// When the server gives the lane up, it ends at the next chunk, and what is in flight is left
-    /// to the system: none of it was acknowledged.
+    /// A lane that is told to abandon its work ends at the next chunk, with an error if requests were
+    /// unfinished. What is in flight is left to the system: none of it was acknowledged.
     pub fn run(&mut self) -> io::Result<()> {
         let result = self.serve();
         if let Some(meter) = &self.meter {
@@ -134,7 +134,7 @@ impl<W: Wire> Lane<W> {
         }
     }
 
-    /// A read for nobody need not be waited for.
+    /// Reads in flight for a peer that is gone are not waited for.
     fn is_finished(&self) -> bool {
         let is_done =
             self.jobs.is_empty() || self.wire.is_gone() && self.jobs.iter().all(Job::only_reads);
@@ -150,7 +150,7 @@ impl<W: Wire> Lane<W> {
         }
     }
 
-    /// Waits for something to happen, and counts that time as none of ours.
+    /// Waits for something to happen. That time does not count as active.
     fn wait(&mut self) -> io::Result<()> {
         if self.meter.is_none() {
             return self.channel.ring_mut().wait();

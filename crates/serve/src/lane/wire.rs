@@ -14,8 +14,8 @@ use super::CHUNK;
 ///          give ◄─ bytes of a read    end ◄─ result
 /// ```
 ///
-/// A wire checks what it takes: the range lies inside the device, a change is allowed. What it refuses, and
-/// what needs no device, it answers by itself. Its replies collect until [`arm`](Self::arm).
+/// A wire checks what it takes: the range lies inside the device, and a change is allowed. It answers by
+/// itself what it refuses and what needs no device. Its replies collect until [`arm`](Self::arm).
 pub trait Wire {
     /// What the wire needs to know of a request when it answers: an NBD cookie, a descriptor's index,
     /// a FUSE unique.
@@ -24,8 +24,8 @@ pub trait Wire {
     /// The next thing that has arrived. `None` when there is nothing more, or no room for it.
     fn take(&mut self, room: &Room) -> Option<Taken<Self::Tag>>;
 
-    /// The bytes of one chunk of a write. A wire that answers [`Brought::Later`] has them in a later
-    /// [`take`](Self::take).
+    /// The bytes of one chunk of a write. After [`Brought::Later`], [`take`](Self::take) gives them once they
+    /// are there.
     fn bring(&mut self, tag: Self::Tag, chunk: Chunk, room: &Room) -> Brought;
 
     /// Bytes read, from `at` bytes behind the start of the request. Chunks come in any order. `last` means that
@@ -35,14 +35,15 @@ pub trait Wire {
     /// The end of a request.
     fn end(&mut self, tag: Self::Tag, result: Result<(), Fault>);
 
-    /// Gives the ring what is to be sent, and whatever tells of new requests. `true` when more can be
-    /// taken right now, so there is no need to wait.
+    /// Called before each wait: submits what is to be sent, and whatever reports new requests (a
+    /// receive, a fetch, the read of an eventfd). `true` when more can be taken right now, so that there is
+    /// no need to wait.
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool;
 
     /// Takes from the ring what belongs to the wire.
     fn reap(&mut self, ring: &mut Ring);
 
-    /// Takes no new requests from now on. Called again and again.
+    /// No new requests are to be taken from now on. Called repeatedly.
     fn stop(&mut self);
 
     /// Whether no more requests come and nothing is left to be sent.
@@ -73,10 +74,10 @@ pub struct Asked<T> {
 /// How a request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Read. A read that is wanted `whole` gets all its buffers at once: the wire keeps them until the
-    /// end, and two such reads must not each wait for the other's.
+    /// Read.
     Read {
-        /// The wire cannot send a part of it.
+        /// The wire keeps all its buffers until the end. So the lane begins it only when there are buffers
+        /// for all of it: two such reads must not each wait for the other's.
         whole: bool,
     },
     /// Read and forget: warms the caches below.
@@ -147,7 +148,7 @@ pub struct Room {
     large: Arc<Arena>,
     /// Places for more jobs.
     pub(super) jobs_left: usize,
-    /// A read that is wanted whole waits for its buffers; nothing may overtake it.
+    /// A read that is wanted whole waits for its buffers; no request is taken before it has them.
     pub(super) reserved: bool,
 }
 

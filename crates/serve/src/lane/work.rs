@@ -133,8 +133,8 @@ impl<W: Wire> Lane<W> {
         }
     }
 
-    /// Whether nobody waits for the rest of what was asked: the server has given the lane up, or the
-    /// peer is gone. Looking for the peer costs a system call, so it is done every few chunks.
+    /// Whether nobody waits for the rest of what was asked: the lane is to abandon it, or the peer is
+    /// gone. Looking for the peer costs a system call, so it is done every few chunks.
     fn is_unwanted(&mut self) -> bool {
         if self.begun_unwatched >= CHUNKS_UNWATCHED {
             self.begun_unwatched = 0;
@@ -143,8 +143,8 @@ impl<W: Wire> Lane<W> {
         self.wire.is_gone() || self.orders.is_abandoned()
     }
 
-    /// Whether a job could begin a chunk right now, without waiting for anything to end. So it is
-    /// on a medium that answers at once, where a long job's turn ends before it does.
+    /// Whether a job could begin a chunk right now, without waiting for anything to end. This happens
+    /// over a medium that answers at once, where a turn ends before a long job does.
     pub(super) fn can_begin_more(&self) -> bool {
         let mut waiting = self
             .pending
@@ -200,7 +200,10 @@ impl<W: Wire> Lane<W> {
                     len: len as usize,
                 };
                 match self.wire.bring(job.asked.tag, chunk, &self.room) {
-                    Brought::Now(data) => Operation::Write { data, durable },
+                    Brought::Now(data) => {
+                        debug_assert_eq!(data.len(), chunk.len, "a chunk, whole");
+                        Operation::Write { data, durable }
+                    }
                     Brought::NoRoom => return Begin::NoRoom,
                     Brought::Later => {
                         job.is_awaited = true;

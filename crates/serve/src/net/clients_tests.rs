@@ -105,7 +105,7 @@ fn transmissions_have_their_own_places_and_are_never_displaced() {
     }
     let two: Vec<_> = (0..2).map(|_| hall.enter(1).unwrap()).collect();
     assert_eq!(two[0].member.begin_transmission(), Ok(()));
-    let full = Err(NoPlace::Transmissions);
+    let full = Err(NoPlace::Transmissions(PLACES.transmissions));
     assert_eq!(two[1].member.begin_transmission(), full);
     assert_eq!(hall.enter(2).map(drop), full);
     inside.pop();

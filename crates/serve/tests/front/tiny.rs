@@ -248,11 +248,10 @@ impl Wire for TinyWire {
         let mut started = self.taken[tag].take().expect("it was taken");
         let is_read = matches!(started.ask, Ask::Read(_));
         started.parts.sort_by_key(|(at, _)| *at);
-        let data: Vec<u8> = started
-            .parts
-            .drain(..)
-            .flat_map(|(_, part)| part.to_vec())
-            .collect();
+        let mut data = Vec::new();
+        for (_, part) in started.parts.drain(..) {
+            data.extend_from_slice(&part);
+        }
         if is_read && result.is_ok() {
             assert_eq!(
                 data.len(),

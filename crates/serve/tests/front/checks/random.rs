@@ -72,7 +72,7 @@ impl Step {
                 durable,
             },
             Kind::Zero => {
-                let may_unmap = self.seed % 2 == 0;
+                let may_unmap = self.seed.is_multiple_of(2);
                 Ask::Zero(
                     range,
                     Zeroing {
