@@ -5,6 +5,8 @@ use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -52,7 +54,7 @@ pub struct Moment {
     busy: f64,
     /// Used or not.
     all: f64,
-    /// Used by this process.
+    /// Used by this process and by the children that it has waited for.
     own: f64,
 }
 
@@ -101,11 +103,6 @@ impl Watch {
         }
     }
 
-    /// Counts processor time of our own children as ours. Seconds.
-    pub fn forgive(&mut self, seconds: f64) {
-        self.others = (self.others - seconds).max(0.0);
-    }
-
     /// The share of others in all that was counted.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
@@ -119,11 +116,14 @@ impl Moment {
     pub fn now() -> Option<Self> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let (busy, all) = processor_time(&stat)?;
-        let own = clock_gettime(ClockId::ProcessCPUTime);
+        let own = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()?;
+        let children = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
+        let used = (children.user_time() + children.system_time()).num_microseconds();
+        let children = Duration::from_micros(u64::try_from(used).ok()?);
         Some(Self {
             busy,
             all,
-            own: Duration::try_from(own).ok()?.as_secs_f64(),
+            own: (own + children).as_secs_f64(),
         })
     }
 }

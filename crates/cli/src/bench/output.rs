@@ -49,6 +49,15 @@ impl Output {
         Ok(())
     }
 
+    /// Measures, and publishes what came of it. What cannot be published is not measured.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), `measure` and [`publish`](Self::publish).
+    pub fn of(&self, measure: impl FnOnce() -> Result<Report, CliError>) -> Result<(), CliError> {
+        self.check()?;
+        self.publish(measure()?)
+    }
+
     /// Finishes the report, prints its tables and warnings, writes its files.
     ///
     /// # Errors

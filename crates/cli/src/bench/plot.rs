@@ -113,6 +113,55 @@ pub fn colour_of(series: usize) -> String {
 }
 
 impl Plot {
+    /// A line of points for each of `series`, with a value for each of `categories`. `axes` says what
+    /// the categories are and what the values are.
+    #[must_use]
+    pub fn of<C, S>(
+        title: impl Into<String>,
+        axes: [&str; 2],
+        categories: impl IntoIterator<Item = (String, C)>,
+        series: impl IntoIterator<Item = (String, S)>,
+        value: impl Fn(&S, &C) -> Option<f64>,
+    ) -> Self {
+        let categories: Vec<(String, C)> = categories.into_iter().collect();
+        let of_series = |(name, series): (String, S)| Series {
+            name,
+            values: categories
+                .iter()
+                .map(|(_, category)| value(&series, category))
+                .collect(),
+        };
+        Self {
+            title: title.into(),
+            x_label: axes[0].to_owned(),
+            y_label: axes[1].to_owned(),
+            series: series.into_iter().map(of_series).collect(),
+            categories: categories.into_iter().map(|(name, _)| name).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// The same with columns.
+    #[must_use]
+    pub fn columns(mut self) -> Self {
+        self.columns = true;
+        self
+    }
+
+    /// The same on a logarithmic axis.
+    #[must_use]
+    pub fn logarithmic(mut self) -> Self {
+        self.logarithmic = true;
+        self
+    }
+
+    /// The same with a line across at a value.
+    #[must_use]
+    pub fn guide(mut self, value: f64) -> Self {
+        self.guide = Some(value);
+        self
+    }
+
     /// The drawing. A plot that cannot be drawn, having no values, is an empty text.
     #[must_use]
     pub fn svg(&self) -> String {

@@ -16,7 +16,8 @@ use serde::Serialize;
 use super::machine::{Machine, Others};
 use super::plot::Plot;
 use super::table::Table;
-use crate::benchmark::measure::{median, quartile_distance};
+use super::volume::NULL_CIPHER;
+pub use crate::benchmark::measure::{median, quartile_distance};
 
 /// Above this share of processor time taken by other programs the numbers are not to be trusted.
 const BUSY_MAX: f64 = 0.03;
@@ -24,7 +25,7 @@ const BUSY_MAX: f64 = 0.03;
 /// Everything one bench found out; `docs/bench-json.md` says what each member means.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Which bench: `inline`, `sweep`, `peers` or `media`.
+    /// Which bench, such as `inline`.
     pub bench: &'static str,
     /// A heading for people.
     pub title: String,
@@ -84,6 +85,17 @@ pub enum Pattern {
     Random,
 }
 
+/// How requests reach a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Front {
+    /// By the library's calls, in this process
+    #[default]
+    InProcess,
+    /// By NBD, from a server in this process over a Unix socket
+    Nbd,
+}
+
 /// The shape of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shape {
@@ -104,8 +116,8 @@ pub struct Shape {
 pub struct Row {
     /// What was measured, in a few words.
     pub name: String,
-    /// How requests reached it: `in-process` or `nbd`.
-    pub front: &'static str,
+    /// How requests reached it.
+    pub front: Front,
     /// The cipher word; `None` where nothing is encrypted.
     pub cipher: Option<String>,
     /// The dispatch mode, where there is one.
@@ -133,6 +145,25 @@ pub struct Row {
     pub instructions: Option<f64>,
     /// Calls of the allocator for each request, where they were counted.
     pub allocations: Option<f64>,
+    /// What each turn gave, of which the members above are the summary.
+    #[serde(skip)]
+    pub turns: Vec<Sample>,
+}
+
+/// What one turn of a way gave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    /// All streams together.
+    pub bytes_per_second: f64,
+    /// Where it was wanted.
+    pub latency: Option<Latency>,
+    /// Processor time of the load generator's threads over their whole time. Near 1, the generator is
+    /// the limit.
+    pub client_busy: Option<f64>,
+    /// Processors that the server used, on average, where it is known.
+    pub server_busy: Option<f64>,
+    /// The block after the last one that stream 0 asked for.
+    pub next: u64,
 }
 
 /// How long requests took: each the median over the runs, in microseconds.
@@ -192,6 +223,22 @@ impl Report {
         }
     }
 
+    /// The row with a name.
+    #[must_use]
+    pub fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// Throughput of one row to that of another, by name: the median of the ratios of the runs. Not a
+    /// number where one of them was not measured.
+    #[must_use]
+    pub fn ratio(&self, of: &str, to: &str) -> f64 {
+        match (self.row(of), self.row(to)) {
+            (Some(of), Some(to)) => of.over(to),
+            _ => f64::NAN,
+        }
+    }
+
     /// Sums up the spread and says what spoils the numbers. Last, when all is measured.
     pub fn finish(&mut self) {
         let spreads: Vec<f64> = self.rows.iter().map(|row| row.spread).collect();
@@ -219,6 +266,35 @@ impl Report {
 }
 
 impl Row {
+    /// Takes what a turn gave.
+    pub fn take(&mut self, sample: Sample) {
+        self.turns.push(sample);
+    }
+
+    /// Sums up the turns.
+    pub fn settle(&mut self) {
+        let rates = self.turns.iter().map(|turn| turn.bytes_per_second);
+        self.samples = rates.collect();
+        self.bytes_per_second = median(&self.samples);
+        if self.bytes_per_second > 0.0 {
+            self.spread = quartile_distance(&self.samples) / self.bytes_per_second;
+        }
+        let latencies = self.turns.iter().filter_map(|turn| turn.latency);
+        self.latency = Latency::median(&latencies.collect::<Vec<_>>());
+    }
+
+    /// Its throughput to that of another, round by round.
+    #[must_use]
+    pub fn over(&self, other: &Self) -> f64 {
+        ratio(&self.samples, &other.samples)
+    }
+
+    /// The 99th percentile of its latency in microseconds; not a number where it was not measured.
+    #[must_use]
+    pub fn p99_us(&self) -> f64 {
+        self.latency.map_or(f64::NAN, |latency| latency.p99_us)
+    }
+
     /// Takes the samples and sums them up.
     #[must_use]
     pub fn sampled(mut self, samples: Vec<f64>) -> Self {
@@ -228,6 +304,13 @@ impl Row {
         }
         self.samples = samples;
         self
+    }
+
+    /// Whether its data is not the clear text.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        let cipher = self.cipher.as_deref();
+        cipher.is_some_and(|cipher| cipher != NULL_CIPHER)
     }
 
     /// Requests in a second.

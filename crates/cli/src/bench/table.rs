@@ -27,6 +27,21 @@ impl Table {
         }
     }
 
+    /// A line for each of `items`, and in it a cell by each column.
+    #[must_use]
+    pub fn of<T>(
+        title: impl Into<String>,
+        columns: &[(&str, &dyn Fn(&T) -> String)],
+        items: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+        let mut table = Self::new(title, &heads);
+        for item in items {
+            table.push(columns.iter().map(|(_, cell)| cell(&item)));
+        }
+        table
+    }
+
     /// Adds a row.
     pub fn push(&mut self, row: impl IntoIterator<Item = String>) {
         let row: Vec<String> = row.into_iter().collect();
@@ -143,6 +158,22 @@ pub fn megabytes(bytes_per_second: f64) -> String {
         10.0..100.0 => format!("{megabytes:.1}"),
         _ => format!("{megabytes:.0}"),
     }
+}
+
+/// A ratio for people; empty where it could not be measured.
+#[must_use]
+pub fn ratio(value: f64) -> String {
+    if value.is_finite() {
+        format!("{value:.3}")
+    } else {
+        String::new()
+    }
+}
+
+/// A spread for people.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }
 
 /// Microseconds for people.

@@ -51,9 +51,9 @@ pub enum BenchCommand {
 /// Exit code 1 for what makes no sense or cannot be written, 4 when a volume fails.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
     match &args.bench {
-        BenchCommand::Inline(args) => inline::run(args)?,
-        BenchCommand::Sweep(args) => sweep::run(args)?,
-        BenchCommand::Subblock(args) => subblock::run(args)?,
+        BenchCommand::Inline(args) => args.output.of(|| inline::measure(args))?,
+        BenchCommand::Sweep(args) => args.output.of(|| sweep::measure(args))?,
+        BenchCommand::Subblock(args) => args.output.of(|| subblock::measure(args))?,
         BenchCommand::Peers(args) => peers::run(args)?,
         BenchCommand::Media(args) => media::run(args)?,
         BenchCommand::Zoned(args) => zoned::run(args)?,

@@ -136,7 +136,7 @@ pub fn run(args: &MediaArgs) -> Result<(), CliError> {
         progress.now(format!("run {} of {}", run + 1, args.runs));
         let before = Moment::now();
         blocks.next_run();
-        for turn in super::inline::order(run, subjects.len()) {
+        for turn in super::runner::order(run, subjects.len()) {
             let subject = &mut subjects[turn];
             let offsets = blocks.part(subject.part);
             if args.warm {

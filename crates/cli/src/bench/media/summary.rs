@@ -89,7 +89,6 @@ fn row(subject: &Subject, places: &[Place]) -> Row {
         .map(|seconds| f64::from(BLOCK) / seconds);
     Row {
         name: format!("{}, {}", places[subject.place].name, subject.way.name()),
-        front: "in-process",
         shape: Shape {
             direction: subject.direction,
             pattern: Pattern::Random,

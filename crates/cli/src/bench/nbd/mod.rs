@@ -23,11 +23,9 @@
 //! | `receive` | replies out of a stream |
 //! | `load` | requests as fast as they are answered, for a time |
 //! | `digest` | the whole disk, in order |
-//! | `contents` | bytes that depend on the offset alone |
 //! | `null` | a server that answers at once, to measure the client's own ceiling |
 
 mod connect;
-mod contents;
 mod digest;
 mod flight;
 mod load;
@@ -43,10 +41,10 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+pub use super::contents::Contents;
 use super::report::{Shape, histogram};
 use crate::CliError;
 pub use connect::Connection;
-pub use contents::Contents;
 pub use digest::sha256;
 
 /// How long a server may keep silent as a rule, and how long after the end of the measurement it may

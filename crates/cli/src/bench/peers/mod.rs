@@ -34,7 +34,6 @@ use super::{Output, Progress, Report};
 use crate::{CliError, size};
 use image::Images;
 use jobs::{Generator, Load};
-use process::Children;
 use runs::Runs;
 use servers::{Programs, Server};
 
@@ -147,12 +146,11 @@ pub fn run(args: &PeersArgs) -> Result<(), CliError> {
     progress.step();
     let mut runs = Runs::new(args, &images, &programs, pins, folder.path(), &stop);
     let mut watch = Watch::default();
-    let (before, children) = (super::machine::Moment::now(), Children::now());
+    let before = super::machine::Moment::now();
     runs.check_contents(&progress)?;
     runs.measure(&progress)?;
     runs.check_agreement(&progress)?;
     watch.add(before, super::machine::Moment::now());
-    watch.forgive(Children::now().since(children));
     drop(progress);
 
     report.others.during = watch.share();

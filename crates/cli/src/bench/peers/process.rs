@@ -150,27 +150,8 @@ impl Stop {
     }
 }
 
-/// Processor time of the children that have ended, in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Children(f64);
-
-impl Children {
-    /// Until now. Zero where `/proc` does not tell.
-    pub fn now() -> Self {
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        Self(processor_time(&stat, CUTIME).unwrap_or(0.0))
-    }
-
-    /// Seconds since `earlier`.
-    pub fn since(self, earlier: Self) -> f64 {
-        (self.0 - earlier.0).max(0.0)
-    }
-}
-
-/// Fields of proc_pid_stat(5) behind the name, each followed by the same for system time: `utime` and
-/// `cutime`, fields 14 and 16.
+/// The field `utime` of proc_pid_stat(5), behind the name; `stime` follows it.
 const UTIME: usize = 11;
-const CUTIME: usize = 13;
 
 /// User and system time together in seconds. The name in field 2 may hold spaces and brackets.
 fn processor_time(stat: &str, field: usize) -> Option<f64> {
@@ -190,7 +171,6 @@ mod tests {
     fn processor_times_are_found_behind_any_name() {
         let ticks = f64::from(u32::try_from(clock_ticks_per_second()).expect("small"));
         let stat = "1 (a) b) S 3 4 5 6 7 8 9 10 11 12 13 14 150 50 18";
-        assert_eq!(processor_time(stat, CUTIME), Some(200.0 / ticks));
         assert_eq!(processor_time(stat, UTIME), Some(27.0 / ticks));
         assert_eq!(processor_time("1 (a) S 3", UTIME), None);
     }

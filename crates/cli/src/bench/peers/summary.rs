@@ -5,7 +5,7 @@ use super::runs::{Runs, Series, hex};
 use super::servers::Server;
 use super::{PeersArgs, Pins};
 use crate::bench::plot::{self, Plot};
-use crate::bench::report::{Figure, Latency, Report, Row};
+use crate::bench::report::{Figure, Front, Latency, Report, Row};
 use crate::bench::table::{Table, megabytes, microseconds};
 use crate::benchmark::measure::median;
 use crate::size;
@@ -57,7 +57,7 @@ fn row(series: &Series, args: &PeersArgs, runs: &Runs<'_>) -> Row {
     let is_ours = matches!(server, Server::Cryptline | Server::CryptlinePlain);
     Row {
         name: format!("{server}, {load}, {generator}"),
-        front: "nbd",
+        front: Front::Nbd,
         cipher: server.is_encrypted().then(|| "aes-xts-plain64".into()),
         dispatch: args.dispatch.clone().filter(|_| is_ours),
         shape: load.shape(generator.streams(args.connections)),

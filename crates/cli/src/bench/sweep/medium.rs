@@ -5,16 +5,16 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image};
-use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::{DelayDevice, DelaySpec};
-use cryptline_engine::{BackendChoice, Gate};
 
+use crate::bench::contents::Contents;
 use crate::bench::volume::{SECTOR_SIZE, ram};
 use crate::{CliError, size};
 
 /// Written at a time.
-const CHUNK: u64 = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 /// `--medium`.
 pub enum Medium {
@@ -116,25 +116,14 @@ fn unusable(path: &Path, error: &std::io::Error) -> CliError {
 
 /// Untouched memory is one page of zeros and an unwritten file a hole: both are faster than data.
 fn fill(gate: &Gate) -> Result<(), CliError> {
-    let failed = |fault| CliError::device(format!("cannot fill the medium: {fault}"));
-    let mut writer = Blocking::new(gate, BackendChoice::Auto)?;
-    let len = usize::try_from(CHUNK).unwrap_or(0);
-    let data: Vec<u8> = (1..=251u8).cycle().take(len).collect();
-    let mut offset = 0;
-    while offset < gate.geometry().size {
-        let len = usize::try_from(gate.geometry().size - offset)
-            .unwrap_or(len)
-            .min(len);
-        writer
-            .write_at(offset, &data[..len], false)
-            .map_err(failed)?;
-        offset += CHUNK;
-    }
-    writer.flush().map_err(failed)
+    Contents::new(1).write_to(gate, CHUNK, |_| {})
 }
 
 #[cfg(test)]
 mod tests {
+    use cryptline_engine::BackendChoice;
+    use cryptline_engine::blocking::Blocking;
+
     use super::*;
 
     #[test]

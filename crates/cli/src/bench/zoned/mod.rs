@@ -146,7 +146,7 @@ pub fn run(args: &ZonedArgs) -> Result<(), CliError> {
     for run in 0..args.runs {
         progress.now(format!("run {} of {}", run + 1, args.runs));
         let before = Moment::now();
-        for turn in super::inline::order(run, subjects.len()) {
+        for turn in super::runner::order(run, subjects.len()) {
             let subject = &mut subjects[turn];
             let time = Duration::from_secs_f64(args.seconds);
             let rate = media[subject.medium].write(subject.way, &subject.load, time)?;

@@ -46,7 +46,6 @@ fn row(subject: &Subject, args: &ZonedArgs, media: &[Medium]) -> Row {
     let medium = media[subject.medium].name();
     Row {
         name: format!("{}, {medium}, {}", way.name(), load.name()),
-        front: "in-process",
         cipher: (*way != Way::Plain).then(|| args.cipher.clone()),
         dispatch: (*way == Way::Encrypted).then(|| "inline".to_owned()),
         shape: Shape {

@@ -1,5 +1,13 @@
 //! Bytes that depend on the offset alone, so that any read can be checked without a copy of the disk.
 
+use std::fmt::Write as _;
+
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Fault, Gate};
+use sha2::{Digest, Sha256};
+
+use crate::CliError;
+
 /// Bytes that look random to a cipher and a file system and are known for every offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
@@ -51,6 +59,38 @@ impl Contents {
         None
     }
 
+    /// Writes them to all of a volume, `piece` bytes in a request, and shows each piece.
+    ///
+    /// # Errors
+    /// Exit code 4 when a write fails.
+    pub fn write_to(
+        self,
+        gate: &Gate,
+        piece: usize,
+        mut show: impl FnMut(&[u8]),
+    ) -> Result<(), CliError> {
+        let mut writer = Blocking::new(gate, BackendChoice::Auto)?;
+        each_piece(gate, piece, "write", |offset, bytes| {
+            self.fill(offset, bytes);
+            show(bytes);
+            writer.write_at(offset, bytes, false)
+        })?;
+        let flushed = writer.flush();
+        flushed.map_err(|fault| CliError::device(format!("cannot flush the medium: {fault}")))
+    }
+
+    /// Whether a volume begins with them.
+    ///
+    /// # Errors
+    /// Exit code 4 when the read fails.
+    pub fn is_at_start_of(self, gate: &Gate) -> Result<bool, CliError> {
+        let mut found = [0; 4096];
+        let mut reader = Blocking::new(gate, BackendChoice::Auto)?;
+        let read = reader.read_at(0, &mut found);
+        read.map_err(|fault| CliError::device(format!("cannot read the medium: {fault}")))?;
+        Ok(self.first_difference(0, &found).is_none())
+    }
+
     /// The word at `index`: the output of splitmix64 for a state that is the index.
     ///
     /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
@@ -62,6 +102,51 @@ impl Contents {
         word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (word ^ (word >> 31)).to_le_bytes()
     }
+}
+
+/// Reads all of a volume, `piece` bytes in a request; its SHA-256 in hexadecimal digits.
+///
+/// # Errors
+/// Exit code 4 when a read fails.
+pub fn sha256_of(gate: &Gate, piece: usize) -> Result<String, CliError> {
+    let mut sum = Sha256::new();
+    let mut reader = Blocking::new(gate, BackendChoice::Auto)?;
+    each_piece(gate, piece, "read", |offset, bytes| {
+        reader.read_at(offset, bytes)?;
+        sum.update(bytes);
+        Ok(())
+    })?;
+    Ok(hex(&sum.finalize()))
+}
+
+/// Goes through a volume from its first byte to its last.
+fn each_piece(
+    gate: &Gate,
+    piece: usize,
+    verb: &str,
+    mut with: impl FnMut(u64, &mut [u8]) -> Result<(), Fault>,
+) -> Result<(), CliError> {
+    let mut bytes = vec![0; piece];
+    let (mut offset, size) = (0, gate.geometry().size);
+    while offset < size {
+        let left = usize::try_from(size - offset).unwrap_or(piece);
+        let bytes = &mut bytes[..left.min(piece)];
+        with(offset, bytes).map_err(|fault| {
+            CliError::device(format!("cannot {verb} at byte {offset}: {fault}"))
+        })?;
+        offset += bytes.len() as u64;
+    }
+    Ok(())
+}
+
+/// Two lower-case digits for each byte.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]
