@@ -1,4 +1,4 @@
-//! Bytes that depend on the offset alone, so that any read can be checked without a copy of the disk.
+//! Bytes that depend on their offset alone, so that any read can be checked without a copy of the disk.
 
 use std::fmt::Write as _;
 
@@ -16,6 +16,8 @@ pub struct Contents {
 
 /// Bytes of a word.
 const WORD: u64 = 8;
+/// Bytes that are compared at a time.
+const PIECE: usize = 4096;
 
 impl Contents {
     /// One of many.
@@ -42,19 +44,14 @@ impl Contents {
     /// The first offset at which `bytes`, read at `offset`, are not these contents.
     #[must_use]
     pub fn first_difference(self, offset: u64, bytes: &[u8]) -> Option<u64> {
-        let (mut at, mut rest) = (offset, bytes);
-        while !rest.is_empty() {
-            let word = self.word(at / WORD);
-            let skip = (at % WORD) as usize;
-            let len = rest.len().min(word.len() - skip);
-            let (now, later) = rest.split_at(len);
-            let expected = &word[skip..skip + len];
-            if now != expected {
-                let same = now.iter().zip(expected).take_while(|(a, b)| a == b);
-                return Some(at + same.count() as u64);
+        let mut expected = [0; PIECE];
+        for (start, piece) in (offset..).step_by(PIECE).zip(bytes.chunks(PIECE)) {
+            let expected = &mut expected[..piece.len()];
+            self.fill(start, expected);
+            let differs = |(found, expected)| found != expected;
+            if let Some(at) = piece.iter().zip(expected.iter()).position(differs) {
+                return Some(start + at as u64);
             }
-            at += len as u64;
-            rest = later;
         }
         None
     }

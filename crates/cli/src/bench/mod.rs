@@ -13,6 +13,7 @@
 //! writes no file.
 
 pub mod contents;
+pub mod foreign;
 pub mod html;
 pub mod inline;
 pub mod load;

@@ -63,7 +63,9 @@ impl Table {
         (0..self.columns.len()).map(of).collect()
     }
 
-    fn text(&self) -> String {
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
         let lines = || std::iter::once(&self.columns).chain(&self.rows);
         let width = |column: usize| {
             let cells = lines().filter_map(|line| line.get(column));

@@ -84,27 +84,24 @@ pub struct Case {
 /// Exit code 1: an unknown cipher, or one that does not take the key size.
 pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, CliError> {
     let wanted = key_bits.map(key_len).transpose()?;
+    let specs = if words.is_empty() {
+        supported()
+    } else {
+        let parsed = words.iter().map(|word| parse(word));
+        parsed.collect::<Result<_, _>>()?
+    };
     let mut cases = Vec::new();
-    for word in words {
-        let spec = parse(word)?;
+    for spec in specs {
         let lens = match wanted {
             Some(len) => BTreeSet::from([len]),
             None => key_lens(&spec)?,
         };
         for len in lens {
-            let made = cases_of(&spec, len)?;
-            let made = made.map_err(|error| CliError::parameters(error.to_string()))?;
-            cases.extend(made);
-        }
-    }
-    if words.is_empty() {
-        for spec in supported() {
-            let lens = match wanted {
-                Some(len) => BTreeSet::from([len]),
-                None => key_lens(&spec)?,
-            };
-            for len in lens {
-                cases.extend(cases_of(&spec, len)?.unwrap_or_default());
+            match cases_of(&spec, len)? {
+                Ok(made) => cases.extend(made),
+                // Among all there are, some do not take the length.
+                Err(_) if words.is_empty() => {}
+                Err(error) => return Err(CliError::parameters(error.to_string())),
             }
         }
     }

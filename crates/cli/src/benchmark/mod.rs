@@ -23,6 +23,8 @@ use compare::Comparison;
 use kdfs::KdfRow;
 use measure::Measured;
 
+use crate::bench::report::Figure;
+
 /// Above this share of lost processor time the numbers are not to be trusted.
 const BUSY_MAX: f64 = 0.03;
 
@@ -45,22 +47,6 @@ pub struct Report {
     pub warnings: Vec<String>,
     #[serde(skip)]
     time: Time,
-}
-
-/// A number that has a goal.
-#[derive(Debug, Serialize)]
-pub struct Figure {
-    /// Its name.
-    pub name: &'static str,
-    /// The number.
-    pub value: f64,
-    /// Its unit.
-    pub unit: &'static str,
-    /// The value to reach, if there is a goal under these circumstances: the smallest one of a share
-    /// of the ceiling, the largest one of all else.
-    pub goal: Option<f64>,
-    /// Whether the goal was reached.
-    pub met: Option<bool>,
 }
 
 /// Wall and processor time of all samples.

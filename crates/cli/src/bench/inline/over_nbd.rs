@@ -20,7 +20,7 @@ use crate::CliError;
 use crate::bench::contents::hex;
 use crate::bench::load::Job;
 use crate::bench::nbd;
-use crate::bench::report::{Latency, Row, Sample};
+use crate::bench::report::{Row, Sample};
 
 /// More connections than this client ever makes at a time.
 const CONNECTIONS: usize = 4;
@@ -86,22 +86,12 @@ impl Served {
     /// # Errors
     /// Exit code 4 when the server fails.
     pub fn measure(&self, export: &str, job: &Job) -> Result<Sample, CliError> {
-        let measured = nbd::run(&nbd::Job {
-            socket: &self.socket,
-            export,
-            shape: job.shape,
-            warm_up: job.warm_up,
-            duration: job.time,
-            cpu: job.cpu,
-            seed: job.start,
-            expect: None,
-            patience: nbd::PATIENCE,
-        })?;
-        Ok(Sample {
-            bytes_per_second: measured.bytes_per_second(),
-            latency: Some(Latency::of(&measured.latency)),
-            ..Sample::default()
-        })
+        // Over all of the time: a window of a millisecond holds few answers.
+        let job = Job {
+            latency: true,
+            ..*job
+        };
+        nbd::Export::new(&self.socket, export).load(&job, None)
     }
 
     /// SHA-256 of all that an export holds.
@@ -109,7 +99,8 @@ impl Served {
     /// # Errors
     /// Exit code 4 when the server fails.
     pub fn sha256(&self, export: &str) -> Result<String, CliError> {
-        nbd::sha256(&self.socket, export).map(|sum| hex(&sum))
+        let disk = nbd::Export::new(&self.socket, export);
+        disk.sha256().map(|sum| hex(&sum))
     }
 }
 

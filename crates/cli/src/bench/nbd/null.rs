@@ -20,11 +20,14 @@ use cryptline_nbd::reply::{self, Last, OFFSET_DATA_LEN};
 use cryptline_nbd::request::{RequestHeader, parse_request};
 use cryptline_nbd::wire::{REQUEST_LEN, cmd};
 use cryptline_nbd::{
-    BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, ServerOffer, Step, TlsMode,
+    BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, Negotiated, ServerOffer, Step,
+    TlsMode,
 };
 
-use super::{BLOCK_MAX, load::write_all_vectored, pin};
+use super::BLOCK_MAX;
+use super::client::write_all_vectored;
 use crate::CliError;
+use crate::bench::load::pin;
 
 /// Bytes received at a time.
 const BUFFER: usize = 256 * 1024;
@@ -86,7 +89,7 @@ impl Drop for NullServer {
     }
 }
 
-fn offer(size: u64) -> Result<ServerOffer, String> {
+pub(super) fn offer(size: u64) -> Result<ServerOffer, String> {
     let can = Capabilities {
         flush: true,
         multi_conn: true,
@@ -129,35 +132,45 @@ fn accept(listener: &UnixListener, offer: &Arc<ServerOffer>, stop: &AtomicBool) 
     }
 }
 
-fn serve(mut stream: &UnixStream, offer: &Arc<ServerOffer>) -> io::Result<()> {
-    let mut handshake = Handshake::new(Arc::clone(offer));
-    stream.write_all(&handshake.greeting())?;
-    let mut session = Session {
+fn serve(stream: &UnixStream, offer: &Arc<ServerOffer>) -> io::Result<()> {
+    let Some(agreed) = shake_hands(stream, offer)? else {
+        return Ok(());
+    };
+    let session = Session {
         buffer: vec![0; BUFFER],
         start: 0,
         end: 0,
-        structured: false,
+        structured: agreed.structured_replies,
         write: None,
         replies: Vec::with_capacity(BUFFER / REQUEST_LEN),
         zeros: vec![0; ZEROS],
     };
-    let mut output = Vec::new();
+    session.run(stream)
+}
+
+/// What the client wants; `None` for one that wants nothing more. Takes no byte of what follows.
+pub(super) fn shake_hands(
+    mut stream: &UnixStream,
+    offer: &Arc<ServerOffer>,
+) -> io::Result<Option<Negotiated>> {
+    let mut handshake = Handshake::new(Arc::clone(offer));
+    stream.write_all(&handshake.greeting())?;
+    let (mut input, mut output) = (Vec::new(), Vec::new());
     loop {
-        let input = &session.buffer[session.start..session.end];
         let progress = handshake
-            .feed(input, &mut output)
+            .feed(&input, &mut output)
             .map_err(|error| io::Error::other(error.to_string()))?;
-        session.start += progress.consumed;
+        input.drain(..progress.consumed);
         stream.write_all(&output)?;
         output.clear();
         match progress.step {
-            Step::NeedMore if session.start == session.end => session.receive(stream)?,
-            Step::NeedMore => {}
-            Step::Transmission(agreed) => {
-                session.structured = agreed.structured_replies;
-                return session.run(stream);
+            Step::NeedMore => {
+                let mut byte = [0];
+                stream.read_exact(&mut byte)?;
+                input.extend(byte);
             }
-            Step::Close | Step::StartTls => return Ok(()),
+            Step::Transmission(agreed) => return Ok(Some(agreed)),
+            Step::Close | Step::StartTls => return Ok(None),
         }
     }
 }
@@ -227,25 +240,17 @@ impl Session {
 
     fn answer(&mut self, header: &RequestHeader) {
         let mut bytes = [0; OFFSET_DATA_LEN];
-        let (len, data) = match (header.command, self.structured) {
-            (cmd::READ, true) => {
-                bytes = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
-                (bytes.len(), header.length as usize)
-            }
-            (command, _) => {
-                let outcome = match command {
-                    cmd::READ | cmd::WRITE | cmd::FLUSH => Ok(()),
-                    _ => Err(NbdError::Inval),
-                };
-                let simple = reply::simple(header.cookie, outcome);
-                bytes[..simple.len()].copy_from_slice(&simple);
-                let data = if command == cmd::READ {
-                    header.length as usize
-                } else {
-                    0
-                };
-                (simple.len(), data)
-            }
+        let is_read = header.command == cmd::READ;
+        let data = if is_read { header.length as usize } else { 0 };
+        let len = if is_read && self.structured {
+            bytes = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+            bytes.len()
+        } else {
+            let known = is_read || matches!(header.command, cmd::WRITE | cmd::FLUSH);
+            let outcome = if known { Ok(()) } else { Err(NbdError::Inval) };
+            let simple = reply::simple(header.cookie, outcome);
+            bytes[..simple.len()].copy_from_slice(&simple);
+            simple.len()
         };
         self.replies.push((bytes, len, data));
     }

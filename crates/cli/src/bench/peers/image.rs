@@ -10,7 +10,7 @@ use cryptline_luks::format::{FormatOptions, KdfCost, Version, format};
 use cryptline_luks::{Header, SegmentPolicy};
 use sha2::{Digest, Sha256};
 
-use crate::bench::nbd::Contents;
+use crate::bench::contents::Contents;
 use crate::{CliError, size};
 
 /// The passphrase's file.

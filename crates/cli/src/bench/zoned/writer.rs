@@ -2,13 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use cryptline_cipher::SectorCipher;
 use cryptline_engine::{
     Arena, BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring,
     Submitted, ZoneAction,
 };
 
 use super::ZONES;
+use super::pool::Pool;
 use crate::CliError;
+use crate::bench::contents::Contents;
+use crate::bench::table;
 
 /// Largest write, and most in flight.
 const BLOCK_MAX: u32 = 128 << 10;
@@ -17,7 +21,7 @@ pub const DEPTH_MAX: usize = 16;
 const RING_ENTRIES: u32 = 64;
 
 /// What is written how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Bytes in a write.
     pub block: u32,
@@ -25,8 +29,6 @@ pub struct Load {
     pub depth: u32,
     /// Zones side by side.
     pub zones: u64,
-    /// Whether each block is filled with what belongs to its place.
-    pub stamped: bool,
 }
 
 impl Load {
@@ -40,7 +42,6 @@ impl Load {
                         block,
                         depth,
                         zones,
-                        stamped: false,
                     });
                 }
             }
@@ -54,14 +55,12 @@ impl Load {
             1 => "1 zone".to_owned(),
             zones => format!("{zones} zones"),
         };
-        let block = crate::bench::table::block(self.block);
-        format!("{block}, QD {}, {zones}", self.depth)
+        format!("{}, QD {}, {zones}", table::block(self.block), self.depth)
     }
 
     /// `4k/16/8`, for the axis of a plot.
     pub fn short(&self) -> String {
-        let block = crate::bench::table::block(self.block);
-        format!("{block}/{}/{}", self.depth, self.zones)
+        format!("{}/{}/{}", table::block(self.block), self.depth, self.zones)
     }
 }
 
@@ -74,6 +73,14 @@ pub struct Place {
     pub zone: usize,
     /// Number of the write in its zone.
     pub number: u64,
+}
+
+/// A write, and where it goes.
+pub struct Write {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub buffer: Buffer,
 }
 
 /// The places of a load, each zone in turn.
@@ -94,9 +101,13 @@ impl Places {
             next: 0,
         }
     }
+}
 
-    /// The next; `None` where the zones are full.
-    pub fn take(&mut self) -> Option<Place> {
+impl Iterator for Places {
+    type Item = Place;
+
+    /// `None` where the zones are full.
+    fn next(&mut self) -> Option<Place> {
         let (zone, number) = (self.next % self.zones, self.next / self.zones);
         let at = number * self.block;
         if at + self.block > self.zone_size {
@@ -111,22 +122,15 @@ impl Places {
     }
 }
 
-/// Bytes that belong to a place and to no other.
-pub fn stamp(offset: u64, bytes: &mut [u8]) {
-    let mut word = offset.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    for piece in bytes.chunks_exact_mut(8) {
-        piece.copy_from_slice(&word.to_le_bytes());
-        word = word.rotate_left(11).wrapping_add(0x2545_f491_4f6c_dd1d);
-    }
-}
-
 /// A queue, and the buffers that are not in flight.
 pub struct Writer {
-    pub ring: Ring,
+    ring: Ring,
     queue: GatedQueue,
     done: Vec<Completion>,
     idle: Vec<Buffer>,
-    pub zone_size: u64,
+    zone_size: u64,
+    /// Who encrypts where the device below does not.
+    pool: Option<Pool>,
 }
 
 impl Writer {
@@ -148,36 +152,60 @@ impl Writer {
             done: Vec::with_capacity(2 * DEPTH_MAX),
             idle,
             zone_size: zones.map_or(0, |zones| zones.zone_size),
+            pool: None,
         })
     }
 
-    /// Makes all zones empty, then writes for `time` or until they are full. Bytes in a second.
-    pub fn write(&mut self, load: &Load, time: Duration) -> Result<f64, CliError> {
+    /// The same, with threads that encrypt what is written.
+    pub fn with_pool(mut self, cipher: SectorCipher, threads: u32) -> Result<Self, CliError> {
+        let failed = |error| CliError::memory(format!("cannot start threads: {error}"));
+        let waker = self.ring.waker().map_err(failed)?;
+        self.pool = Some(Pool::new(cipher, threads, waker).map_err(failed)?);
+        Ok(self)
+    }
+
+    /// The places of a load on this device.
+    pub fn places(&self, load: &Load) -> Places {
+        Places::new(load, self.zone_size)
+    }
+
+    /// Makes all zones empty, then writes to `places`, which are of this load, or for `time`, whichever
+    /// ends first: bytes that are there, or those that belong to each place. Bytes in a second.
+    pub fn write(
+        &mut self,
+        load: &Load,
+        mut places: impl Iterator<Item = Place>,
+        contents: Option<Contents>,
+        time: Duration,
+    ) -> Result<f64, CliError> {
         self.reset()?;
-        let mut places = Places::new(load, self.zone_size);
         let mut free = self.buffers(load);
         let depth = free.len();
         let (start, mut bytes, mut open) = (Instant::now(), 0.0, true);
-        loop {
+        while open || free.len() < depth {
             while open && let Some(mut buffer) = free.pop() {
-                let Some(place) = places.take() else {
+                let Some(place) = places.next() else {
                     free.push(buffer);
                     open = false;
                     break;
                 };
-                if load.stamped {
-                    stamp(place.offset, &mut buffer);
+                if let Some(contents) = contents {
+                    contents.fill(place.offset, &mut buffer);
                 }
                 bytes += f64::from(load.block);
-                free.extend(self.submit(place.offset, buffer)?);
+                let write = Write { place, buffer };
+                match &mut self.pool {
+                    Some(pool) => pool.encrypt(write),
+                    None => free.extend(self.submit(write)?),
+                }
                 open = start.elapsed() < time;
             }
-            if !open && free.len() == depth {
-                break;
-            }
-            if free.len() < depth {
-                self.wait()?;
+            let before = free.len();
+            if before < depth {
                 self.collect(&mut free)?;
+                if free.len() == before {
+                    self.wait()?;
+                }
             }
         }
         let rate = bytes / start.elapsed().as_secs_f64();
@@ -185,8 +213,7 @@ impl Writer {
         Ok(rate)
     }
 
-    /// The buffers of a load. They come back by [`give_back`](Self::give_back).
-    pub fn buffers(&mut self, load: &Load) -> Vec<Buffer> {
+    fn buffers(&mut self, load: &Load) -> Vec<Buffer> {
         let depth = usize::try_from(load.depth)
             .unwrap_or(1)
             .min(self.idle.len());
@@ -197,37 +224,29 @@ impl Writer {
         buffers
     }
 
-    /// Takes them back.
-    pub fn give_back(&mut self, mut buffers: Vec<Buffer>) {
-        self.idle.append(&mut buffers);
-    }
-
     /// Makes all zones empty.
-    pub fn reset(&mut self) -> Result<(), CliError> {
-        let request = Request::zone(0, ZoneAction::ResetAll, 0);
-        let mut submitted = self.queue.submit(&mut self.ring, request);
-        loop {
-            match submitted {
-                Submitted::Done(completion) => {
-                    return completion.result.map_err(|fault| {
-                        CliError::device(format!("the zones cannot be reset: {fault}"))
-                    });
-                }
-                Submitted::Pending => {
-                    self.wait()?;
-                    self.queue.poll(&mut self.ring, &mut self.done);
-                    submitted = match self.done.pop() {
-                        Some(completion) => Submitted::Done(completion),
-                        None => Submitted::Pending,
-                    };
-                }
-            }
+    fn reset(&mut self) -> Result<(), CliError> {
+        if let Some(pool) = &mut self.pool {
+            pool.reset();
         }
+        let request = Request::zone(0, ZoneAction::ResetAll, 0);
+        let mut ended = match self.queue.submit(&mut self.ring, request) {
+            Submitted::Done(completion) => Some(completion),
+            Submitted::Pending => None,
+        };
+        while ended.is_none() {
+            self.wait()?;
+            self.queue.poll(&mut self.ring, &mut self.done);
+            ended = self.done.pop();
+        }
+        ended
+            .map_or(Ok(()), |completion| completion.result)
+            .map_err(|fault| CliError::device(format!("the zones cannot be reset: {fault}")))
     }
 
     /// Submits a write; its buffer, where it has ended.
-    pub fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<Buffer>, CliError> {
-        let request = Request::write(offset, buffer, false, 0);
+    fn submit(&mut self, write: Write) -> Result<Option<Buffer>, CliError> {
+        let request = Request::write(write.place.offset, write.buffer, false, 0);
         match self.queue.submit(&mut self.ring, request) {
             Submitted::Done(completion) => ended(completion).map(Some),
             Submitted::Pending => Ok(None),
@@ -235,13 +254,20 @@ impl Writer {
     }
 
     /// Waits until something has ended, or somebody wakes the ring.
-    pub fn wait(&mut self) -> Result<(), CliError> {
+    fn wait(&mut self) -> Result<(), CliError> {
         let waited = self.ring.wait();
         waited.map_err(|error| CliError::device(format!("cannot wait for I/O: {error}")))
     }
 
-    /// The buffers of what has ended.
-    pub fn collect(&mut self, free: &mut Vec<Buffer>) -> Result<(), CliError> {
+    /// Submits what the pool has encrypted and whose turn it is, and takes the buffers of what has
+    /// ended.
+    fn collect(&mut self, free: &mut Vec<Buffer>) -> Result<(), CliError> {
+        if let Some(pool) = &mut self.pool {
+            pool.collect();
+        }
+        while let Some(write) = self.pool.as_mut().and_then(Pool::next_in_order) {
+            free.extend(self.submit(write)?);
+        }
         self.queue.poll(&mut self.ring, &mut self.done);
         for completion in self.done.drain(..) {
             free.push(ended(completion)?);
@@ -274,23 +300,8 @@ mod tests {
             block: 4096,
             depth: 1,
             zones: 2,
-            stamped: false,
         };
-        let mut places = Places::new(&load, 8192);
-        let offsets: Vec<u64> = std::iter::from_fn(|| places.take())
-            .map(|place| place.offset)
-            .collect();
+        let offsets: Vec<u64> = Places::new(&load, 8192).map(|place| place.offset).collect();
         assert_eq!(offsets, [0, 8192, 4096, 12288]);
-    }
-
-    #[test]
-    fn no_two_places_have_the_same_bytes() {
-        let of = |offset| {
-            let mut bytes = [0; 64];
-            stamp(offset, &mut bytes);
-            bytes
-        };
-        assert_ne!(of(0), of(4096));
-        assert_eq!(of(4096), of(4096));
     }
 }
