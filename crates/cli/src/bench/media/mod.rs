@@ -100,14 +100,13 @@ struct Subject {
 /// # Errors
 /// Exit code 1 for what makes no sense, 4 for a file that cannot be mapped and for bytes that one way
 /// wrote and another did not read.
-pub fn run(args: &MediaArgs) -> Result<(), CliError> {
+pub fn measure(args: &MediaArgs) -> Result<Report, CliError> {
     if args.size < SIZE_MIN || !args.size.is_multiple_of(u64::from(BLOCK)) {
         return Err(CliError::parameters(format!(
             "--size {}: give a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M",
             args.size
         )));
     }
-    args.output.check()?;
     let folder = places::folder(args.on.as_deref())?;
     let (places, how) = places::make(args.size, &folder)?;
     let mut bench = Bench {
@@ -145,7 +144,7 @@ pub fn run(args: &MediaArgs) -> Result<(), CliError> {
         size::human(args.size)
     );
     summary::fill(&mut report, args, &bench.places);
-    args.output.publish(report)
+    Ok(report)
 }
 
 /// Reads and writes of every way that a place has, in the order of the tables.

@@ -129,11 +129,10 @@ pub struct Pins {
 ///
 /// # Errors
 /// Exit code 1 for what makes no sense or is not installed, 4 when a server fails or gives wrong data.
-pub fn run(args: &PeersArgs) -> Result<(), CliError> {
+pub fn measure(args: &PeersArgs) -> Result<Report, CliError> {
     let args = &args.checked()?;
     let pins = args.pins();
     let programs = Programs::find(&args.servers, &args.generators, pins.is_some())?;
-    args.output.check()?;
     let stop = process::Stop::watch()?;
     let folder = folder(&args.dir)?;
     let images = Images::make(folder.path(), args.size)?;
@@ -181,7 +180,7 @@ pub fn run(args: &PeersArgs) -> Result<(), CliError> {
             image::KEY_FILE
         ));
     }
-    args.output.publish(report)
+    Ok(report)
 }
 
 impl PeersArgs {

@@ -124,13 +124,12 @@ struct Subject {
 ///
 /// # Errors
 /// Exit code 1 for what makes no sense, 4 when a way writes something else than it should.
-pub fn run(args: &ZonedArgs) -> Result<(), CliError> {
+pub fn measure(args: &ZonedArgs) -> Result<Report, CliError> {
     let time = runner::seconds(args.seconds, SECONDS_MAX)?;
     check_zone_size(args.zone_size)?;
     let cipher = Cipher::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow)
         .map_err(|why| CliError::parameters(format!("--slow {}: {why}", args.slow)))?;
-    args.output.check()?;
     let mut media = [
         Medium::new(None, args, &cipher)?,
         Medium::new(Some(slow), args, &cipher)?,
@@ -153,7 +152,7 @@ pub fn run(args: &ZonedArgs) -> Result<(), CliError> {
         Ok(())
     })?;
     summary::fill(&mut report, args);
-    args.output.publish(report)
+    Ok(report)
 }
 
 fn check_zone_size(size: u64) -> Result<(), CliError> {
