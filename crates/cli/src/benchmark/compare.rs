@@ -16,10 +16,10 @@ use std::time::Instant;
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
 use serde::Serialize;
 
-use super::measure::median;
 use super::{Figure, Report};
 use crate::CliError;
 use crate::bench::foreign;
+use crate::bench::report::median;
 
 /// Runs of each program.
 const RUNS: usize = 5;

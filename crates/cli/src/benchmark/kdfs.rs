@@ -55,7 +55,7 @@ pub struct KdfRow {
     /// PBKDF2: distance of the samples' quartiles over their median.
     pub spread: Option<f64>,
     /// PBKDF2: how many samples there were.
-    pub samples: Option<u32>,
+    pub samples: Option<usize>,
     /// Argon2: passes.
     pub time: Option<u32>,
     /// Argon2: memory in KiB.
@@ -115,7 +115,7 @@ pub fn measure(
     cost: &KdfCost,
 ) -> Result<(), CliError> {
     let row = match case {
-        Case::Pbkdf2(hash) => pbkdf2(report, hash, time),
+        Case::Pbkdf2(hash) => pbkdf2(report, hash, time)?,
         Case::Argon2(kind) => argon2(kind, cost)?,
     };
     report.kdfs.push(row);
@@ -134,24 +134,24 @@ impl Case {
     }
 }
 
-fn pbkdf2(report: &mut Report, hash: Hash, time: Duration) -> KdfRow {
+fn pbkdf2(report: &mut Report, hash: Hash, time: Duration) -> Result<KdfRow, CliError> {
     let measured = rate(1, time, || {
         let mut out = [0; KEY_BYTES];
-        move |iterations| {
+        Ok(move |iterations| {
             let (password, salt) = (black_box(b"benchmark"), black_box([0; KEY_BYTES]));
             hash.pbkdf2(password, &salt, iterations, black_box(&mut out));
-        }
-    });
+        })
+    })?;
     report.count(&measured);
-    KdfRow {
+    Ok(KdfRow {
         kdf: "pbkdf2".into(),
         hash: Some(hash.name()),
         key_bits: KEY_BITS,
-        iterations_per_second: Some(measured.per_second),
+        iterations_per_second: Some(measured.bytes_per_second),
         spread: Some(measured.spread),
-        samples: Some(measured.samples),
+        samples: Some(measured.windows.max(1)),
         ..KdfRow::default()
-    }
+    })
 }
 
 fn argon2(kind: KdfKind, cost: &KdfCost) -> Result<KdfRow, CliError> {

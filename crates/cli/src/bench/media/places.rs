@@ -201,7 +201,7 @@ mod tests {
         for bytes in [1 << 20, 100 << 20] {
             let (places, _) = make(bytes, folder.path()).expect("media");
             assert_eq!(places.len(), 4);
-            let mut buffer = Some(super::super::new_buffer().expect("a buffer"));
+            let mut buffer = Some(crate::bench::load::buffer(BLOCK).expect("a buffer"));
             for mut place in places {
                 for way in place.ways() {
                     let last = [bytes - u64::from(BLOCK)];
