@@ -26,42 +26,42 @@ end
 
 complete -c cryptline -n "__fish_cryptline_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_needs_command" -s V -l version -d 'Print version'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "serve" -d 'Serve the clear disk over NBD'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "info" -d 'Show a LUKS header; needs no passphrase'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "serve" -d 'Serve the decrypted disk over NBD'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "info" -d 'Show a LUKS header (needs no passphrase)'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "open" -d 'Check whether a passphrase or key unlocks a volume'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Make a new LUKS volume in a file'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Print the device-mapper line of a volume'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "btt" -d 'Block translation tables: sectors that are never torn'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Create a LUKS volume in a new file'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Print the device-mapper table line of a volume'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "btt" -d 'Manage block translation tables, which keep sectors from being torn'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "zones" -d 'List the zones of a zoned device'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show the live statistics of a server'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "bench" -d 'Measure the ways of a request through a volume'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions on this machine'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show live statistics of a server'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "bench" -d 'Compare ways of encrypting, serving and storing a volume'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a shell completion script'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "man" -d 'Write the man pages into a folder'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s U -l unix -d 'Listen on a Unix socket; `-` is a private temporary one. May be repeated' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l socket-mode -d 'Permissions of the sockets of --unix and --stats, in octal; 660 lets the socket\'s group in' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s p -l port -d 'Listen on a TCP port; 0 lets the system choose [default with --ip-addr: 10809]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s i -s b -l ip-addr -l bind -d 'Listen on this address or host name for TCP [default: 127.0.0.1]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s e -l export-name -d 'Name of the export; repeated, one for each TARGET [default: "", then the file\'s name]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l description -d 'Description of the export; repeated, one for each TARGET' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND by `sh -c` with $uri, $nbd, $unixsocket, $port, $exportname and $tls set; the server ends when it ends' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfile -l pid-file -d 'Write the process id to FILE when clients can connect' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l io -d 'How to do I/O' -r -f -a "auto\t'io_uring where the kernel allows it, else preadv/pwritev'
-io_uring\t'io_uring or an error'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s U -l unix -d 'Listen on this Unix socket; `-` creates a private temporary one. May be repeated' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l socket-mode -d 'Permissions of the --unix and --stats sockets, in octal; 660 admits the socket\'s group' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s p -l port -d 'Listen on this TCP port; 0 lets the system choose one [default with --ip-addr: 10809]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s i -s b -l ip-addr -l bind -d 'Address or host name for TCP [default: 127.0.0.1]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s e -l export-name -d 'Name of the export; repeat it for each TARGET [default: "" for the first, then the file name]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l description -d 'Description of the export; repeat it for each TARGET' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port, $exportname and $tls are set' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfile -l pid-file -d 'Write the process ID to FILE once clients can connect' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l io -d 'I/O interface' -r -f -a "auto\t'io_uring if the kernel allows it, otherwise preadv/pwritev'
+io_uring\t'io_uring, or fail'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Clients at a time; further ones are sent away. Those in their handshake, which may take 10 s, are not counted' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Give statistics as JSON lines on this Unix socket; see `cryptline top`' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Seconds between two lines of statistics' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'Encrypt connections' -r -f -a "off\t'Never'
-on\t'When the client asks for it'
-require\t'Always: plain clients are refused'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as nbdkit and qemu-nbd have it' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-authz -d 'Of those, accept only clients whose certificate has this subject, such as `CN=alice` or `CN=alice,O=Example`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox -d 'Give up the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'As much as the kernel offers; the banner says what'
-on\t'All of it or an error'
-off\t'Nothing, for debugging'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s u -l user -d 'Become this user (name or number) before the first client is served' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s g -l group -d 'Become this group [default with --user: that user\'s]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Largest number of clients at a time; further clients are refused. Clients in the handshake, which must finish within 10 s, do not count' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'Use TLS' -r -f -a "off\t'Never'
+on\t'If the client asks for it'
+require\t'Always; refuse clients without TLS'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as for nbdkit and qemu-nbd' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-authz -d 'With --tls-verify-peer, accept only clients whose certificate has this subject, such as `CN=alice` or `CN=alice,O=Example`; may be repeated' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox -d 'Drop the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'Whatever the kernel offers; the banner lists it'
+on\t'Everything, or fail'
+off\t'No restrictions, for debugging'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s u -l user -d 'Switch to this user (name or number) before serving the first client' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s g -l group -d 'Switch to this group [default with --user: the user\'s group]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
@@ -102,8 +102,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l passphrase
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-slot -d 'Try only this key slot, whatever its priority' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l exit-with-parent -d 'End when the parent process ends'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s v -l verbose -d 'Say more on standard error'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l exit-with-parent -d 'Exit when the parent process exits'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s v -l verbose -d 'Log more to standard error'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s f -l foreground -d 'Accepted for scripts written for other servers; this one is always in the foreground'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-verify-peer -d 'Accept only clients with a certificate signed by ca-cert.pem in that directory; needs --tls=require'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox-probe -d 'Try what the sandbox refuses and print the results, then serve'
@@ -133,32 +133,32 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l passphrase-
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-slot -d 'Try only this key slot, whatever its priority' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'Only check the passphrase or key; this is all that `open` does'
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'Check the passphrase or key (the only thing `open` does)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l allow-null-cipher -d 'Accept key slots with cipher_null, which protects nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l size -d 'Size of the file, such as 512M or 1G (powers of 1024)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l type -d 'Header version' -r -f -a "luks1\t'LUKS1'
 luks2\t'LUKS2'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l cipher -d 'Cipher of the data' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l cipher -d 'Cipher for the data' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-size -d 'Size of the volume key in bits: 512 is AES-256 in XTS mode' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l hash -d 'Hash of the header\'s digest, and of PBKDF2' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 4096 if the size allows it]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf -d 'Key derivation function [default: argon2id; LUKS1: pbkdf2]' -r -f -a "pbkdf2\t'PBKDF2: cheap to attack with graphics cards'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l hash -d 'Hash for the header digest and for PBKDF2' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l sector-size -d 'Cipher sector size: 512, 1024, 2048 or 4096 bytes [default: 4096 if the size allows it]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf -d 'Key derivation function [default: argon2id; LUKS1: pbkdf2]' -r -f -a "pbkdf2\t'PBKDF2, which GPUs attack cheaply'
 argon2i\t'Argon2i'
 argon2id\t'Argon2id'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l iter-time -d 'How long unlocking shall take on this machine' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-force-iterations -d 'PBKDF2 iterations or Argon2 passes; nothing is measured then' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-memory -d 'Memory of Argon2 in KiB: at most this, or exactly this with --pbkdf-force-iterations' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-parallel -d 'Lanes of Argon2 [default: one for each processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l iter-time -d 'Time that unlocking should take on this machine, in milliseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-force-iterations -d 'Number of PBKDF2 iterations or Argon2 passes, instead of measuring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l uuid -d 'UUID of the volume [default: random]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 'Replace the file if it exists, or what is on the device'
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Reserve the space on disk now'
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'The same as --type luks1'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 'Replace an existing file, or overwrite what the device holds'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Allocate the disk space now'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'Same as --type luks1'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
@@ -200,7 +200,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l passphrase
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-slot -d 'Try only this key slot, whatever its priority' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l show-keys -d 'Show the volume key; who sees the line can decrypt the volume'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l show-keys -d 'Print the volume key; whoever sees the line can decrypt the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s r -l read-only -d 'Open for reading only'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
@@ -213,9 +213,9 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-submi
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-high_priority -d 'Queue to workers of the highest priority'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "create" -d 'Make a table: in a new file, or over what a file or device holds'
-complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "check" -d 'Check a table, and repair what has one right answer'
-complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "info" -d 'Show a table\'s geometry'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "create" -d 'Create a table in a new file, or over the contents of a file or device'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "check" -d 'Check a table, and repair it where only one answer can be right'
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "info" -d 'Show the geometry of a table'
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l size -d 'Size of the new file, table included, such as 512M or 1G (powers of 1024)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l sector-size -d 'Bytes in a sector: 512 or 4096' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l uuid -d 'UUID of the table [default: random]' -r
@@ -228,16 +228,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from info" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and end'
-complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines as they are (described in docs/stats.md)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and exit'
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines unchanged (see docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "inline" -d 'Read RAM plain, inline and by queue, as the 2020 dm-devel thread did'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "inline" -d 'Compare inline encryption with work queues, as in the 2020 dm-devel thread'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "subblock" -d 'Write parts of cipher sectors, side by side and one after the other'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "peers" -d 'The same load on cryptline and on other servers of encrypted disks, over NBD'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "media" -d 'What a request costs on RAM, persistent memory and BTT, beside a bare copy'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "zoned" -d 'Write encrypted zones in order, beside plain ones and a pool that loses the order'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "subblock" -d 'Compare concurrent and exclusive writes of partial cipher sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "peers" -d 'Compare cryptline with other servers of encrypted disks, over NBD'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "media" -d 'Measure the overhead of a request on RAM, persistent memory and BTT'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers media zoned" -f -a "zoned" -d 'Measure ordered writes to encrypted zones'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l size -d 'Size of the volume' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l cipher -d 'The cipher beside the null cipher' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l helpers -d 'Threads that help large requests, for `auto` [default: one less than there are processors]' -r
@@ -320,16 +320,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Measure this cipher; may be repeated [default: all there are]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Length of the key in bits [default: the shortest and the longest]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Measure argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all there are]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l seconds -d 'Time for the ciphers and PBKDF2 together; each Argon2 takes its --iter-time and a half more' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l iter-time -d 'How long Argon2 shall take' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-memory -d 'Memory of Argon2 in KiB, at most' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-parallel -d 'Lanes of Argon2 [default: one for each processor, at most 4]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-cipher -d 'Leave out the ciphers'
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-kdf -d 'Leave out the key derivation functions'
-complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l compare-cryptsetup -d 'Time the unlocking of a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) beside cryptsetup, which must be installed'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Cipher to measure; may be repeated [default: all]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Key length in bits [default: the shortest and the longest]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Key derivation function to measure: argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l seconds -d 'Total time for the ciphers and PBKDF2; each Argon2 measurement adds about 1.5 times --iter-time' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l iter-time -d 'Target time for Argon2, in milliseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-memory -d 'Largest amount of memory for Argon2, in KiB' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-cipher -d 'Skip the ciphers'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-kdf -d 'Skip the key derivation functions'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l compare-cryptsetup -d 'Compare unlocking a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) with cryptsetup, which must be installed'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand completions" -s h -l help -d 'Print help'

@@ -15,13 +15,13 @@ Examples:
   cryptline bench inline --html inline.html       what a queue before the cipher costs
   cryptline bench sweep --html sweep.html         which mode is best for which requests
   cryptline bench subblock --html subblock.html   what one lock for all small writes costs
-  cryptline bench peers --html peers.html         beside qemu and nbdkit
-  cryptline bench media --html media.html         what a request costs where media answer at once
-  cryptline bench zoned --html zoned.html         what encryption costs where the order must be kept
+  cryptline bench peers --html peers.html         compared with qemu and nbdkit
+  cryptline bench media --html media.html         overhead of a request on RAM-like media
+  cryptline bench zoned --html zoned.html         cost of encryption on zoned disks
 
-Each bench prints a table, and writes --json and a page with plots, --html. All that it compares is
-measured in turns, several times; a machine that others use at the same time is noticed and told.
-`cryptline benchmark` measures ciphers and key derivation alone.")]
+Each benchmark prints a table and can write JSON (--json) and a page with plots (--html). It measures
+everything it compares in alternation, several times, and reports whether other programs kept the
+machine busy. `cryptline benchmark` measures only ciphers and key derivation.")]
 pub struct BenchArgs {
     /// Which bench.
     #[command(subcommand)]
@@ -31,17 +31,17 @@ pub struct BenchArgs {
 /// The benches.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// Read RAM plain, inline and by queue, as the 2020 dm-devel thread did
+    /// Compare inline encryption with work queues, as in the 2020 dm-devel thread
     Inline(Box<inline::InlineArgs>),
     /// Measure every block size, queue depth and dispatch mode
     Sweep(Box<sweep::SweepArgs>),
-    /// Write parts of cipher sectors, side by side and one after the other
+    /// Compare concurrent and exclusive writes of partial cipher sectors
     Subblock(Box<subblock::SubBlockArgs>),
-    /// The same load on cryptline and on other servers of encrypted disks, over NBD
+    /// Compare cryptline with other servers of encrypted disks, over NBD
     Peers(Box<peers::PeersArgs>),
-    /// What a request costs on RAM, persistent memory and BTT, beside a bare copy
+    /// Measure the overhead of a request on RAM, persistent memory and BTT
     Media(Box<media::MediaArgs>),
-    /// Write encrypted zones in order, beside plain ones and a pool that loses the order
+    /// Measure ordered writes to encrypted zones
     Zoned(Box<zoned::ZonedArgs>),
 }
 

@@ -24,51 +24,51 @@ Examples:
   cryptline benchmark --cipher aes-xts-plain64 --key-size 512
   cryptline benchmark --kdf argon2id --kdf pbkdf2-sha512
   cryptline benchmark --json | jq '.ciphers[] | select(.threads == 1)'
-  cryptline benchmark --compare-cryptsetup --no-cipher     unlocking, beside cryptsetup
+  cryptline benchmark --compare-cryptsetup --no-cipher     unlocking, compared with cryptsetup
 
-Nothing is read from or written to a disk. With --cipher only ciphers are measured, with --kdf
-only key derivation functions; give both for both. Each speed is the median of several samples
-after a warm-up, with buffers that fit the L2 cache; CRYPTLINE_CPU chooses the back end as
-everywhere. The JSON is described in docs/benchmark-json.md.")]
+No disk is read or written. --cipher alone measures only ciphers and --kdf alone only key derivation
+functions; give both to measure both. Each speed is the median of several samples after a warm-up,
+with buffers that fit the L2 cache. CRYPTLINE_CPU selects the cipher implementation.
+docs/benchmark-json.md describes the JSON.")]
 pub struct BenchmarkArgs {
-    /// Measure this cipher; may be repeated [default: all there are]
+    /// Cipher to measure; may be repeated [default: all]
     #[arg(long, value_name = "SPEC")]
     pub cipher: Vec<String>,
 
-    /// Length of the key in bits [default: the shortest and the longest]
+    /// Key length in bits [default: the shortest and the longest]
     #[arg(long, value_name = "BITS")]
     pub key_size: Option<usize>,
 
-    /// Measure argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all there are]
+    /// Key derivation function to measure: argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all]
     #[arg(long, value_name = "NAME")]
     pub kdf: Vec<String>,
 
-    /// Leave out the ciphers
+    /// Skip the ciphers
     #[arg(long, conflicts_with = "cipher")]
     pub no_cipher: bool,
 
-    /// Leave out the key derivation functions
+    /// Skip the key derivation functions
     #[arg(long, conflicts_with = "kdf")]
     pub no_kdf: bool,
 
-    /// Time for the ciphers and PBKDF2 together; each Argon2 takes its --iter-time and a half more
+    /// Total time for the ciphers and PBKDF2; each Argon2 measurement adds about 1.5 times --iter-time
     #[arg(long, value_name = "S", default_value_t = 12.0)]
     pub seconds: f64,
 
-    /// How long Argon2 shall take
+    /// Target time for Argon2, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub iter_time: u64,
 
-    /// Memory of Argon2 in KiB, at most
+    /// Largest amount of memory for Argon2, in KiB
     #[arg(long, value_name = "KIB")]
     pub pbkdf_memory: Option<u32>,
 
-    /// Lanes of Argon2 [default: one for each processor, at most 4]
+    /// Argon2 lanes [default: one per processor, at most 4]
     #[arg(long, value_name = "N")]
     pub pbkdf_parallel: Option<u32>,
 
-    /// Time the unlocking of a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) beside
-    /// cryptsetup, which must be installed
+    /// Compare unlocking a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) with cryptsetup, which must
+    /// be installed
     #[arg(long)]
     pub compare_cryptsetup: bool,
 

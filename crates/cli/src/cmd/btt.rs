@@ -21,12 +21,12 @@ use crate::CliError;
 Examples:
   cryptline btt create disk.btt --size 1G      a new table in a new file
   cryptline btt info disk.btt                  its geometry
-  cryptline btt check disk.btt                 is every block somebody's, and nobody else's?
-  cryptline serve btt:disk.btt                 the volume in it
+  cryptline btt check disk.btt                 check that each block belongs to exactly one sector
+  cryptline serve btt:disk.btt                 serve the volume in it
 
-A block translation table makes each sector old or new after a crash, never a mix, on media that
-are written in smaller units, such as persistent memory. Linux's nd_btt uses the same tables. The
-format, and the JSON of `info` and `check`, are in docs/btt.md.")]
+With a block translation table, each sector has either its old or its new contents after a crash,
+never a mix, even on media that are written in smaller units, such as persistent memory. The tables
+are those of Linux's nd_btt. docs/btt.md describes the format and the JSON of `info` and `check`.")]
 pub struct BttArgs {
     /// What to do.
     #[command(subcommand)]
@@ -36,11 +36,11 @@ pub struct BttArgs {
 /// The verbs of `btt`.
 #[derive(Subcommand, Debug)]
 pub enum BttCommand {
-    /// Make a table: in a new file, or over what a file or device holds
+    /// Create a table in a new file, or over the contents of a file or device
     Create(create::CreateArgs),
-    /// Check a table, and repair what has one right answer
+    /// Check a table, and repair it where only one answer can be right
     Check(check::CheckArgs),
-    /// Show a table's geometry
+    /// Show the geometry of a table
     Info(info::InfoArgs),
 }
 

@@ -41,7 +41,7 @@ pub enum HeaderType {
 /// Key derivation functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pbkdf {
-    /// PBKDF2: cheap to attack with graphics cards
+    /// PBKDF2, which GPUs attack cheaply
     Pbkdf2,
     /// Argon2i
     Argon2i,
@@ -60,26 +60,26 @@ Examples:
   printf %s secret | cryptline create test.img --size 64M --key-file - \\
       --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
 
-The file is as large as --size says, header included (16 MiB for LUKS2, 2 MiB for LUKS1), and
-sparse unless --preallocate is given. The volume is opened again before success is reported; on
-failure nothing is left behind. What is on pmem:PATH or btt:PATH must be zeros or holes, unless
---force is given.
+The size given with --size includes the header (16 MiB for LUKS2, 2 MiB for LUKS1). The file is
+sparse unless you give --preallocate. The new volume is opened once to verify it; if anything fails,
+nothing is left behind. pmem:PATH and btt:PATH must contain only zeros or holes, unless you give
+--force.
 
-Exit codes: 0 made, 1 wrong parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk
-is full or failed, 5 the file exists or the device holds something (--force), or it is in use.")]
+Exit codes: 0 success, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the
+disk is full or failed, 5 the file exists, the device holds data (see --force), or it is in use.")]
 pub struct CreateArgs {
-    /// The file to make; or pmem:PATH or btt:PATH, which is there already
+    /// New file, or an existing pmem:PATH or btt:PATH
     pub file: PathBuf,
 
     /// Size of the file, such as 512M or 1G (powers of 1024)
     #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
     pub size: Option<u64>,
 
-    /// Replace the file if it exists, or what is on the device
+    /// Replace an existing file, or overwrite what the device holds
     #[arg(long)]
     pub force: bool,
 
-    /// Reserve the space on disk now
+    /// Allocate the disk space now
     #[arg(long)]
     pub preallocate: bool,
 
@@ -100,11 +100,11 @@ pub struct FormatArgs {
     #[arg(long = "type", value_enum, default_value_t, value_name = "TYPE")]
     pub kind: HeaderType,
 
-    /// The same as --type luks1
+    /// Same as --type luks1
     #[arg(long, conflicts_with = "kind")]
     pub luks1: bool,
 
-    /// Cipher of the data
+    /// Cipher for the data
     #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
     pub cipher: String,
 
@@ -112,11 +112,11 @@ pub struct FormatArgs {
     #[arg(long, value_name = "BITS", default_value_t = 512)]
     pub key_size: u32,
 
-    /// Hash of the header's digest, and of PBKDF2
+    /// Hash for the header digest and for PBKDF2
     #[arg(long, value_name = "NAME", default_value = "sha256")]
     pub hash: String,
 
-    /// Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 4096 if the size allows it]
+    /// Cipher sector size: 512, 1024, 2048 or 4096 bytes [default: 4096 if the size allows it]
     #[arg(long, value_name = "BYTES")]
     pub sector_size: Option<u32>,
 
@@ -124,19 +124,19 @@ pub struct FormatArgs {
     #[arg(long, value_enum, value_name = "NAME")]
     pub pbkdf: Option<Pbkdf>,
 
-    /// How long unlocking shall take on this machine
+    /// Time that unlocking should take on this machine, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub iter_time: u64,
 
-    /// PBKDF2 iterations or Argon2 passes; nothing is measured then
+    /// Number of PBKDF2 iterations or Argon2 passes, instead of measuring
     #[arg(long, value_name = "N", conflicts_with = "iter_time")]
     pub pbkdf_force_iterations: Option<u32>,
 
-    /// Memory of Argon2 in KiB: at most this, or exactly this with --pbkdf-force-iterations
+    /// Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations
     #[arg(long, value_name = "KIB")]
     pub pbkdf_memory: Option<u32>,
 
-    /// Lanes of Argon2 [default: one for each processor, at most 4]
+    /// Argon2 lanes [default: one per processor, at most 4]
     #[arg(long, value_name = "N")]
     pub pbkdf_parallel: Option<u32>,
 

@@ -20,8 +20,8 @@ Examples:
   cryptline info --json disk.img | jq '.keyslots[].kdf'
   cryptline info --header header.img /dev/sdb
 
-The JSON is described in docs/info-json.md. A header that is sound but can not be served (a
-reencryption in progress, say) is shown, with the reason; a damaged one is exit code 4.")]
+docs/info-json.md describes the JSON. A valid header that cannot be served, such as one with a
+reencryption in progress, is shown with the reason. A damaged header gives exit code 4.")]
 pub struct InfoArgs {
     /// LUKS file or block device, pmem:PATH, btt:PATH or zoned:PATH
     pub target: PathBuf,

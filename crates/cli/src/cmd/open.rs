@@ -16,20 +16,20 @@ use crate::volume::header::{HeaderFile, check_type, unlock};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline open --check disk.img                        asks for the passphrase
-  cryptline open --check disk.img --key-file key.bin     the file's bytes, as they are
+  cryptline open --check disk.img                        ask for the passphrase
+  cryptline open --check disk.img --key-file key.bin     take the bytes of the file unchanged
   cryptline open --check disk.img --key-file - < key.bin
   cryptline open --check disk.img --key-slot 3 --passphrase-fd 3 3<passphrase.txt
 
-Exit codes: 0 unlocked, 1 wrong parameters, 2 no key with this passphrase, 3 out of memory,
-4 wrong device or damaged header.
+Exit codes: 0 unlocked, 1 invalid parameters, 2 no key available with this passphrase, 3 out of
+memory, 4 wrong device or damaged header.
 
-There is no mapping under /dev/mapper to open: the clear disk is had with `cryptline serve`.")]
+cryptline makes no device under /dev/mapper. To use the decrypted disk, run `cryptline serve`.")]
 pub struct OpenArgs {
     /// LUKS file or block device, pmem:PATH, btt:PATH or zoned:PATH
     pub target: PathBuf,
 
-    /// Only check the passphrase or key; this is all that `open` does
+    /// Check the passphrase or key (the only thing `open` does)
     #[arg(long)]
     pub check: bool,
 

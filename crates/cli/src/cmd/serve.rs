@@ -51,44 +51,44 @@ const GRACE: Duration = Duration::from_secs(5);
 /// What to serve, and how.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Without a TARGET, serves 1 GiB of RAM encrypted under a random key that is gone at the end. Without \
---unix or --port, listens on a private Unix socket that only this user can reach.
+Without a TARGET, the server creates 1 GiB of RAM encrypted under a random key, which is lost when \
+it exits. Without --unix or --port, it listens on a private Unix socket that only this user can reach.
 
-The server stays in the foreground (there is no --fork: use a service manager, or `&` and \
---pidfile). SIGINT, SIGTERM, SIGHUP or SIGQUIT end it: clients get the answers to what they have \
-asked, for up to 5 s (what is not done then is left unanswered), everything is flushed, and the \
-exit code is 0, or 4 if that flush failed. A second signal ends it at once.
+The server stays in the foreground: use a service manager, or `&` and --pidfile. SIGINT, SIGTERM, \
+SIGHUP and SIGQUIT stop it. Clients then have up to 5 s to receive the answers to their requests; \
+after that the server flushes every export and exits with 0, or with 4 if a flush failed. A second \
+signal stops it immediately.
 
-Started with LISTEN_FDS (systemd socket activation) it serves on the sockets it was passed and \
-prints nothing, so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works. It tells \
-$NOTIFY_SOCKET when clients can connect.
+With LISTEN_FDS set (systemd socket activation), it serves on the sockets it was passed and prints \
+nothing, so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works. It notifies \
+$NOTIFY_SOCKET once clients can connect.
 
-Once the volumes are open and the sockets bound, the server gives up what it does not need any more: \
-it cannot open files, start programs or make connections, and has no capabilities (--sandbox). The \
-banner says what is in force. --run's command runs outside, with the rights that the server was \
-started with. As root, add --user; sockets and the pid file then belong to that user, and their \
-folder should, too, so that they can be removed at the end.
+After opening the volumes and binding the sockets, the server drops the rights it no longer needs: \
+it cannot open files, start programs or make connections, and it has no capabilities (--sandbox). \
+The banner shows which restrictions are in force. The command of --run is not restricted. When you \
+start the server as root, add --user. The sockets and the pid file then belong to that user; let \
+their directory belong to it as well, so that the server can remove them when it exits.
 
 Examples:
   cryptline serve                                     a 1 GiB encrypted RAM disk, to try it out
-  cryptline serve disk.img                            asks for the passphrase
-  cryptline serve disk.img --key-file key -U /tmp/d   on a Unix socket with a name
-  cryptline serve disk.img --run 'nbdinfo \"$uri\"'     for as long as one command runs
+  cryptline serve disk.img                            ask for the passphrase
+  cryptline serve disk.img --key-file key -U /tmp/d   listen on a named Unix socket
+  cryptline serve disk.img --run 'nbdinfo \"$uri\"'     serve while one command runs
   nbdcopy -- [ cryptline serve disk.img --key-file key -r ] copy.img
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer \\
-      --tls-authz CN=backup                           for the client with that certificate only
+      --tls-authz CN=backup                           admit only the client with this certificate
 
 Exit codes (as cryptsetup's):
-  0  done
-  1  wrong parameters, such as a port below 1024 without the permission for it
-  2  no key: wrong passphrase or volume key
+  0  success
+  1  invalid parameters, such as a port below 1024 without the permission to bind it
+  2  no key available: wrong passphrase or volume key
   3  out of memory
-  4  wrong device, damaged header, or an I/O error, such as a failed last flush
-  5  another program uses the image, the socket path or the port
+  4  wrong device, damaged header, or I/O error, such as a failed final flush
+  5  the image, socket path or port is in use by another program
 With --run, the exit code is that of the command.")]
 pub struct ServeArgs {
-    /// LUKS file or block device, pmem:PATH, btt:PATH or ram:SIZE; several make several exports [default: ram:1G]
+    /// LUKS file or block device, pmem:PATH, btt:PATH or ram:SIZE; each one becomes an export [default: ram:1G]
     #[arg(value_name = "TARGET")]
     pub targets: Vec<String>,
 
@@ -113,19 +113,19 @@ pub struct ServeArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server options")]
 pub struct ServerArgs {
-    /// Listen on a Unix socket; `-` is a private temporary one. May be repeated
+    /// Listen on this Unix socket; `-` creates a private temporary one. May be repeated
     #[arg(short = 'U', long, value_name = "PATH")]
     pub unix: Vec<PathBuf>,
 
-    /// Permissions of the sockets of --unix and --stats, in octal; 660 lets the socket's group in
+    /// Permissions of the --unix and --stats sockets, in octal; 660 admits the socket's group
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = socket_mode)]
     pub socket_mode: Mode,
 
-    /// Listen on a TCP port; 0 lets the system choose [default with --ip-addr: 10809]
+    /// Listen on this TCP port; 0 lets the system choose one [default with --ip-addr: 10809]
     #[arg(short, long, value_name = "PORT")]
     pub port: Option<u16>,
 
-    /// Listen on this address or host name for TCP [default: 127.0.0.1]
+    /// Address or host name for TCP [default: 127.0.0.1]
     #[arg(
         short,
         long,
@@ -135,47 +135,47 @@ pub struct ServerArgs {
     )]
     pub ip_addr: Option<String>,
 
-    /// Name of the export; repeated, one for each TARGET [default: "", then the file's name]
+    /// Name of the export; repeat it for each TARGET [default: "" for the first, then the file name]
     #[arg(short, long, value_name = "NAME")]
     pub export_name: Vec<String>,
 
-    /// Description of the export; repeated, one for each TARGET
+    /// Description of the export; repeat it for each TARGET
     #[arg(long, value_name = "TEXT")]
     pub description: Vec<String>,
 
-    /// Run COMMAND by `sh -c` with $uri, $nbd, $unixsocket, $port, $exportname and $tls set; the
-    /// server ends when it ends
+    /// Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port,
+    /// $exportname and $tls are set
     #[arg(long, value_name = "COMMAND")]
     pub run: Option<String>,
 
-    /// Write the process id to FILE when clients can connect
+    /// Write the process ID to FILE once clients can connect
     #[arg(short = 'P', long, visible_alias = "pid-file", value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
 
-    /// End when the parent process ends
+    /// Exit when the parent process exits
     #[arg(long)]
     pub exit_with_parent: bool,
 
-    /// How to do I/O
+    /// I/O interface
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub io: IoMode,
 
-    /// Clients at a time; further ones are sent away. Those in their handshake, which may take 10 s, are
-    /// not counted
+    /// Largest number of clients at a time; further clients are refused. Clients in the handshake, which
+    /// must finish within 10 s, do not count
     #[arg(long, default_value_t = 64, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     pub max_connections: u64,
 
-    /// Give statistics as JSON lines on this Unix socket; see `cryptline top`
+    /// Publish statistics as JSON lines on this Unix socket (see `cryptline top`)
     #[arg(long, value_name = "SOCKET")]
     pub stats: Option<PathBuf>,
 
-    /// Seconds between two lines of statistics
+    /// Interval between statistics lines, in seconds
     #[arg(long, default_value = "1", value_name = "SECONDS", requires = "stats",
           value_parser = interval)]
     pub stats_interval: Duration,
 
-    /// Say more on standard error
+    /// Log more to standard error
     #[arg(short, long)]
     pub verbose: bool,
 

@@ -10,12 +10,12 @@ use crate::volume::{KeyArgs, TargetArgs, table_line};
 /// Which volume.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The form is that of `dmsetup table`: the key is shown as zeros unless --show-keys is given, and
-without it no passphrase is needed. A regular file has no device number, so its path is printed;
-the kernel needs a loop device's MAJOR:MINOR there.
+The output has the format of `dmsetup table`. Without --show-keys the key is printed as zeros, and no
+passphrase is needed. A regular file has no device number, so its path is printed; for the kernel,
+replace it with the MAJOR:MINOR of a loop device.
 
-Dispatch options become the words that ask the kernel for the same: `inline` is no_read_workqueue
-and no_write_workqueue. The word force_inline, which no kernel knows, is read as both.
+Dispatch options are printed as the kernel's flags: `inline` becomes no_read_workqueue and
+no_write_workqueue. The obsolete word force_inline is read as both.
 
 Examples:
   cryptline table disk.img
@@ -25,7 +25,7 @@ pub struct TableArgs {
     #[arg(required_unless_present = "table")]
     pub target: Option<String>,
 
-    /// Show the volume key; who sees the line can decrypt the volume
+    /// Print the volume key; whoever sees the line can decrypt the volume
     #[arg(long)]
     pub show_keys: bool,
 

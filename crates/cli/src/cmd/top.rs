@@ -18,19 +18,19 @@ const LINE_MAX: u64 = 4 << 20;
 /// Whose statistics, and how.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-SOCKET is what `cryptline serve --stats SOCKET` was given. On a terminal the view is redrawn in \
-place; q or Ctrl-C ends it. Elsewhere each sample is one line for each export. The first sample \
-covers the time since the server started, each further one the time since the one before.")]
+SOCKET is the argument of `cryptline serve --stats SOCKET`. On a terminal, the display is updated in \
+place; press q or Ctrl-C to quit. Otherwise each sample is printed as one line per export. The first \
+sample covers the time since the server started; each later one, the time since the previous one.")]
 pub struct TopArgs {
     /// The statistics socket of the server
     #[arg(value_name = "SOCKET")]
     pub socket: PathBuf,
 
-    /// Show one sample and end
+    /// Show one sample and exit
     #[arg(long)]
     pub once: bool,
 
-    /// Print the server's JSON lines as they are (described in docs/stats.md)
+    /// Print the server's JSON lines unchanged (see docs/stats.md)
     #[arg(long)]
     pub json: bool,
 }

@@ -25,9 +25,9 @@ Examples:
   cryptline zones --json zoned:disk.img | jq '.zones[] | select(.condition == \"full\")'
   cryptline zones /dev/nvme0n2
 
-Nothing is changed and no key is needed: zones are those of the device below the cipher. Numbers are
-in sectors of 512 bytes. The table is that of blkzone report: there the write pointer counts from the
-start of its zone, in the JSON from the start of the device. docs/zoned.md describes both.")]
+This changes nothing and needs no key: the zones are those of the device below the cipher. Numbers
+are in 512-byte sectors. The table has the format of `blkzone report`: its write pointers are relative
+to the start of the zone, those in the JSON to the start of the device. docs/zoned.md describes both.")]
 pub struct ZonesArgs {
     /// Host-managed block device, or zoned:PATH
     pub target: String,

@@ -14,10 +14,10 @@ const REGISTERED_BUFFERS: (usize, usize) = (16 * 1024, 64);
 /// `--io`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum IoMode {
-    /// io_uring where the kernel allows it, else preadv/pwritev
+    /// io_uring if the kernel allows it, otherwise preadv/pwritev
     #[default]
     Auto,
-    /// io_uring or an error
+    /// io_uring, or fail
     #[value(name = "io_uring", alias = "io-uring")]
     IoUring,
     /// preadv2/pwritev2 and poll

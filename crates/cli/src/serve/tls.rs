@@ -18,9 +18,9 @@ pub enum Tls {
     /// Never
     #[default]
     Off,
-    /// When the client asks for it
+    /// If the client asks for it
     On,
-    /// Always: plain clients are refused
+    /// Always; refuse clients without TLS
     Require,
 }
 
@@ -50,11 +50,11 @@ impl From<Tls> for TlsMode {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "TLS options")]
 pub struct TlsArgs {
-    /// Encrypt connections
+    /// Use TLS
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     pub tls: Tls,
 
-    /// Directory with server-cert.pem and server-key.pem, as nbdkit and qemu-nbd have it
+    /// Directory with server-cert.pem and server-key.pem, as for nbdkit and qemu-nbd
     #[arg(long, value_name = "DIR")]
     pub tls_certificates: Option<PathBuf>,
 
@@ -63,7 +63,7 @@ pub struct TlsArgs {
     #[arg(long, requires = "tls_certificates")]
     pub tls_verify_peer: bool,
 
-    /// Of those, accept only clients whose certificate has this subject, such as `CN=alice` or
+    /// With --tls-verify-peer, accept only clients whose certificate has this subject, such as `CN=alice` or
     /// `CN=alice,O=Example`; may be repeated
     #[arg(long, value_name = "SUBJECT", requires = "tls_verify_peer")]
     pub tls_authz: Vec<Subject>,

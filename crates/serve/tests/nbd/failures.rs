@@ -227,6 +227,19 @@ fn zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast() {
 }
 
 #[test]
+fn refused_flush_behind_zeroing_is_answered_and_not_taken_for_refused_zeroing() {
+    for backend in BACKENDS {
+        let over = devices::faulty(stack::ram(3 << 20), &["flush:nth=1:error=EOPNOTSUPP"]);
+        let served = Setup::new(over).backend(backend).start();
+        let mut client = Raw::connect(&served);
+        client.write(0, &[1; 8192]).expect("written");
+        let zeroing = client.ask(cmd::WRITE_ZEROES, cmd_flag::FUA, (0, 8192));
+        assert!(zeroing.outcome.is_err(), "nobody knows that it is durable");
+        assert_eq!(client.read(0, 8192), [0; 8192], "the connection goes on");
+    }
+}
+
+#[test]
 fn trim_that_the_medium_cannot_do_is_no_error() {
     with_faults(&["discard:error=EOPNOTSUPP"], |served| {
         let mut client = Raw::connect(served);

@@ -41,12 +41,12 @@ use user::Identity;
 /// `--sandbox`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// As much as the kernel offers; the banner says what
+    /// Whatever the kernel offers; the banner lists it
     #[default]
     Auto,
-    /// All of it or an error
+    /// Everything, or fail
     On,
-    /// Nothing, for debugging
+    /// No restrictions, for debugging
     Off,
 }
 
@@ -54,16 +54,16 @@ pub enum Mode {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sandbox options")]
 pub struct SandboxArgs {
-    /// Give up the rights to open files, start programs and make connections, and all
+    /// Drop the rights to open files, start programs and make connections, and all
     /// capabilities, before the first client is served
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
     pub sandbox: Mode,
 
-    /// Become this user (name or number) before the first client is served
+    /// Switch to this user (name or number) before serving the first client
     #[arg(short, long, value_name = "USER")]
     pub user: Option<String>,
 
-    /// Become this group [default with --user: that user's]
+    /// Switch to this group [default with --user: the user's group]
     #[arg(short, long, value_name = "GROUP")]
     pub group: Option<String>,
 

@@ -180,7 +180,10 @@ impl Session {
             Err(Fault::NotSupported) if matches!(request.operation, Operation::Discard { .. }) => {
                 job.begun = job.length;
             }
-            Err(Fault::NotSupported) if matches!(job.work, Work::Zero { .. }) => {
+            // The flush behind it can be refused as well: that is a failure like any other.
+            Err(Fault::NotSupported)
+                if matches!(request.operation, Operation::WriteZeroes { .. }) =>
+            {
                 // One step is in flight at a time, so this one is the last that was begun.
                 job.begun -= u32::try_from(request.len()).unwrap_or(job.begun);
                 return self.zero_by_writing(index);
