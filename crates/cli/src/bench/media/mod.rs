@@ -316,7 +316,7 @@ mod tests {
                 let part = blocks.next_part();
                 assert!(!part.is_empty() && part.len().is_multiple_of(PIECE));
                 assert!(part.len() <= TURN && !part.is_sorted());
-                let inside = |offset: &u64| offset % 4096 == 0 && *offset < size;
+                let inside = |offset: &u64| offset.is_multiple_of(4096) && *offset < size;
                 assert!(part.iter().all(inside));
                 parts += part.len();
                 walked.extend(part.iter().copied());
