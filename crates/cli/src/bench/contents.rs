@@ -21,7 +21,6 @@ const PIECE: usize = 4096;
 
 impl Contents {
     /// One of many.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed }
     }
@@ -42,7 +41,6 @@ impl Contents {
     }
 
     /// The first offset at which `bytes`, read at `offset`, are not these contents.
-    #[must_use]
     pub fn first_difference(self, offset: u64, bytes: &[u8]) -> Option<u64> {
         let mut expected = [0; PIECE];
         for (start, piece) in (offset..).step_by(PIECE).zip(bytes.chunks(PIECE)) {
@@ -57,9 +55,6 @@ impl Contents {
     }
 
     /// Writes them to all of a volume, `piece` bytes in a request, and shows each piece.
-    ///
-    /// # Errors
-    /// Exit code 4 when a write fails.
     pub fn write_to(
         self,
         gate: &Gate,
@@ -77,9 +72,6 @@ impl Contents {
     }
 
     /// Whether a volume begins with them.
-    ///
-    /// # Errors
-    /// Exit code 4 when the read fails.
     pub fn is_at_start_of(self, gate: &Gate) -> Result<bool, CliError> {
         let mut found = [0; 4096];
         let mut reader = Blocking::new(gate, BackendChoice::Auto)?;
@@ -102,9 +94,6 @@ impl Contents {
 }
 
 /// Reads all of a volume, `piece` bytes in a request; its SHA-256 in hexadecimal digits.
-///
-/// # Errors
-/// Exit code 4 when a read fails.
 pub fn sha256_of(gate: &Gate, piece: usize) -> Result<String, CliError> {
     let mut sum = Sha256::new();
     let mut reader = Blocking::new(gate, BackendChoice::Auto)?;
@@ -137,7 +126,6 @@ fn each_piece(
 }
 
 /// Two lower-case digits for each byte.
-#[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String does not fail.

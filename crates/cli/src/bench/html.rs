@@ -43,7 +43,6 @@ pre{background:var(--card);border:1px solid var(--line);border-radius:8px;paddin
 ";
 
 /// The whole page.
-#[must_use]
 pub fn page(report: &Report) -> String {
     let style = STYLE
         .replace("LIGHT", &plot::colours(false))

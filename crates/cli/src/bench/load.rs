@@ -66,31 +66,19 @@ pub trait Transport {
     fn size(&self) -> u64;
 
     /// Starts the request of a slot; whether it has already ended.
-    ///
-    /// # Errors
-    /// Exit code 4 for a request that failed.
     fn submit(&mut self, slot: usize, offset: u64) -> Result<bool, CliError>;
 
     /// Adds the slots whose requests have ended. With `wait`, nothing else is left to do, and all
     /// that was submitted must be on its way.
-    ///
-    /// # Errors
-    /// Exit code 4 for a request that failed.
     fn collect(&mut self, wait: bool, ended: &mut Vec<usize>) -> Result<(), CliError>;
 }
 
 /// Runs a job on the volume behind `gate`.
-///
-/// # Errors
-/// Exit code 4 for a request that failed, 3 for lack of memory.
 pub fn run(gate: &Gate, job: &Job) -> Result<Sample, CliError> {
     drive(job, |_| Calls::open(gate, job.shape))
 }
 
 /// Runs a job over the transports that `open` gives, one for each stream.
-///
-/// # Errors
-/// What `open` and the transports say; exit code 1 for a processor that does not exist.
 pub fn drive<T: Transport>(
     job: &Job,
     open: impl Fn(u32) -> Result<T, CliError> + Sync,
@@ -123,9 +111,6 @@ pub fn drive<T: Transport>(
 }
 
 /// Keeps the calling thread, and what it starts, on one processor.
-///
-/// # Errors
-/// Exit code 1 when there is no such processor.
 pub fn pin(cpu: usize) -> Result<(), CliError> {
     let refused = |why: String| {
         CliError::parameters(format!(
@@ -490,7 +475,6 @@ pub struct Random(u64);
 
 impl Random {
     /// The same numbers for the same seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1)
     }

@@ -60,7 +60,6 @@ pub struct Moment {
 
 impl Machine {
     /// This one.
-    #[must_use]
     pub fn here() -> Self {
         let build = if cfg!(debug_assertions) {
             "debug"
@@ -80,7 +79,6 @@ impl Machine {
 
 impl Others {
     /// Looks for half a second, in which this program does nothing.
-    #[must_use]
     pub fn look() -> Self {
         let mut watch = Watch::default();
         let start = Moment::now();
@@ -104,7 +102,6 @@ impl Watch {
     }
 
     /// The share of others in all that was counted.
-    #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.all > 0.0).then(|| (self.others / self.all).clamp(0.0, 1.0))
     }
@@ -112,7 +109,6 @@ impl Watch {
 
 impl Moment {
     /// Now; `None` where there is no `/proc/stat`.
-    #[must_use]
     pub fn now() -> Option<Self> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let (busy, all) = processor_time(&stat)?;
@@ -129,19 +125,16 @@ impl Moment {
 }
 
 /// Processors this program may use.
-#[must_use]
 pub fn cores() -> usize {
     available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// Memory that can be had without swapping, in bytes.
-#[must_use]
 pub fn available_memory() -> Option<u64> {
     memory("MemAvailable:")
 }
 
 /// This process's command line, as one would type it.
-#[must_use]
 pub fn this_command() -> String {
     let words = std::env::args_os().enumerate().map(|(index, word)| {
         let word = word.to_string_lossy().into_owned();
@@ -155,7 +148,6 @@ pub fn this_command() -> String {
 }
 
 /// A word as a shell wants it.
-#[must_use]
 pub fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=.,:/+@%".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {

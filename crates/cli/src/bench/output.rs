@@ -28,9 +28,6 @@ pub struct Output {
 
 impl Output {
     /// Whether both files can be written. Before measuring.
-    ///
-    /// # Errors
-    /// Exit code 1, naming the option.
     pub fn check(&self) -> Result<(), CliError> {
         if let Some(path) = self.json_file() {
             probe("--json", path)?;
@@ -50,18 +47,12 @@ impl Output {
     }
 
     /// Measures, and publishes what came of it. What cannot be published is not measured.
-    ///
-    /// # Errors
-    /// As [`check`](Self::check), `measure` and [`publish`](Self::publish).
     pub fn of(&self, measure: impl FnOnce() -> Result<Report, CliError>) -> Result<(), CliError> {
         self.check()?;
         self.publish(measure()?)
     }
 
     /// Finishes the report, prints its tables and warnings, writes its files.
-    ///
-    /// # Errors
-    /// Exit code 4 when there is no room for it.
     pub fn publish(&self, mut report: Report) -> Result<(), CliError> {
         report.finish();
         let json = serde_json::to_string_pretty(&report)

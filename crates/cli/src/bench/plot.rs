@@ -65,7 +65,6 @@ svg polyline{fill:none;stroke-width:2}
 ";
 
 /// The variables of the series' colours, for a light or a dark page.
-#[must_use]
 pub fn colours(dark: bool) -> String {
     let looks = COLOURS.iter().enumerate();
     looks
@@ -77,7 +76,6 @@ pub fn colours(dark: bool) -> String {
 }
 
 /// The colour of a series.
-#[must_use]
 pub fn colour_of(series: usize) -> String {
     format!("var(--series-{})", series % COLOURS.len())
 }
@@ -85,7 +83,6 @@ pub fn colour_of(series: usize) -> String {
 impl Plot {
     /// A line of points for each of `series`, with a value for each of `categories`. `axes` says what
     /// the categories are and what the values are.
-    #[must_use]
     pub fn of<C, S>(
         title: impl Into<String>,
         axes: [&str; 2],
@@ -112,28 +109,24 @@ impl Plot {
     }
 
     /// The same with columns.
-    #[must_use]
     pub fn columns(mut self) -> Self {
         self.columns = true;
         self
     }
 
     /// The same on a logarithmic axis.
-    #[must_use]
     pub fn logarithmic(mut self) -> Self {
         self.logarithmic = true;
         self
     }
 
     /// The same with a line across at a value.
-    #[must_use]
     pub fn guide(mut self, value: f64) -> Self {
         self.guide = Some(value);
         self
     }
 
     /// The drawing. A plot without values is an empty text.
-    #[must_use]
     pub fn svg(&self) -> String {
         let Some(axis) = Axis::of(self) else {
             return String::new();

@@ -205,7 +205,6 @@ pub struct Figure {
 
 impl Report {
     /// An empty one, about this machine and this command.
-    #[must_use]
     pub fn new(bench: &'static str, title: impl Into<String>) -> Self {
         Self {
             bench,
@@ -227,14 +226,12 @@ impl Report {
     }
 
     /// The row with a name.
-    #[must_use]
     pub fn row(&self, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name)
     }
 
     /// Throughput of one row to that of another, by name: the median of the ratios of the runs. Not a
     /// number where one of them was not measured.
-    #[must_use]
     pub fn ratio(&self, of: &str, to: &str) -> f64 {
         match (self.row(of), self.row(to)) {
             (Some(of), Some(to)) => of.over(to),
@@ -246,24 +243,20 @@ impl Report {
     pub fn finish(&mut self) {
         let spreads: Vec<f64> = self.rows.iter().map(|row| row.spread).collect();
         self.spread = median(&spreads);
-        let Others { before, during } = self.others;
-        let busiest = before.unwrap_or(0.0).max(during.unwrap_or(0.0));
-        if busiest > BUSY_MAX {
-            self.warnings.push(format!(
+        let mut warn = |warning: String| self.warnings.push(warning);
+        match (self.others.before, self.others.during) {
+            (Some(before), Some(during)) if before.max(during) > BUSY_MAX => warn(format!(
                 "this machine was not idle: other programs had {:.0} % of its processors before and {:.0} % during the runs; run it again when it is",
-                before.unwrap_or(0.0) * 100.0,
-                during.unwrap_or(0.0) * 100.0
-            ));
-        }
-        if before.is_none() || during.is_none() {
-            self.warnings.push(
+                before * 100.0,
+                during * 100.0
+            )),
+            (Some(_), Some(_)) => {}
+            _ => warn(
                 "/proc/stat cannot be read, so nobody knows whether this machine was idle".into(),
-            );
+            ),
         }
         if cfg!(debug_assertions) {
-            self.warnings.push(
-                "this is a debug build, which is many times slower than a release build".into(),
-            );
+            warn("this is a debug build, which is many times slower than a release build".into());
         }
     }
 }
@@ -285,26 +278,22 @@ impl Row {
     }
 
     /// Its throughput to that of another, round by round.
-    #[must_use]
     pub fn over(&self, other: &Self) -> f64 {
         ratio(&self.samples, &other.samples)
     }
 
     /// The 99th percentile of its latency in microseconds; not a number where it was not measured.
-    #[must_use]
     pub fn p99_us(&self) -> f64 {
         self.latency.map_or(f64::NAN, |latency| latency.p99_us)
     }
 
     /// Whether its data is not the clear text.
-    #[must_use]
     pub fn is_encrypted(&self) -> bool {
         let cipher = self.cipher.as_deref();
         cipher.is_some_and(|cipher| cipher != NULL_CIPHER)
     }
 
     /// Requests in a second.
-    #[must_use]
     pub fn iops(&self) -> f64 {
         self.bytes_per_second / f64::from(self.shape.block.max(1))
     }
@@ -312,7 +301,6 @@ impl Row {
 
 impl Latency {
     /// The percentiles of one run. The histogram counts nanoseconds.
-    #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile: f64| microseconds(histogram.value_at_quantile(quantile));
         Self {
@@ -325,7 +313,6 @@ impl Latency {
     }
 
     /// Each percentile's median over several runs: a run that something disturbed does not count.
-    #[must_use]
     pub fn median(runs: &[Self]) -> Option<Self> {
         let middle = |of: fn(&Self) -> f64| median(&runs.iter().map(of).collect::<Vec<_>>());
         (!runs.is_empty()).then(|| Self {
@@ -338,7 +325,6 @@ impl Latency {
     }
 
     /// Name and value of each percentile, in order.
-    #[must_use]
     pub fn points(&self) -> [(&'static str, f64); 5] {
         [
             ("p50", self.p50_us),
@@ -352,43 +338,37 @@ impl Latency {
 
 impl Figure {
     /// A ratio that should be at least `goal`.
-    #[must_use]
     pub fn at_least(name: &'static str, value: f64, goal: f64) -> Self {
-        Self {
-            goal: Some(goal),
-            met: value.is_finite().then_some(value >= goal),
-            ..Self::reported(name, value)
-        }
+        Self::reported(name, value).with_goal(goal, value >= goal)
     }
 
     /// A ratio that should be at most `goal`.
-    #[must_use]
     pub fn at_most(name: &'static str, value: f64, goal: f64) -> Self {
-        Self {
-            goal: Some(goal),
-            met: value.is_finite().then_some(value <= goal),
-            better: "lower",
-            ..Self::reported(name, value)
-        }
+        Self::reported(name, value)
+            .with_goal(goal, value <= goal)
+            .lower()
+    }
+
+    fn with_goal(mut self, goal: f64, met: bool) -> Self {
+        (self.goal, self.met) = (Some(goal), self.value.map(|_| met));
+        self
     }
 
     /// A ratio without a goal. More is better unless [`lower`](Self::lower) says otherwise.
-    #[must_use]
     pub fn reported(name: &'static str, value: f64) -> Self {
-        let finite = value.is_finite();
+        let value = Some(value).filter(|value| value.is_finite());
         Self {
             name,
-            value: finite.then_some(value),
+            value,
             unit: "ratio",
             better: "higher",
             goal: None,
             met: None,
-            note: (!finite).then(|| "could not be measured".into()),
+            note: value.is_none().then(|| "could not be measured".into()),
         }
     }
 
     /// A figure that these options leave out.
-    #[must_use]
     pub fn missing(name: &'static str, why: impl Into<String>) -> Self {
         Self {
             note: Some(why.into()),
@@ -397,28 +377,24 @@ impl Figure {
     }
 
     /// It is no ratio but a number of these.
-    #[must_use]
     pub fn in_units(mut self, unit: &'static str) -> Self {
         self.unit = unit;
         self
     }
 
     /// Less is better.
-    #[must_use]
     pub fn lower(mut self) -> Self {
         self.better = "lower";
         self
     }
 
     /// Says where it comes from.
-    #[must_use]
     pub fn noted(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
     /// Takes the goal away: under these circumstances it is another measurement.
-    #[must_use]
     pub fn without_goal(mut self, why: impl Into<String>) -> Self {
         (self.goal, self.met) = (None, None);
         self.noted(why)
@@ -427,7 +403,6 @@ impl Figure {
 
 impl Direction {
     /// As in JSON.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -438,7 +413,6 @@ impl Direction {
 
 impl Pattern {
     /// As in JSON.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Sequential => "sequential",
@@ -474,7 +448,6 @@ pub fn spread(values: &[f64]) -> f64 {
 }
 
 /// Median of the ratios of the runs: what slows down a whole run drops out.
-#[must_use]
 pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
     let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
     if ratios.is_empty() {
@@ -485,10 +458,6 @@ pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
 }
 
 /// Room for latencies from 1 ns to 100 s with three digits.
-///
-/// # Panics
-/// Never: the bounds are constants that the histogram takes.
-#[must_use]
 pub fn histogram() -> Histogram<u64> {
     const LONGEST: Duration = Duration::from_secs(100);
     let longest = u64::try_from(LONGEST.as_nanos()).expect("100 s fit");

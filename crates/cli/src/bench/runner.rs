@@ -58,13 +58,11 @@ pub struct Turn {
 
 impl Group {
     /// All ways from 0 on in one group.
-    #[must_use]
     pub fn all(ways: usize) -> Vec<Self> {
         vec![Self::once("", 0..ways)]
     }
 
     /// Ways with one turn in each run.
-    #[must_use]
     pub fn once(name: impl Into<String>, ways: impl IntoIterator<Item = usize>) -> Self {
         Self {
             name: name.into(),
@@ -76,9 +74,6 @@ impl Group {
 
 /// Gives every way its turns, `report.runs` times, and sums up the rows. Gives the share of the
 /// processors that other programs had in the turns of each group.
-///
-/// # Errors
-/// What `turn` says; nothing goes on then.
 pub fn run(
     report: &mut Report,
     groups: &[Group],
@@ -113,9 +108,6 @@ pub fn run(
 }
 
 /// `--seconds` as a length of time.
-///
-/// # Errors
-/// Exit code 1 for nothing, for more than `most`, and for what is no number.
 pub fn seconds(given: f64, most: f64) -> Result<Duration, CliError> {
     if given > 0.0 && given <= most {
         Ok(Duration::from_secs_f64(given))

@@ -92,9 +92,6 @@ pub struct SubBlockArgs {
 }
 
 /// Measures.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 when a way writes something else than it should.
 pub fn measure(args: &SubBlockArgs) -> Result<Report, CliError> {
     let time = seconds(args.seconds, SECONDS_MAX)?;
     if !matches!(args.block, 512 | 1024 | 2048) {

@@ -24,7 +24,7 @@ use super::contents::{Contents, sha256_of};
 use super::load::{self, Job};
 use super::report::{Direction, Front, Pattern, Row, Shape};
 use super::runner::{self, Group, seconds};
-use super::volume::{Cipher, NULL_CIPHER, Settings, helpers, ram};
+use super::volume::{Cipher, NULL_CIPHER, helpers, ram, start_helpers};
 use super::{Output, Progress, Report};
 use crate::{CliError, size};
 use model::Model;
@@ -92,12 +92,9 @@ pub struct InlineArgs {
 }
 
 /// Measures.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 when a way reads other bytes than were written.
 pub fn measure(args: &InlineArgs) -> Result<Report, CliError> {
     let time = seconds(args.seconds, SECONDS_MAX)?;
-    let settings = Settings::new(helpers(args.helpers)?)?;
+    let helpers = start_helpers(helpers(args.helpers)?)?;
     let cipher = Cipher::new(&args.cipher)?;
     if cipher.is_null() {
         return Err(CliError::parameters(format!(
@@ -122,7 +119,7 @@ pub fn measure(args: &InlineArgs) -> Result<Report, CliError> {
         (&cipher, &args.cipher),
     ] {
         for mode in MODES {
-            gates.push(cipher.over(&medium, mode, &settings)?);
+            gates.push(cipher.over(&medium, mode, helpers.as_ref())?);
             report.rows.push(Row {
                 cipher: Some(cipher.word().to_owned()),
                 dispatch: Some(mode.to_string()),
@@ -239,7 +236,7 @@ mod tests {
         let mut gates = vec![medium.clone()];
         for word in [NULL_CIPHER, "aes-xts-plain64"] {
             let cipher = Cipher::new(word).expect("a cipher");
-            let gate = cipher.over(below, Mode::Inline, &Settings::default());
+            let gate = cipher.over(below, Mode::Inline, None);
             gates.push(gate.expect("it fits"));
             rows.push(Row {
                 cipher: Some(word.to_owned()),

@@ -30,9 +30,6 @@ pub struct Model {
 
 impl Model {
     /// Fills memory of `bytes` bytes.
-    ///
-    /// # Errors
-    /// Exit code 3 without memory.
     pub fn new(bytes: u64, cipher: SectorCipher) -> Result<Self, CliError> {
         let no_memory = |error| {
             CliError::memory(format!(

@@ -37,9 +37,6 @@ pub struct Served {
 
 impl Served {
     /// Serves all ways, each under its name.
-    ///
-    /// # Errors
-    /// Exit code 4 when there is no place for a socket.
     pub fn start(rows: &[Row], gates: &[Gate]) -> Result<Self, CliError> {
         let export = |(row, gate): (&Row, &Gate)| Export {
             name: row.name.clone(),
@@ -82,9 +79,6 @@ impl Served {
     }
 
     /// Reads one export.
-    ///
-    /// # Errors
-    /// Exit code 4 when the server fails.
     pub fn measure(&self, export: &str, job: &Job) -> Result<Sample, CliError> {
         // Over all of the time: a window of a millisecond holds few answers.
         let job = Job {
@@ -95,9 +89,6 @@ impl Served {
     }
 
     /// SHA-256 of all that an export holds.
-    ///
-    /// # Errors
-    /// Exit code 4 when the server fails.
     pub fn sha256(&self, export: &str) -> Result<String, CliError> {
         let disk = nbd::Export::new(&self.socket, export);
         disk.sha256().map(|sum| hex(&sum))

@@ -28,9 +28,6 @@ pub enum Medium {
 
 impl Medium {
     /// What a word stands for.
-    ///
-    /// # Errors
-    /// Exit code 1: no such delay, or a file that is there already.
     pub fn parse(word: &str) -> Result<Self, CliError> {
         if word == "ram" {
             return Ok(Self::Ram);
@@ -51,7 +48,6 @@ impl Medium {
     }
 
     /// For people.
-    #[must_use]
     pub fn describe(&self, bytes: u64) -> String {
         let bytes = size::human(bytes);
         match self {
@@ -62,9 +58,6 @@ impl Medium {
     }
 
     /// The medium with `bytes` bytes of data on it. Requests will take `buffers` bytes of memory.
-    ///
-    /// # Errors
-    /// Exit code 1 for more than the memory that is free, 4 for a file that cannot be made.
     pub fn open(&self, bytes: u64, buffers: u64) -> Result<Gate, CliError> {
         let in_memory = || {
             let gate = ram(

@@ -130,9 +130,6 @@ pub struct SweepArgs {
 }
 
 /// Measures.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 when a volume fails.
 pub fn measure(args: &SweepArgs) -> Result<Report, CliError> {
     let plan = Plan::new(args)?;
     let mut report = Report::new("sweep", "Every size, depth and dispatch mode");

@@ -13,7 +13,7 @@ use crate::CliError;
 use crate::bench::machine::{available_memory, cores};
 use crate::bench::report::{Direction, Pattern, Row, Shape};
 use crate::bench::runner::seconds;
-use crate::bench::volume::{Cipher, SECTOR_SIZE, Settings, helpers};
+use crate::bench::volume::{Cipher, SECTOR_SIZE, helpers, start_helpers};
 use crate::size;
 
 /// Largest values that make any sense.
@@ -42,9 +42,6 @@ pub struct Plan {
 
 impl Plan {
     /// Checks what was asked for.
-    ///
-    /// # Errors
-    /// Exit code 1, naming the option.
     pub fn new(args: &SweepArgs) -> Result<Self, CliError> {
         let hogs = args.hog.unwrap_or(cores());
         let hogs_max = cores().saturating_mul(HOGS_MAX);
@@ -127,16 +124,14 @@ impl Plan {
     }
 
     /// The volume of each row, all on one medium of `size` bytes that is full of data.
-    ///
-    /// # Errors
-    /// Exit code 4 when the medium cannot be made.
     pub fn volumes(&self, size: u64, rows: &[Row]) -> Result<Vec<Gate>, CliError> {
         let medium = self.medium.open(size, self.buffers())?;
-        let settings = Settings::new(self.helpers)?;
+        let helpers = start_helpers(self.helpers)?;
         let mut volumes = Vec::new();
         for cipher in &self.ciphers {
             for &mode in &self.modes {
-                volumes.push((cipher.word(), mode, cipher.over(&medium, mode, &settings)?));
+                let volume = cipher.over(&medium, mode, helpers.as_ref())?;
+                volumes.push((cipher.word(), mode, volume));
             }
         }
         let of = |row: &Row| {
