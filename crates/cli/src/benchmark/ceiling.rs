@@ -27,9 +27,6 @@ const FIGURES: [(u32, u32, &str, f64); 4] = [
 
 /// Adds the figures of `cipher`, which is AES-256-XTS. None on a processor whose ceiling is not
 /// known.
-///
-/// # Errors
-/// Exit code 3 for lack of memory.
 pub fn measure(report: &mut Report, cipher: &SectorCipher) -> Result<(), CliError> {
     let Ok(backend) = Backend::selected() else {
         return Ok(());

@@ -81,9 +81,6 @@ pub struct Case {
 }
 
 /// What to measure: the cipher words asked for, or all that this build has.
-///
-/// # Errors
-/// Exit code 1: an unknown cipher, or one that does not take the key size.
 pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, CliError> {
     let wanted = key_bits.map(key_len).transpose()?;
     let specs = if words.is_empty() {
@@ -116,7 +113,6 @@ pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, Cli
 }
 
 /// How many measurements `cases` take.
-#[must_use]
 pub fn count(cases: &[Case], cores: usize) -> usize {
     cases.len() * REQUESTS.len() * DIRECTIONS.len() * threads(cores).len()
 }
@@ -124,9 +120,6 @@ pub fn count(cases: &[Case], cores: usize) -> usize {
 const DIRECTIONS: [Direction; 2] = [Direction::Encrypt, Direction::Decrypt];
 
 /// Measures one case, each measurement for `time`. `done` is called after each.
-///
-/// # Errors
-/// Exit code 3 for lack of memory.
 pub fn measure(
     report: &mut Report,
     case: &Case,
@@ -153,7 +146,6 @@ pub fn measure(
 
 impl Case {
     /// For the progress bar.
-    #[must_use]
     pub fn name(&self) -> String {
         let sector = self.cipher.sector_size();
         let word = crate::error::on_one_line(self.spec.as_str());

@@ -69,9 +69,6 @@ pub struct KdfRow {
 }
 
 /// What to measure: the functions asked for, or all.
-///
-/// # Errors
-/// Exit code 1 for an unknown name.
 pub fn cases(names: &[String]) -> Result<Vec<Case>, CliError> {
     let argon2 = [KdfKind::Argon2i, KdfKind::Argon2id].map(Case::Argon2);
     let all_hashes = || {
@@ -105,9 +102,6 @@ fn hash_of(name: &str) -> Result<Hash, CliError> {
 
 /// Measures one function: PBKDF2 for `time`, Argon2 for as long as `cost` says and its choice
 /// takes.
-///
-/// # Errors
-/// Exit code 1 for impossible costs, 3 when there is not enough memory.
 pub fn measure(
     report: &mut Report,
     case: Case,
@@ -124,7 +118,6 @@ pub fn measure(
 
 impl Case {
     /// For the progress bar.
-    #[must_use]
     pub fn name(self) -> String {
         match self {
             Self::Pbkdf2(hash) => format!("pbkdf2-{}", hash.name()),

@@ -37,9 +37,6 @@ impl<W: FnMut(u32)> Transport for Work<W> {
 
 /// Measures for about `time` on `threads` threads at once. `make` is called once on each thread and
 /// gives the work, which is told how many units to do. The speed that comes of it is in units.
-///
-/// # Errors
-/// What `make` says.
 pub fn rate<W>(
     threads: usize,
     time: Duration,

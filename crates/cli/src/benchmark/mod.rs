@@ -49,7 +49,6 @@ pub struct Report {
 
 impl Report {
     /// An empty one.
-    #[must_use]
     pub fn new(cores: usize) -> Self {
         Self {
             cores,
@@ -77,7 +76,6 @@ impl Report {
     }
 
     /// The report for people.
-    #[must_use]
     pub fn text(&self) -> String {
         text::render(self)
     }

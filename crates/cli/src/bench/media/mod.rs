@@ -96,10 +96,6 @@ struct Subject {
 }
 
 /// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 for a file that cannot be mapped and for bytes that one way
-/// wrote and another did not read.
 pub fn run(args: &MediaArgs) -> Result<(), CliError> {
     if args.size < SIZE_MIN || !args.size.is_multiple_of(u64::from(BLOCK)) {
         return Err(CliError::parameters(format!(
@@ -185,9 +181,6 @@ struct Bench {
 impl Bench {
     /// Whether every way writes and reads the same bytes: each writes all blocks with contents of its
     /// own, and every way reads them.
-    ///
-    /// # Errors
-    /// Exit code 4, naming both ways and the block.
     fn check(&mut self) -> Result<(), CliError> {
         let Self {
             places,

@@ -47,9 +47,6 @@ pub struct NullServer {
 
 impl NullServer {
     /// Serves `size` bytes at `socket`, which must not exist, with all threads on processor `cpu`.
-    ///
-    /// # Errors
-    /// Exit code 4 when the socket cannot be made, 1 for a processor that there is not.
     pub fn start(socket: &Path, size: u64, cpu: Option<usize>) -> Result<Self, CliError> {
         let failed =
             |why: &dyn std::fmt::Display| CliError::device(format!("{}: {why}", socket.display()));

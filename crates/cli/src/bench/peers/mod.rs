@@ -126,9 +126,6 @@ pub struct Pins {
 }
 
 /// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense or is not installed, 4 when a server fails or gives wrong data.
 pub fn run(args: &PeersArgs) -> Result<(), CliError> {
     let args = &args.checked()?;
     let pins = args.pins();
