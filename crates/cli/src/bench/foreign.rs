@@ -10,7 +10,6 @@ use super::machine::quoted;
 use crate::CliError;
 
 /// Where `PATH` has a program.
-#[must_use]
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let runs = |file: &PathBuf| {
@@ -26,7 +25,6 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// The command that a line of words makes. A name in braces stands for its value; a name with a comma
 /// behind it stands for the value with its commas doubled, as qemu's options want them. A word that
 /// comes out empty is left out.
-#[must_use]
 pub fn words(line: &str, value: impl Fn(&str) -> OsString) -> Vec<OsString> {
     let word = |mut rest: &str| {
         let mut word = OsString::new();
@@ -47,16 +45,12 @@ pub fn words(line: &str, value: impl Fn(&str) -> OsString) -> Vec<OsString> {
 }
 
 /// A command as one would type it.
-#[must_use]
 pub fn typed(command: &[OsString]) -> String {
     let words = command.iter().map(|word| quoted(&word.to_string_lossy()));
     words.collect::<Vec<_>>().join(" ")
 }
 
 /// Runs a program that must succeed, with nothing to read. Nothing if there is no such program.
-///
-/// # Errors
-/// Exit code 4 for one that fails, with what it said first.
 pub fn run(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<Option<Output>, CliError> {
     let name = program.file_name().unwrap_or(program.as_os_str()).display();
     let run = Command::new(program)

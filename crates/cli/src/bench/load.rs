@@ -23,11 +23,12 @@ use std::time::{Duration, Instant};
 use cryptline_engine::{
     BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring, Submitted,
 };
+use cryptline_sys::Waker;
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::report::{Direction, Latency, Pattern, Sample, Shape, histogram, median};
+use super::report::{Direction, Latency, Pattern, Sample, Shape, histogram, median, spread};
 use crate::CliError;
 
 /// Entries of a ring beyond the stream's own requests: a layer may split one.
@@ -58,6 +59,9 @@ pub struct Job {
 
 /// What carries the requests of a stream.
 pub trait Transport {
+    /// Requests between two looks at the clock where latencies are not wanted.
+    const CLOCK_EVERY: u32 = CLOCK_EVERY;
+
     /// Bytes of the disk.
     fn size(&self) -> u64;
 
@@ -125,6 +129,7 @@ pub fn pin(cpu: usize) -> Result<(), CliError> {
 struct Counted {
     requests_per_second: f64,
     latency: Option<Histogram<u64>>,
+    windows: Vec<f64>,
     next: u64,
     /// Processor time of the thread, and its whole time.
     cpu: Duration,
@@ -150,6 +155,11 @@ fn sum(streams: &[Counted], job: &Job) -> Sample {
         client_busy: Some(cpu.as_secs_f64() / wall.as_secs_f64().max(1e-9)),
         server_busy: None,
         next: streams.first().map_or(0, |stream| stream.next),
+        windows: streams.iter().map(|one| one.windows.len()).sum(),
+        spread: streams
+            .iter()
+            .map(|one| spread(&one.windows))
+            .fold(0.0, f64::max),
     }
 }
 
@@ -206,6 +216,7 @@ impl<'a, T: Transport> Stream<'a, T> {
         Ok(Counted {
             requests_per_second,
             latency: self.latency,
+            windows: self.windows,
             next: self.offsets.next,
             cpu: thread_cpu_time().saturating_sub(cpu),
             wall: start.elapsed(),
@@ -224,7 +235,7 @@ impl<'a, T: Transport> Stream<'a, T> {
             if self.is_over(now, end) {
                 return Ok(now);
             }
-            for _ in 0..CLOCK_EVERY {
+            for _ in 0..T::CLOCK_EVERY {
                 let Some(slot) = self.wanted.pop_front() else {
                     break;
                 };
@@ -298,12 +309,23 @@ impl<'a, T: Transport> Stream<'a, T> {
     }
 }
 
+/// A buffer that has been touched and holds no run of zeros.
+///
+/// # Errors
+/// Exit code 3 for lack of memory.
+pub fn buffer(len: u32) -> Result<Buffer, CliError> {
+    let mut buffer = Buffer::alloc(usize::try_from(len).unwrap_or(usize::MAX))
+        .map_err(|error| CliError::memory(format!("no memory to measure with: {error}")))?;
+    buffer.fill(0x5a);
+    Ok(buffer)
+}
+
 fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// Requests by calls: a ring, a queue into a volume, and a buffer for each slot.
-struct Calls {
+pub struct Calls {
     ring: Ring,
     queue: GatedQueue,
     size: u64,
@@ -314,20 +336,16 @@ struct Calls {
 }
 
 impl Calls {
-    fn open(gate: &Gate, shape: Shape) -> Result<Self, CliError> {
+    /// For requests of this shape to the volume behind `gate`.
+    ///
+    /// # Errors
+    /// Exit code 4 where the volume cannot be opened, 3 for lack of memory.
+    pub fn open(gate: &Gate, shape: Shape) -> Result<Self, CliError> {
         let mut ring = Ring::new(BackendChoice::Auto, shape.depth.saturating_add(RING_SLACK))
             .map_err(|error| CliError::device(format!("cannot set up I/O: {error}")))?;
         let queue = gate.open_queue(&mut ring)?;
-        let len = usize::try_from(shape.block).unwrap_or(usize::MAX);
-        let buffer = |_| {
-            let mut buffer = Buffer::alloc(len)?;
-            // Touched, and no run of zeros.
-            buffer.fill(0x5a);
-            Ok(Some(buffer))
-        };
-        let buffers: std::io::Result<Vec<_>> = (0..shape.depth).map(buffer).collect();
-        let buffers = buffers
-            .map_err(|error| CliError::memory(format!("no memory to measure with: {error}")))?;
+        let buffers = (0..shape.depth).map(|_| buffer(shape.block).map(Some));
+        let buffers = buffers.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
             ring,
             queue,
@@ -336,6 +354,26 @@ impl Calls {
             done: Vec::with_capacity(buffers.len()),
             buffers,
         })
+    }
+
+    /// Changes the length of later requests, to at most that of the shape.
+    pub fn set_block(&mut self, block: u32) {
+        for buffer in self.buffers.iter_mut().flatten() {
+            buffer.set_len(usize::try_from(block).unwrap_or(0));
+        }
+    }
+
+    /// The buffer of a slot that has no request; it must be back before the next.
+    pub fn buffer(&mut self, slot: usize) -> &mut Option<Buffer> {
+        &mut self.buffers[slot]
+    }
+
+    /// Wakes who waits in [`collect`](Transport::collect).
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn waker(&mut self) -> std::io::Result<Waker> {
+        self.ring.waker()
     }
 }
 

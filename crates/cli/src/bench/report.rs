@@ -17,7 +17,6 @@ use super::machine::{Machine, Others};
 use super::plot::Plot;
 use super::table::Table;
 use super::volume::NULL_CIPHER;
-pub use crate::benchmark::measure::{median, quartile_distance};
 
 /// Above this share of processor time taken by other programs the numbers are not to be trusted.
 const BUSY_MAX: f64 = 0.03;
@@ -164,6 +163,10 @@ pub struct Sample {
     pub server_busy: Option<f64>,
     /// The block after the last one that stream 0 asked for.
     pub next: u64,
+    /// Where latencies were not wanted: windows of all streams, and their largest spread.
+    pub windows: usize,
+    /// See there.
+    pub spread: f64,
 }
 
 /// How long requests took: each the median over the runs, in microseconds.
@@ -269,9 +272,7 @@ impl Row {
         let rates = self.turns.iter().map(|turn| turn.bytes_per_second);
         self.samples = rates.collect();
         self.bytes_per_second = median(&self.samples);
-        if self.bytes_per_second > 0.0 {
-            self.spread = quartile_distance(&self.samples) / self.bytes_per_second;
-        }
+        self.spread = spread(&self.samples);
         let latencies = self.turns.iter().filter_map(|turn| turn.latency);
         self.latency = Latency::median(&latencies.collect::<Vec<_>>());
     }
@@ -420,6 +421,32 @@ impl Pattern {
     }
 }
 
+/// The middle value, or the mean of the two in the middle.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// Distance of the quartiles over the median: half of the values are this close together.
+#[must_use]
+pub fn spread(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    let at = |quarters: usize| sorted.get(last * quarters / 4).copied().unwrap_or(0.0);
+    match median(values) {
+        0.0 => 0.0,
+        median => (at(3) - at(1)) / median,
+    }
+}
+
 /// Median of the ratios of the runs: what slows down a whole run drops out.
 pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
     let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
@@ -446,6 +473,21 @@ fn microseconds(nanoseconds: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn median_is_the_middle_whatever_the_order() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&[]), 0.0);
+    }
+
+    #[test]
+    fn one_disturbed_sample_moves_neither_median_nor_spread() {
+        let mut rates = [10.0; 9];
+        rates[4] = 1.0;
+        assert_eq!((median(&rates), spread(&rates)), (10.0, 0.0));
+        assert_eq!(spread(&[]), 0.0);
+    }
 
     #[test]
     fn a_goal_is_met_on_its_own_side() {

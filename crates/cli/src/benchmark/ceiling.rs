@@ -5,8 +5,9 @@ use std::hint::black_box;
 use cryptline_cipher::ceiling::{Share, Width};
 use cryptline_cipher::{Backend, SectorCipher};
 
-use super::ciphers::Buffer;
 use super::{Figure, Report};
+use crate::CliError;
+use crate::bench::load::buffer;
 
 /// Bytes that one sample works on: some 20 µs.
 const SAMPLE_BYTES: u32 = 256 << 10;
@@ -26,18 +27,18 @@ const FIGURES: [(u32, u32, &str, f64); 4] = [
 
 /// Adds the figures of `cipher`, which is AES-256-XTS. None on a processor whose ceiling is not
 /// known.
-pub fn measure(report: &mut Report, cipher: &SectorCipher) {
+pub fn measure(report: &mut Report, cipher: &SectorCipher) -> Result<(), CliError> {
     let Ok(backend) = Backend::selected() else {
-        return;
+        return Ok(());
     };
     let Some(width) = Width::of(backend) else {
-        return;
+        return Ok(());
     };
     for (sector, request, name, goal) in FIGURES {
         if sector != cipher.sector_size() {
             continue;
         }
-        let share = share(cipher, width, request);
+        let share = share(cipher, width, request)?;
         if share.kept == 0 {
             let warning = format!("{name}: the machine was never quiet enough to measure it");
             report.warnings.push(warning);
@@ -50,19 +51,17 @@ pub fn measure(report: &mut Report, cipher: &SectorCipher) {
             figure.without_goal("the goal is for the AVX-512 kernels")
         });
     }
+    Ok(())
 }
 
-fn share(cipher: &SectorCipher, width: Width, request: u32) -> Share {
-    let (source, mut destination) = (Buffer::new(request), Buffer::new(request));
-    width.share(ROUNDS, SAMPLE_BYTES, SAMPLES, || {
+fn share(cipher: &SectorCipher, width: Width, request: u32) -> Result<Share, CliError> {
+    let (source, mut destination) = (buffer(request)?, buffer(request)?);
+    let share = width.share(ROUNDS, SAMPLE_BYTES, SAMPLES, || {
         for _ in 0..SAMPLE_BYTES / request {
-            cipher.encrypt(
-                8,
-                black_box(source.bytes()),
-                black_box(destination.bytes_mut()),
-            );
+            cipher.encrypt(8, black_box(&source), black_box(&mut destination));
         }
-    })
+    });
+    Ok(share)
 }
 
 #[cfg(test)]
@@ -83,7 +82,7 @@ mod tests {
             let key: Vec<u8> = (0..64).collect();
             let cipher = SectorCipher::new(&spec, &key, options).unwrap();
             let mut report = Report::new(1);
-            measure(&mut report, &cipher);
+            measure(&mut report, &cipher).unwrap();
             let known = Backend::selected().is_ok_and(|backend| Width::of(backend).is_some());
             let made = report.figures.len() + report.warnings.len();
             assert_eq!(made, if known { 2 } else { 0 });

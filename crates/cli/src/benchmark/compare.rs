@@ -16,10 +16,10 @@ use std::time::Instant;
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
 use serde::Serialize;
 
-use super::measure::median;
 use super::{Figure, Report};
 use crate::CliError;
 use crate::bench::foreign;
+use crate::bench::report::median;
 
 /// Runs of each program.
 const RUNS: usize = 5;
@@ -56,10 +56,6 @@ pub struct Comparison {
 
 /// Measures and adds the figure `argon2_over_cryptsetup`. With memory or lanes of its own, `cost`
 /// makes it another figure, without a goal.
-///
-/// # Errors
-/// Exit code 1 when cryptsetup is not installed, 3 when there is too little memory, 4 when a
-/// program fails.
 pub fn measure(report: &mut Report, cost: &KdfCost) -> Result<(), CliError> {
     let version = cryptsetup(&["--version"])?;
     let version = String::from_utf8_lossy(&version.stdout);

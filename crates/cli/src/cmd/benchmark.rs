@@ -163,7 +163,7 @@ impl Plan {
         }
         for case in &self.ciphers {
             progress.now(case.name());
-            ciphers::measure(report, case, share, &|| progress.step());
+            ciphers::measure(report, case, share, &|| progress.step())?;
         }
         if args.compare_cryptsetup {
             progress.now("unlocking, beside cryptsetup");

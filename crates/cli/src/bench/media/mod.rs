@@ -11,15 +11,16 @@
 //! counts     instructions and allocations of each, where the system lets us    ── last
 //! ```
 //!
-//! The blocks of a medium lie in four parts, each larger than a second-level cache. In a run each way
-//! walks another part, and in four runs each walks all: no way finds in the caches what another has
-//! just touched, as no user of a disk does that is larger than the caches. With `--warm` a turn walks
+//! The blocks of a medium lie in four parts, each larger than a second-level cache. Each turn walks
+//! another part than the one before it: no way finds in the caches what another has just touched, as
+//! no user of a disk does that is larger than the caches. With `--warm` a turn walks
 //! its part twice and only the second walk is timed.
 
 mod places;
 mod summary;
 mod ways;
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -28,6 +29,7 @@ use cryptline_engine::Buffer;
 use cryptline_sys::Counter;
 
 use super::contents::Contents;
+use super::load;
 use super::report::{Direction, Pattern, Row, Sample, Shape, median};
 use super::runner::{self, Group};
 use super::{Output, Report};
@@ -91,15 +93,9 @@ struct Subject {
     place: usize,
     way: Way,
     direction: Direction,
-    /// Which part of the blocks it walks in the first run.
-    part: usize,
 }
 
-/// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 for a file that cannot be mapped and for bytes that one way
-/// wrote and another did not read.
+/// Measures.
 pub fn measure(args: &MediaArgs) -> Result<Report, CliError> {
     if args.size < SIZE_MIN || !args.size.is_multiple_of(u64::from(BLOCK)) {
         return Err(CliError::parameters(format!(
@@ -112,7 +108,7 @@ pub fn measure(args: &MediaArgs) -> Result<Report, CliError> {
     let mut bench = Bench {
         places,
         blocks: Blocks::new(args.size),
-        buffer: Some(new_buffer()?),
+        buffer: Some(load::buffer(BLOCK)?),
     };
     bench.check()?;
     let subjects = subjects(&bench.places);
@@ -121,11 +117,7 @@ pub fn measure(args: &MediaArgs) -> Result<Report, CliError> {
     let row = |subject: &Subject| subject.row(&bench.places[subject.place]);
     report.rows = subjects.iter().map(row).collect();
     runner::run(&mut report, &Group::all(subjects.len()), |rows, turn| {
-        bench.blocks.of_run(turn.run);
-        if args.warm {
-            bench.turn(subjects[turn.way])?;
-        }
-        let seconds = bench.turn(subjects[turn.way])?;
+        let seconds = bench.turn(subjects[turn.way], args.warm)?;
         rows[turn.way].take(Sample {
             bytes_per_second: f64::from(BLOCK) / seconds,
             ..Sample::default()
@@ -152,12 +144,10 @@ fn subjects(places: &[Place]) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for direction in DIRECTIONS {
         for (place, at) in places.iter().enumerate() {
-            let ways = at.ways().enumerate();
-            subjects.extend(ways.map(|(part, way)| Subject {
+            subjects.extend(at.ways().map(|way| Subject {
                 place,
                 way,
                 direction,
-                part,
             }));
         }
     }
@@ -190,9 +180,6 @@ struct Bench {
 impl Bench {
     /// Whether every way writes and reads the same bytes: each writes all blocks with contents of its
     /// own, and every way reads them.
-    ///
-    /// # Errors
-    /// Exit code 4, naming both ways and the block.
     fn check(&mut self) -> Result<(), CliError> {
         let Self {
             places,
@@ -230,13 +217,17 @@ impl Bench {
         Ok(())
     }
 
-    /// Walks a part of the blocks with a look at the clock after each piece. Seconds for each request.
-    fn turn(&mut self, subject: Subject) -> Result<f64, CliError> {
-        let offsets = self.blocks.part(subject.part);
+    /// Walks a part of the blocks with a look at the clock after each piece, and another time before
+    /// that to warm it up. Seconds for each request.
+    fn turn(&mut self, subject: Subject, warm: bool) -> Result<f64, CliError> {
+        let offsets = self.blocks.next_part();
         let mut times = [0.0; TURN / PIECE];
         let pieces = offsets.chunks_exact(PIECE);
         let count = pieces.len().min(times.len());
         let place = &mut self.places[subject.place];
+        if warm {
+            place.walk(subject.way, subject.direction, offsets, &mut self.buffer)?;
+        }
         let mut start = Instant::now();
         for (piece, time) in pieces.zip(&mut times) {
             place.walk(subject.way, subject.direction, piece, &mut self.buffer)?;
@@ -258,7 +249,7 @@ impl Bench {
         let Ok(counter) = counter else {
             return Ok(None);
         };
-        let offsets = self.blocks.part(0);
+        let offsets = self.blocks.next_part();
         let offsets = &offsets[..COUNTED.min(offsets.len())];
         let before = counter.read();
         let place = &mut self.places[subject.place];
@@ -270,66 +261,28 @@ impl Bench {
     }
 }
 
-/// A buffer for one block, which all ways use.
-fn new_buffer() -> Result<Buffer, CliError> {
-    let len = usize::try_from(BLOCK).unwrap_or(0);
-    let mut buffer = Buffer::alloc(len)
-        .map_err(|error| CliError::memory(format!("no memory to measure with: {error}")))?;
-    buffer.fill(0x5a);
-    Ok(buffer)
-}
-
-/// Offsets of all blocks, in an order that changes after all parts have been walked by all ways.
+/// Offsets of all blocks in a random order, part after part.
 struct Blocks {
     offsets: Vec<u64>,
-    run: usize,
-    state: u64,
+    next: usize,
 }
 
 impl Blocks {
     fn new(size: u64) -> Self {
-        let blocks = size / u64::from(BLOCK);
-        let mut blocks = Self {
-            offsets: (0..blocks).map(|block| block * u64::from(BLOCK)).collect(),
-            run: 0,
-            state: 0x9e37_79b9_7f4a_7c15,
-        };
-        blocks.shuffle();
-        blocks
+        let blocks = 0..size / u64::from(BLOCK);
+        let mut offsets: Vec<u64> = blocks.map(|block| block * u64::from(BLOCK)).collect();
+        // The same order each time.
+        let random = BuildHasherDefault::<DefaultHasher>::default();
+        offsets.sort_by_cached_key(|offset| random.hash_one(offset));
+        Self { offsets, next: 0 }
     }
 
-    /// Other parts for all in each run, in another order after every four.
-    fn of_run(&mut self, run: u32) {
-        let run = usize::try_from(run).unwrap_or(0);
-        if run != self.run && run.is_multiple_of(PARTS) {
-            self.shuffle();
-        }
-        self.run = run;
-    }
-
-    /// What a subject walks in this run: whole pieces.
-    fn part(&self, first: usize) -> &[u64] {
+    /// What the next turn walks: whole pieces.
+    fn next_part(&mut self) -> &[u64] {
+        let part = self.next;
+        self.next = (part + 1) % PARTS;
         let each = self.offsets.len() / PARTS;
-        let len = turn_len(self.offsets.len());
-        let start = (first + self.run) % PARTS * each;
-        &self.offsets[start..start + len]
-    }
-
-    /// Fisher and Yates' shuffle.
-    fn shuffle(&mut self) {
-        for left in (1..=self.offsets.len()).rev() {
-            let below = u64::try_from(left).unwrap_or(1);
-            let chosen = usize::try_from(self.random() % below).unwrap_or(0);
-            self.offsets.swap(left - 1, chosen);
-        }
-    }
-
-    /// xorshift64: Marsaglia, "Xorshift RNGs", 2003.
-    fn random(&mut self) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state
+        &self.offsets[part * each..][..turn_len(self.offsets.len())]
     }
 }
 
@@ -346,31 +299,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_of_a_run_share_no_block_and_in_four_runs_each_walks_all() {
+    fn turns_that_follow_each_other_share_no_block_and_are_at_random() {
         for size in [1 << 20, 64 << 20, 1 << 30] {
             let mut blocks = Blocks::new(size);
-            let mut walked = vec![BTreeSet::new(); PARTS];
-            for run in 1..=3 {
-                blocks.of_run(run);
-                let mut of_run = BTreeSet::new();
-                for (first, walked) in walked.iter_mut().enumerate() {
-                    let part = blocks.part(first);
-                    assert!(!part.is_empty() && part.len().is_multiple_of(PIECE));
-                    assert!(part.len() <= TURN && !part.is_sorted());
-                    assert!(
-                        part.iter()
-                            .all(|offset| offset % 4096 == 0 && *offset < size)
-                    );
-                    of_run.extend(part.iter().copied());
-                    walked.extend(part.iter().copied());
-                }
-                assert_eq!(of_run.len(), PARTS * blocks.part(0).len());
+            let mut walked = BTreeSet::new();
+            let mut parts = 0;
+            for _ in 0..PARTS {
+                let part = blocks.next_part();
+                assert!(!part.is_empty() && part.len().is_multiple_of(PIECE));
+                assert!(part.len() <= TURN && !part.is_sorted());
+                let inside = |offset: &u64| offset.is_multiple_of(4096) && *offset < size;
+                assert!(part.iter().all(inside));
+                parts += part.len();
+                walked.extend(part.iter().copied());
             }
-            assert!(
-                walked
-                    .iter()
-                    .all(|all| all.len() == 3 * blocks.part(0).len())
-            );
+            assert_eq!(walked.len(), parts);
         }
     }
 }

@@ -47,9 +47,6 @@ impl Place {
 
     /// Moves the blocks at `offsets` by a way, all from or into the buffer, which is lost with a request
     /// that fails.
-    ///
-    /// # Errors
-    /// Exit code 4 where the medium fails.
     pub fn walk(
         &mut self,
         way: Way,
@@ -82,9 +79,6 @@ impl Place {
 }
 
 /// The folder for mapped files.
-///
-/// # Errors
-/// Exit code 1 for what is no folder.
 pub fn folder(given: Option<&Path>) -> Result<PathBuf, CliError> {
     match given {
         Some(folder) if folder.is_dir() => Ok(folder.to_owned()),
@@ -98,10 +92,6 @@ pub fn folder(given: Option<&Path>) -> Result<PathBuf, CliError> {
 }
 
 /// All media, `bytes` bytes of data each, and what makes stores to the mapped file durable.
-///
-/// # Errors
-/// Exit code 1 for more than the memory that is free, 3 without memory, 4 for a file that cannot be
-/// made or mapped.
 pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Place>, String), CliError> {
     let table_bytes = bytes
         .saturating_add(bytes / 256)
@@ -201,7 +191,7 @@ mod tests {
         for bytes in [1 << 20, 100 << 20] {
             let (places, _) = make(bytes, folder.path()).expect("media");
             assert_eq!(places.len(), 4);
-            let mut buffer = Some(super::super::new_buffer().expect("a buffer"));
+            let mut buffer = Some(crate::bench::load::buffer(BLOCK).expect("a buffer"));
             for mut place in places {
                 for way in place.ways() {
                     let last = [bytes - u64::from(BLOCK)];

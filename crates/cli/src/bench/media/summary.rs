@@ -4,7 +4,7 @@ use super::places::Place;
 use super::ways::Way;
 use super::{BLOCK, DIRECTIONS, MediaArgs, turn_len};
 use crate::bench::plot::Plot;
-use crate::bench::report::{Direction, Figure, Report, Row, median, quartile_distance};
+use crate::bench::report::{Direction, Figure, Report, Row, median, spread};
 use crate::bench::table::{self, Table, megabytes};
 use crate::size;
 
@@ -41,7 +41,7 @@ pub fn fill(report: &mut Report, args: &MediaArgs, places: &[Place]) {
 
 fn notes(args: &MediaArgs) -> Vec<String> {
     vec![
-        "Blocks of 4 KiB at random offsets, one at a time, by all ways from and into the same buffer. In four runs each way walks the same blocks, in one run each walks others, so that none finds in the caches what another has just touched. A run's time is the median of pieces of 64 requests.".into(),
+        "Blocks of 4 KiB at random offsets, one at a time, by all ways from and into the same buffer. Each turn walks other blocks than the one before it, so that no way finds in the caches what another has just touched. A run's time is the median of pieces of 64 requests.".into(),
         if args.warm {
             "Each turn walks its blocks twice and the second is timed: the outer cache holds them."
         } else {
@@ -237,7 +237,7 @@ impl Compared {
         Self {
             name,
             ratio,
-            spread: quartile_distance(&ratios) / ratio,
+            spread: spread(&ratios),
         }
     }
 }

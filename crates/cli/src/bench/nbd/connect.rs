@@ -31,10 +31,6 @@ pub struct Connection {
 
 impl Connection {
     /// Connects to an export. Each later send or receive may take as long as the patience lasts.
-    ///
-    /// # Errors
-    /// Exit code 4 when nobody listens, or what listens is no NBD server, has no such export, or
-    /// does not answer.
     pub fn open(export: &Export<'_>) -> Result<Self, CliError> {
         let name = export.socket.display().to_string();
         let failed = |error: io::Error| CliError::device(format!("{name}: {}", describe(&error)));

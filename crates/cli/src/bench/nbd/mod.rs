@@ -54,7 +54,6 @@ pub struct Export<'a> {
 
 impl<'a> Export<'a> {
     /// One whose server has the usual time to answer.
-    #[must_use]
     pub fn new(socket: &'a Path, name: &'a str) -> Self {
         Self {
             socket,
@@ -64,18 +63,12 @@ impl<'a> Export<'a> {
     }
 
     /// Whether the server is ready: connects, and says goodbye.
-    ///
-    /// # Errors
-    /// Exit code 4 when it is not.
     pub fn try_connect(&self) -> Result<(), CliError> {
         Connection::open(self).map(drop)
     }
 
     /// Does `job`; each stream has a connection of its own. Reads must give what is expected; checking
     /// that takes processor time from the client.
-    ///
-    /// # Errors
-    /// Exit code 4 for a server that fails, lies, or falls silent.
     pub fn load(&self, job: &Job, expect: Option<Contents>) -> Result<Sample, CliError> {
         load::drive(job, |_| {
             let connection = Connection::open(self)?;
@@ -92,9 +85,6 @@ impl<'a> Export<'a> {
     }
 
     /// SHA-256 of all that the disk holds.
-    ///
-    /// # Errors
-    /// Exit code 4 for a server that fails, lies, or falls silent.
     pub fn sha256(&self) -> Result<[u8; 32], CliError> {
         let mut hash = Sha256::new();
         let connection = Connection::open(self)?;

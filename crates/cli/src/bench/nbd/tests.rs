@@ -164,7 +164,10 @@ fn a_null_server_ends_when_it_is_dropped_although_a_client_stays() {
     let client = Connection::open(&Export::new(&socket, "")).expect("a client");
     drop(server);
     assert!(!socket.exists());
-    drop(client);
+    // The name is free again, and somebody else's.
+    let other = NullServer::start(&socket, SIZE, None).expect("another server");
+    Connection::open(&Export::new(&socket, "")).expect("another client");
+    drop((client, other));
 }
 
 #[test]

@@ -120,9 +120,6 @@ const FIO: &str = "--name=load --ioengine=nbd --uri={uri} --rw={pattern}{directi
     --output-format=json {cpu} --output={output}";
 
 /// Loads an export by fio, whose JSON goes to `output`. Gives the command too.
-///
-/// # Errors
-/// Exit code 4 when it fails or does not say what it measured.
 pub fn fio(
     program: &Path,
     export: &Export<'_>,

@@ -47,9 +47,6 @@ pub struct Images {
 
 impl Images {
     /// Makes both in `folder`.
-    ///
-    /// # Errors
-    /// Exit code 1 when there is no room, 4 when writing fails.
     pub fn make(folder: &Path, size: u64) -> Result<Self, CliError> {
         let (file_system, free) = file_system(folder)?;
         let needed = size.saturating_add(HEADER_ROOM).saturating_mul(2);

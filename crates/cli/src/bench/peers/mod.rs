@@ -125,10 +125,7 @@ pub struct Pins {
     client: usize,
 }
 
-/// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense or is not installed, 4 when a server fails or gives wrong data.
+/// Measures.
 pub fn measure(args: &PeersArgs) -> Result<Report, CliError> {
     let args = &args.checked()?;
     let pins = args.pins();

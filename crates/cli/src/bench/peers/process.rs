@@ -31,9 +31,6 @@ pub struct Process {
 
 impl Process {
     /// Starts `command` and waits until it offers `export`. What it says goes to `log`.
-    ///
-    /// # Errors
-    /// Exit code 4 when it ends or does not get ready, with what it said.
     pub fn start(
         name: &str,
         command: &[OsString],
@@ -111,9 +108,6 @@ pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Watches SIGINT, SIGTERM and SIGHUP. A second one ends the program at once.
-    ///
-    /// # Errors
-    /// Exit code 3 when the system has no room for it.
     pub fn watch() -> Result<Self, CliError> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -127,9 +121,6 @@ impl Stop {
     }
 
     /// Goes on, or not.
-    ///
-    /// # Errors
-    /// Exit code 4 once a signal has come.
     pub fn check(&self) -> Result<(), CliError> {
         if self.0.load(Ordering::Relaxed) {
             Err(CliError::device("stopped by a signal; nothing was kept"))

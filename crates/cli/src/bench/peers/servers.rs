@@ -179,9 +179,6 @@ impl fmt::Display for Server {
 
 impl Programs {
     /// Finds all that is needed.
-    ///
-    /// # Errors
-    /// Exit code 1, naming every missing program and its package.
     pub fn find(
         servers: &[Server],
         generators: &[Generator],

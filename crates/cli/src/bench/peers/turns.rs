@@ -58,9 +58,6 @@ struct Running {
 
 impl Turns<'_> {
     /// Every server gives the bytes that the images were made of, in order and at random.
-    ///
-    /// # Errors
-    /// Exit code 4 for the first that does not.
     pub fn check_contents(&self, progress: &Progress) -> Result<(), CliError> {
         let expected = self.images.sha256;
         for server in self.servers_with_images() {
@@ -82,9 +79,6 @@ impl Turns<'_> {
     }
 
     /// After all writes, servers of the same image still give the same bytes.
-    ///
-    /// # Errors
-    /// Exit code 4 when two do not.
     pub fn check_agreement(&self) -> Result<(), CliError> {
         let mut firsts: [Option<(Server, [u8; 32])>; 2] = [None; 2];
         for server in self.servers_with_images() {
@@ -102,9 +96,6 @@ impl Turns<'_> {
     }
 
     /// One server at one load, by every generator in turn.
-    ///
-    /// # Errors
-    /// Exit code 4 when a server or generator fails.
     pub fn turn(&self, server: Server, load: Load, run: u32) -> Result<Vec<Sample>, CliError> {
         let running = self.start(server)?;
         let mut samples = Vec::new();

@@ -120,10 +120,7 @@ struct Subject {
     load: Load,
 }
 
-/// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 when a way writes something else than it should.
+/// Measures.
 pub fn measure(args: &ZonedArgs) -> Result<Report, CliError> {
     let time = runner::seconds(args.seconds, SECONDS_MAX)?;
     check_zone_size(args.zone_size)?;
@@ -234,9 +231,6 @@ impl Medium {
     }
 
     /// Whether each way writes what it should: blocks to every zone, looked at in the memory below.
-    ///
-    /// # Errors
-    /// Exit code 4, naming the way and the place.
     fn check(&mut self, cipher: &Cipher) -> Result<(), CliError> {
         let sectors = cipher.sectors()?;
         let failed = |fault| CliError::device(format!("cannot read the medium: {fault}"));

@@ -18,6 +18,9 @@ use cryptline_sys::Waker;
 use super::ZONES;
 use super::writer::{DEPTH_MAX, Write};
 
+/// Places for what waits in a zone: as many as there are writes in flight, so no two meet in one.
+const PLACES: usize = DEPTH_MAX as usize;
+
 /// What the submitter and the threads share.
 struct Shared {
     /// `None` once the threads are to end.
@@ -39,7 +42,7 @@ pub struct Pool {
 /// What is encrypted and not yet its turn.
 #[derive(Default)]
 struct Zone {
-    waiting: [Option<Write>; DEPTH_MAX],
+    waiting: [Option<Write>; PLACES],
     /// Number of the write whose turn it is.
     next: u64,
 }
@@ -48,9 +51,9 @@ impl Pool {
     /// Starts the threads, which wake the submitter when one of them has done something.
     pub fn new(cipher: SectorCipher, threads: u32, submitter: Waker) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            jobs: Mutex::new(Some(VecDeque::with_capacity(DEPTH_MAX))),
+            jobs: Mutex::new(Some(VecDeque::with_capacity(PLACES))),
             more: Condvar::new(),
-            results: Mutex::new(Vec::with_capacity(DEPTH_MAX)),
+            results: Mutex::new(Vec::with_capacity(PLACES)),
             cipher,
             submitter,
         });
@@ -63,7 +66,7 @@ impl Pool {
         Ok(Self {
             threads,
             shared,
-            arrived: Vec::with_capacity(DEPTH_MAX),
+            arrived: Vec::with_capacity(PLACES),
             zones: (0..ZONES).map(|_| Zone::default()).collect(),
         })
     }
@@ -136,9 +139,8 @@ impl Shared {
     }
 }
 
-/// Fewer writes are in flight than there are places, so no two meet in one.
 fn slot(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(0) % DEPTH_MAX
+    usize::try_from(number).unwrap_or(0) % PLACES
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,22 +3,20 @@
 use std::time::{Duration, Instant};
 
 use cryptline_cipher::SectorCipher;
-use cryptline_engine::{
-    Arena, BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring,
-    Submitted, ZoneAction,
-};
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Buffer, Gate, ZoneAction};
 
 use super::ZONES;
 use super::pool::Pool;
 use crate::CliError;
 use crate::bench::contents::Contents;
+use crate::bench::load::{Calls, Transport};
+use crate::bench::report::{Direction, Shape};
 use crate::bench::table;
 
 /// Largest write, and most in flight.
 const BLOCK_MAX: u32 = 128 << 10;
-pub const DEPTH_MAX: usize = 16;
-/// Entries of a ring: what is in flight, and room for the layers.
-const RING_ENTRIES: u32 = 64;
+pub const DEPTH_MAX: u32 = 16;
 
 /// What is written how.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +77,8 @@ pub struct Place {
 pub struct Write {
     /// Where.
     pub place: Place,
+    /// Which of those in flight.
+    pub slot: usize,
     /// What.
     pub buffer: Buffer,
 }
@@ -122,35 +122,28 @@ impl Iterator for Places {
     }
 }
 
-/// A queue, and the buffers that are not in flight.
+/// A way to write to a zoned device.
 pub struct Writer {
-    ring: Ring,
-    queue: GatedQueue,
-    done: Vec<Completion>,
-    idle: Vec<Buffer>,
+    calls: Calls,
+    blocking: Blocking,
     zone_size: u64,
     /// Who encrypts where the device below does not.
     pool: Option<Pool>,
 }
 
 impl Writer {
-    /// A queue into the zoned device behind `gate`.
+    /// Into the zoned device behind `gate`.
     pub fn new(gate: &Gate) -> Result<Self, CliError> {
-        let no_memory = |error| CliError::memory(format!("no memory to measure with: {error}"));
-        let mut ring = Ring::new(BackendChoice::Auto, RING_ENTRIES)
-            .map_err(|error| CliError::device(format!("cannot set up I/O: {error}")))?;
-        let len = usize::try_from(BLOCK_MAX).unwrap_or(0);
-        let arena = Arena::new(len, DEPTH_MAX).map_err(no_memory)?;
-        let mut idle: Vec<Buffer> = std::iter::from_fn(|| arena.take()).collect();
-        for buffer in &mut idle {
-            buffer.fill(0x5a);
-        }
+        let shape = Shape {
+            direction: Direction::Write,
+            block: BLOCK_MAX,
+            depth: DEPTH_MAX,
+            ..Shape::default()
+        };
         let zones = gate.geometry().zones;
         Ok(Self {
-            queue: gate.open_queue(&mut ring)?,
-            ring,
-            done: Vec::with_capacity(2 * DEPTH_MAX),
-            idle,
+            calls: Calls::open(gate, shape)?,
+            blocking: Blocking::new(gate, BackendChoice::Auto)?,
             zone_size: zones.map_or(0, |zones| zones.zone_size),
             pool: None,
         })
@@ -159,7 +152,7 @@ impl Writer {
     /// The same, with threads that encrypt what is written.
     pub fn with_pool(mut self, cipher: SectorCipher, threads: u32) -> Result<Self, CliError> {
         let failed = |error| CliError::memory(format!("cannot start threads: {error}"));
-        let waker = self.ring.waker().map_err(failed)?;
+        let waker = self.calls.waker().map_err(failed)?;
         self.pool = Some(Pool::new(cipher, threads, waker).map_err(failed)?);
         Ok(self)
     }
@@ -178,115 +171,77 @@ impl Writer {
         contents: Option<Contents>,
         time: Duration,
     ) -> Result<f64, CliError> {
-        self.reset()?;
-        let mut free = self.buffers(load);
-        let depth = free.len();
+        self.reset(load)?;
+        let depth = usize::try_from(load.depth).unwrap_or(1);
+        let mut free: Vec<usize> = (0..depth).collect();
         let (start, mut bytes, mut open) = (Instant::now(), 0.0, true);
         while open || free.len() < depth {
-            while open && let Some(mut buffer) = free.pop() {
+            while open && let Some(slot) = free.pop() {
                 let Some(place) = places.next() else {
-                    free.push(buffer);
+                    free.push(slot);
                     open = false;
                     break;
                 };
-                if let Some(contents) = contents {
-                    contents.fill(place.offset, &mut buffer);
+                if let (Some(contents), Some(buffer)) = (contents, self.calls.buffer(slot)) {
+                    contents.fill(place.offset, buffer);
                 }
                 bytes += f64::from(load.block);
-                let write = Write { place, buffer };
-                match &mut self.pool {
-                    Some(pool) => pool.encrypt(write),
-                    None => free.extend(self.submit(write)?),
+                if self.submit(slot, place)? {
+                    free.push(slot);
                 }
                 open = start.elapsed() < time;
             }
             let before = free.len();
-            if before < depth {
-                self.collect(&mut free)?;
-                if free.len() == before {
-                    self.wait()?;
-                }
+            if before < depth && self.pool.is_some() {
+                self.collect(false, &mut free)?;
+            }
+            if before < depth && free.len() == before {
+                self.collect(true, &mut free)?;
             }
         }
-        let rate = bytes / start.elapsed().as_secs_f64();
-        self.idle.append(&mut free);
-        Ok(rate)
+        Ok(bytes / start.elapsed().as_secs_f64())
     }
 
-    fn buffers(&mut self, load: &Load) -> Vec<Buffer> {
-        let depth = usize::try_from(load.depth)
-            .unwrap_or(1)
-            .min(self.idle.len());
-        let mut buffers = self.idle.split_off(self.idle.len() - depth);
-        for buffer in &mut buffers {
-            buffer.set_len(usize::try_from(load.block).unwrap_or(0));
-        }
-        buffers
-    }
-
-    /// Makes all zones empty.
-    fn reset(&mut self) -> Result<(), CliError> {
+    /// Makes all zones empty, and all buffers as long as the load's blocks.
+    fn reset(&mut self, load: &Load) -> Result<(), CliError> {
+        self.calls.set_block(load.block);
         if let Some(pool) = &mut self.pool {
             pool.reset();
         }
-        let request = Request::zone(0, ZoneAction::ResetAll, 0);
-        let mut ended = match self.queue.submit(&mut self.ring, request) {
-            Submitted::Done(completion) => Some(completion),
-            Submitted::Pending => None,
+        let reset = self.blocking.zone(0, ZoneAction::ResetAll);
+        reset.map_err(|fault| CliError::device(format!("the zones cannot be reset: {fault}")))
+    }
+
+    /// Starts a write. Whether it has ended at once.
+    fn submit(&mut self, slot: usize, place: Place) -> Result<bool, CliError> {
+        let Some(pool) = &mut self.pool else {
+            return self.calls.submit(slot, place.offset);
         };
-        while ended.is_none() {
-            self.wait()?;
-            self.queue.poll(&mut self.ring, &mut self.done);
-            ended = self.done.pop();
+        if let Some(buffer) = self.calls.buffer(slot).take() {
+            pool.encrypt(Write {
+                place,
+                slot,
+                buffer,
+            });
         }
-        ended
-            .map_or(Ok(()), |completion| completion.result)
-            .map_err(|fault| CliError::device(format!("the zones cannot be reset: {fault}")))
+        Ok(false)
     }
 
-    /// Submits a write; its buffer, where it has ended.
-    fn submit(&mut self, write: Write) -> Result<Option<Buffer>, CliError> {
-        let request = Request::write(write.place.offset, write.buffer, false, 0);
-        match self.queue.submit(&mut self.ring, request) {
-            Submitted::Done(completion) => ended(completion).map(Some),
-            Submitted::Pending => Ok(None),
-        }
-    }
-
-    /// Waits until something has ended, or somebody wakes the ring.
-    fn wait(&mut self) -> Result<(), CliError> {
-        let waited = self.ring.wait();
-        waited.map_err(|error| CliError::device(format!("cannot wait for I/O: {error}")))
-    }
-
-    /// Submits what the pool has encrypted and whose turn it is, and takes the buffers of what has
-    /// ended.
-    fn collect(&mut self, free: &mut Vec<Buffer>) -> Result<(), CliError> {
-        if let Some(pool) = &mut self.pool {
-            pool.collect();
-        }
-        while let Some(write) = self.pool.as_mut().and_then(Pool::next_in_order) {
-            free.extend(self.submit(write)?);
-        }
-        self.queue.poll(&mut self.ring, &mut self.done);
-        for completion in self.done.drain(..) {
-            free.push(ended(completion)?);
+    /// Submits what the pool has encrypted and whose turn it is, and takes what has ended. Waits first,
+    /// where told to, until there is something or the pool wakes the ring.
+    fn collect(&mut self, wait: bool, free: &mut Vec<usize>) -> Result<(), CliError> {
+        self.calls.collect(wait, free)?;
+        let Some(pool) = &mut self.pool else {
+            return Ok(());
+        };
+        pool.collect();
+        while let Some(write) = pool.next_in_order() {
+            *self.calls.buffer(write.slot) = Some(write.buffer);
+            if self.calls.submit(write.slot, write.place.offset)? {
+                free.push(write.slot);
+            }
         }
         Ok(())
-    }
-}
-
-fn ended(completion: Completion) -> Result<Buffer, CliError> {
-    let Completion { request, result } = completion;
-    if let Err(fault) = result {
-        return Err(CliError::device(format!(
-            "a write at byte {} failed: {fault}",
-            request.offset
-        )));
-    }
-    match request.operation {
-        Operation::Write { data, .. } => Ok(data),
-        _ => Err(CliError::device("a write came back as something else")),
     }
 }
 
