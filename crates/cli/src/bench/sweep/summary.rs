@@ -260,8 +260,7 @@ fn loaded_table(plan: &Plan, rows: &Rows<'_>) -> Table {
         &["way", "p50", "p90", "p99", "p99.9", "max", "MB/s"],
     );
     for (name, row) in rows.loaded() {
-        let points = row.latency.unwrap_or_default().points();
-        let latency = points.map(|(_, value)| microseconds(value));
+        let latency = row.latency.unwrap_or_default().values().map(microseconds);
         let speed = megabytes(row.bytes_per_second);
         table.push([name].into_iter().chain(latency).chain([speed]));
     }
