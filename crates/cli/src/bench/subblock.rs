@@ -109,20 +109,20 @@ pub fn measure(args: &SubBlockArgs) -> Result<Report, CliError> {
         let whole = cipher.in_blocks(&medium, SECTOR_SIZE)?;
         writes_arrive(&row.name, gate, &whole)?;
     }
-    let whole = rows.iter().filter(|row| row.shape.block == SECTOR_SIZE);
-    let parts = rows.len() - whole.count();
-    let whole = Group {
-        times: WHOLE_TURNS,
-        ..Group::once("whole sectors", parts..rows.len())
-    };
+    let parts = rows.len() - 2;
+    let mut groups = [
+        Group::once("parts of sectors", 0..parts),
+        Group::once("whole sectors", parts..rows.len()),
+    ];
+    groups[1].times = WHOLE_TURNS;
     report.rows = rows;
-    let groups = [Group::once("parts of sectors", 0..parts), whole];
     runner::run(&mut report, &groups, |rows, turn| {
         let row = &mut rows[turn.way];
+        let turns = if turn.way < parts { 1 } else { WHOLE_TURNS };
         let job = Job {
             shape: row.shape,
             warm_up: WARM_UP,
-            time: time / groups[usize::from(turn.way >= parts)].times,
+            time: time / turns,
             start: u64::from(turn.nth) + 1,
             // The rate is that of the whole time: nothing may end for milliseconds.
             latency: true,
@@ -135,22 +135,26 @@ pub fn measure(args: &SubBlockArgs) -> Result<Report, CliError> {
     Ok(report)
 }
 
-/// All ways over the same RAM. Those that write whole sectors come last.
+/// All ways over the same RAM. The two that write whole sectors come last.
 fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>), CliError> {
     let spec = DelaySpec::from_str(&format!("write={}", args.write))
         .map_err(|why| CliError::parameters(format!("--write {}: {why}", args.write)))?;
     let slow = Gate::new(DelayDevice::new(medium.clone(), spec));
-    let row = |name: String, cipher: &str, block| Row {
-        name,
-        cipher: Some(cipher.to_owned()),
-        shape: Shape {
-            direction: Direction::Write,
-            pattern: Pattern::Random,
-            block,
-            depth: args.depth,
-            streams: args.jobs,
-        },
-        ..Row::default()
+    let (mut rows, mut gates) = (Vec::new(), Vec::new());
+    let mut add = |name: String, cipher: &str, block, gate| {
+        gates.push(gate);
+        rows.push(Row {
+            name,
+            cipher: Some(cipher.to_owned()),
+            shape: Shape {
+                direction: Direction::Write,
+                pattern: Pattern::Random,
+                block,
+                depth: args.depth,
+                streams: args.jobs,
+            },
+            ..Row::default()
+        });
     };
     let small_blocks = |clear: Gate, policy| {
         let options = SubBlockOptions {
@@ -160,35 +164,30 @@ fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>), Cli
         };
         Ok::<_, CliError>(Gate::new(SubBlockDevice::new(clear, options)?))
     };
-    let (mut rows, mut gates) = (Vec::new(), Vec::new());
-    for (medium, medium_name) in media(args).iter().zip([&slow, medium]).map(|(n, m)| (m, n)) {
+    let [slow_name, fast_name] = media(args);
+    for (medium, place) in [(&slow, slow_name), (medium, fast_name)] {
         for word in [XTS, CBC] {
             let cipher = Cipher::new(word)?;
             for (policy, name) in [(Policy::Exclusive, "exclusive"), (Policy::Shared, "shared")] {
-                let clear = cipher.in_blocks(medium, args.block)?;
+                let mut gate = cipher.in_blocks(medium, args.block)?;
                 // As a volume has it: no layer where the cipher needs none.
-                let is_bare =
-                    policy == Policy::Shared && clear.geometry().logical_block == args.block;
-                gates.push(if is_bare {
-                    clear
-                } else {
-                    small_blocks(clear, policy)?
-                });
-                rows.push(row(
-                    format!("{name}, {word}, {medium_name}"),
-                    word,
-                    args.block,
-                ));
+                let is_cut = gate.geometry().logical_block == args.block;
+                if policy == Policy::Exclusive || !is_cut {
+                    gate = small_blocks(gate, policy)?;
+                }
+                add(format!("{name}, {word}, {place}"), word, args.block, gate);
             }
         }
     }
+    let whole = |locking| format!("whole sectors, {locking} locking, {CBC}, RAM");
     let clear = Cipher::new(CBC)?.in_blocks(medium, SECTOR_SIZE)?;
-    gates.push(clear.clone());
-    gates.push(small_blocks(clear, Policy::Shared)?);
-    for locking in ["no", "with"] {
-        let name = format!("whole sectors, {locking} locking, {CBC}, RAM");
-        rows.push(row(name, CBC, SECTOR_SIZE));
-    }
+    add(whole("no"), CBC, SECTOR_SIZE, clear.clone());
+    add(
+        whole("with"),
+        CBC,
+        SECTOR_SIZE,
+        small_blocks(clear, Policy::Shared)?,
+    );
     Ok((rows, gates))
 }
 
