@@ -54,21 +54,18 @@ impl Contents {
         None
     }
 
-    /// Writes them to all of a volume, `piece` bytes in a request, and shows each piece.
-    pub fn write_to(
-        self,
-        gate: &Gate,
-        piece: usize,
-        mut show: impl FnMut(&[u8]),
-    ) -> Result<(), CliError> {
+    /// Writes them to all of a volume, `piece` bytes in a request. Their SHA-256 in hexadecimal digits.
+    pub fn write_to(self, gate: &Gate, piece: usize) -> Result<String, CliError> {
+        let mut sum = Sha256::new();
         let mut writer = Blocking::new(gate, BackendChoice::Auto)?;
         each_piece(gate, piece, "write", |offset, bytes| {
             self.fill(offset, bytes);
-            show(bytes);
+            sum.update(&*bytes);
             writer.write_at(offset, bytes, false)
         })?;
         let flushed = writer.flush();
-        flushed.map_err(|fault| CliError::device(format!("cannot flush the medium: {fault}")))
+        flushed.map_err(|fault| CliError::device(format!("cannot flush the medium: {fault}")))?;
+        Ok(hex(&sum.finalize()))
     }
 
     /// Whether a volume begins with them.

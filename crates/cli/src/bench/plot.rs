@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::html::escape;
+use super::report::{Latency, Row};
 
 /// A plot over named categories.
 #[derive(Clone, Debug, Default)]
@@ -106,6 +107,22 @@ impl Plot {
             categories: categories.into_iter().map(|(name, _)| name).collect(),
             ..Self::default()
         }
+    }
+
+    /// A line of the percentiles of latency for each row that has them.
+    pub fn percentiles<'a>(
+        title: impl Into<String>,
+        rows: impl IntoIterator<Item = (String, &'a Row)>,
+    ) -> Self {
+        let with_latency = |(name, row): (String, &'a Row)| Some((name, row.latency?));
+        Self::of(
+            title,
+            ["percentile", "µs, logarithmic"],
+            Latency::NAMES.map(str::to_owned).into_iter().zip(0..),
+            rows.into_iter().filter_map(with_latency),
+            |latency, &place: &usize| Some(latency.values()[place]),
+        )
+        .logarithmic()
     }
 
     /// The same with columns.

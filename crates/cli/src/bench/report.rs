@@ -300,6 +300,9 @@ impl Row {
 }
 
 impl Latency {
+    /// The percentiles, in order.
+    pub const NAMES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
+
     /// The percentiles of one run. The histogram counts nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile: f64| microseconds(histogram.value_at_quantile(quantile));
@@ -324,14 +327,14 @@ impl Latency {
         })
     }
 
-    /// Name and value of each percentile, in order.
-    pub fn points(&self) -> [(&'static str, f64); 5] {
+    /// What each of the [`NAMES`](Self::NAMES) stands for here.
+    pub fn values(&self) -> [f64; 5] {
         [
-            ("p50", self.p50_us),
-            ("p90", self.p90_us),
-            ("p99", self.p99_us),
-            ("p99.9", self.p99_9_us),
-            ("max", self.max_us),
+            self.p50_us,
+            self.p90_us,
+            self.p99_us,
+            self.p99_9_us,
+            self.max_us,
         ]
     }
 }

@@ -177,39 +177,31 @@ fn check(
     gates: &[Gate],
     read: impl Fn(usize, &Row) -> Result<String, CliError>,
 ) -> Result<(), CliError> {
-    use sha2::{Digest, Sha256};
     let progress = Progress::new(u64::try_from(rows.len()).unwrap_or(0));
     let contents = Contents::new(SEED);
     for encrypted in [false, true] {
-        let mut sum = Sha256::new();
         let mut written = None;
-        for (way, row) in rows.iter_mut().enumerate() {
-            if row.is_encrypted() != encrypted {
-                continue;
-            }
+        let ways = rows.iter_mut().enumerate();
+        for (way, row) in ways.filter(|(_, row)| row.is_encrypted() == encrypted) {
             progress.now(format!("checking what {} reads", row.name));
-            let written = match &written {
-                Some(written) => written,
-                None => {
-                    contents.write_to(&gates[way], BLOCK, |piece| sum.update(piece))?;
-                    let is_clear = contents.is_at_start_of(&gates[0])?;
-                    if encrypted && is_clear {
-                        return Err(CliError::device(format!(
-                            "{} encrypts nothing: the medium holds the clear text; please report this",
-                            row.name
-                        )));
-                    }
-                    written.insert(super::contents::hex(&sum.finalize_reset()))
+            if written.is_none() {
+                written = Some(contents.write_to(&gates[way], BLOCK)?);
+                if encrypted && contents.is_at_start_of(&gates[0])? {
+                    return Err(CliError::device(format!(
+                        "{} encrypts nothing: the medium holds the clear text; please report this",
+                        row.name
+                    )));
                 }
-            };
-            let found = read(way, row)?;
-            if found != *written {
+            }
+            row.sha256 = Some(read(way, row)?);
+            if row.sha256 != written {
                 return Err(CliError::device(format!(
-                    "{} reads other bytes than were written (SHA-256 {found} instead of {written}); nothing was measured, please report this",
-                    row.name
+                    "{} reads other bytes than were written (SHA-256 {} instead of {}); nothing was measured, please report this",
+                    row.name,
+                    row.sha256.as_deref().unwrap_or_default(),
+                    written.as_deref().unwrap_or_default()
                 )));
             }
-            row.sha256 = Some(found);
             progress.step();
         }
     }

@@ -83,26 +83,29 @@ impl Model {
     }
 }
 
-/// Seconds that `work` takes each time after the warm-up: the median of windows of about a
-/// millisecond, as the load generator has them.
+/// Seconds that `work` takes each time after the warm-up.
 fn each(warm_up: Duration, time: Duration, mut work: impl FnMut()) -> f64 {
+    let _ = timed(warm_up, &mut work);
+    timed(time, &mut work)
+}
+
+/// The median of windows of about a millisecond, as the load generator has them.
+fn timed(time: Duration, work: &mut impl FnMut()) -> f64 {
     let mut windows = Vec::new();
-    let warm = Instant::now() + warm_up;
-    let end = warm + time;
-    let (mut begun, mut count) = (Instant::now(), 0u32);
+    let start = Instant::now();
+    let (mut begun, mut count) = (start, 0u32);
     loop {
         for _ in 0..CLOCK_EVERY {
             work();
             count = count.saturating_add(1);
         }
         let now = Instant::now();
-        if now < warm {
-            (begun, count) = (now, 0);
-        } else if now - begun >= WINDOW || (now >= end && windows.is_empty()) {
+        let is_over = now - start >= time;
+        if now - begun >= WINDOW || (is_over && windows.is_empty()) {
             windows.push((now - begun).as_secs_f64() / f64::from(count));
             (begun, count) = (now, 0);
         }
-        if now >= end {
+        if is_over {
             return median(&windows);
         }
     }

@@ -95,15 +95,14 @@ struct Subject {
     direction: Direction,
 }
 
-/// Measures, and prints when all is done.
-pub fn run(args: &MediaArgs) -> Result<(), CliError> {
+/// Measures.
+pub fn measure(args: &MediaArgs) -> Result<Report, CliError> {
     if args.size < SIZE_MIN || !args.size.is_multiple_of(u64::from(BLOCK)) {
         return Err(CliError::parameters(format!(
             "--size {}: give a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M",
             args.size
         )));
     }
-    args.output.check()?;
     let folder = places::folder(args.on.as_deref())?;
     let (places, how) = places::make(args.size, &folder)?;
     let mut bench = Bench {
@@ -137,7 +136,7 @@ pub fn run(args: &MediaArgs) -> Result<(), CliError> {
         size::human(args.size)
     );
     summary::fill(&mut report, args, &bench.places);
-    args.output.publish(report)
+    Ok(report)
 }
 
 /// Reads and writes of every way that a place has, in the order of the tables.

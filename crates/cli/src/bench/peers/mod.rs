@@ -125,12 +125,11 @@ pub struct Pins {
     client: usize,
 }
 
-/// Measures, and prints when all is done.
-pub fn run(args: &PeersArgs) -> Result<(), CliError> {
+/// Measures.
+pub fn measure(args: &PeersArgs) -> Result<Report, CliError> {
     let args = &args.checked()?;
     let pins = args.pins();
     let programs = Programs::find(&args.servers, &args.generators, pins.is_some())?;
-    args.output.check()?;
     let stop = process::Stop::watch()?;
     let folder = folder(&args.dir)?;
     let images = Images::make(folder.path(), args.size)?;
@@ -178,7 +177,7 @@ pub fn run(args: &PeersArgs) -> Result<(), CliError> {
             image::KEY_FILE
         ));
     }
-    args.output.publish(report)
+    Ok(report)
 }
 
 impl PeersArgs {

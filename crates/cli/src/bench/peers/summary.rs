@@ -7,7 +7,7 @@ use super::servers::Server;
 use super::turns::Turns;
 use crate::bench::contents::hex;
 use crate::bench::plot::Plot;
-use crate::bench::report::{Figure, Front, Latency, Report, Row, Sample, median};
+use crate::bench::report::{Figure, Front, Report, Row, Sample, median};
 use crate::bench::table::{Table, megabytes, microseconds};
 use crate::size;
 
@@ -254,18 +254,14 @@ fn throughput(load: Load, all: All<'_>, generator: Generator) -> Plot {
 
 /// Percentiles of every server with an image.
 fn latencies(all: All<'_>, generator: Generator) -> Plot {
-    let points = Latency::default().points().map(|(name, _)| name.to_owned());
-    let latency = |server| all.row(server, Load::RandRead, generator)?.latency;
-    let servers = all.args.servers.iter().copied();
-    let servers = servers.filter(|&server| !server.is_null() && latency(server).is_some());
-    Plot::of(
+    let servers = all.args.servers.iter().filter(|server| !server.is_null());
+    Plot::percentiles(
         format!("Latency of 4 KiB random reads, 32 in flight, by {generator}"),
-        ["percentile", "µs"],
-        points.into_iter().zip(0..),
-        servers.map(|server| (server.to_string(), server)),
-        |&server, &point: &usize| Some(latency(server)?.points()[point].1),
+        servers.filter_map(|&server| {
+            let row = all.row(server, Load::RandRead, generator)?;
+            Some((server.to_string(), row))
+        }),
     )
-    .logarithmic()
 }
 
 /// A number of ours to the same of the best of others.

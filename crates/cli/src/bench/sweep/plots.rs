@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use super::summary::{Rows, auto_over_best, streams};
 use crate::bench::plot::Plot;
-use crate::bench::report::{Direction, Latency, Row};
+use crate::bench::report::Direction;
 use crate::bench::table::block;
 
 /// Blocks whose percentiles are plotted, where they were measured.
@@ -20,7 +20,7 @@ pub fn of(plan: &Plan, rows: &Rows<'_>) -> Vec<Plot> {
             "Latency of 4k reads, alone and beside {} threads that use up the processors",
             plan.hogs
         );
-        plots.push(percentiles(title, rows.loaded()));
+        plots.push(Plot::percentiles(title, rows.loaded()));
     }
     for &direction in &plan.directions {
         for bytes in BLOCKS {
@@ -31,7 +31,7 @@ pub fn of(plan: &Plan, rows: &Rows<'_>) -> Vec<Plot> {
                     block(bytes)
                 );
                 let lines = point.iter().map(|row| (row.name.clone(), row));
-                plots.push(percentiles(title, lines));
+                plots.push(Plot::percentiles(title, lines));
             }
         }
         for &count in &plan.streams {
@@ -83,16 +83,4 @@ fn ratios(plan: &Plan, rows: &Rows<'_>, direction: Direction) -> Plot {
         .flat_map(|line| &line.values)
         .any(Option::is_some);
     if measured { plot.guide(1.0) } else { plot }
-}
-
-fn percentiles<'a>(title: String, lines: impl IntoIterator<Item = (String, &'a Row)>) -> Plot {
-    let names = Latency::default().points().map(|(name, _)| name.to_owned());
-    Plot::of(
-        title,
-        ["percentile", "µs, logarithmic"],
-        names.into_iter().zip(0..),
-        lines,
-        |row, &place: &usize| Some(row.latency?.points()[place].1),
-    )
-    .logarithmic()
 }

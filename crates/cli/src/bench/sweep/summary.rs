@@ -151,24 +151,27 @@ fn worst(
 /// One request of 1 MiB at a time: what helpers are for.
 fn large_alone(plan: &Plan, rows: &Rows<'_>, others: &[Option<f64>]) -> Figure {
     const NAME: &str = "auto_over_inline_1m_qd1";
-    let directions = plan.directions.iter();
-    let ratios = directions.filter_map(|&direction| {
-        let point = rows.find(direction, 1, 1, LARGE)?;
-        let ratio = by(point, Mode::Auto)?.over(by(point, Mode::Inline)?);
-        Some((ratio, point))
+    let points = rows.points.iter().zip(others);
+    let alone = points.filter(|(point, _)| {
+        let (cipher, shape) = (&point[0].cipher, point[0].shape);
+        *cipher == rows.points[0][0].cipher
+            && (shape.block, shape.depth, shape.streams) == (LARGE, 1, 1)
     });
-    let Some((worst, point)) = ratios.min_by(|(a, _), (b, _)| a.total_cmp(b)) else {
+    let ratios = alone.filter_map(|(point, share)| {
+        let ratio = by(point, Mode::Auto)?.over(by(point, Mode::Inline)?);
+        Some((ratio, &point[0], *share))
+    });
+    let Some((worst, row, share)) = ratios.min_by(|a, b| a.0.total_cmp(&b.0)) else {
         return Figure::missing(
             NAME,
             "needs --block-sizes 1M, --depths 1, --streams 1 and --dispatch inline,auto",
         );
     };
-    let figure = Figure::at_least(NAME, worst, 1.6).noted(full_name(plan, &point[0]));
+    let figure = Figure::at_least(NAME, worst, 1.6).noted(full_name(plan, row));
     if cores() < IDLE_CORES || plan.helpers == 0 {
         return figure.without_goal("needs 2 processors and a helper");
     }
-    let place = rows.points.iter().position(|one| std::ptr::eq(*one, point));
-    match place.and_then(|place| others.get(place).copied().flatten()) {
+    match share {
         Some(share) if share <= IDLE => figure,
         Some(share) => figure.without_goal(format!(
             "no verdict: other programs had {:.0} % of the processors, and the goal is for idle ones",
@@ -260,8 +263,7 @@ fn loaded_table(plan: &Plan, rows: &Rows<'_>) -> Table {
         &["way", "p50", "p90", "p99", "p99.9", "max", "MB/s"],
     );
     for (name, row) in rows.loaded() {
-        let points = row.latency.unwrap_or_default().points();
-        let latency = points.map(|(_, value)| microseconds(value));
+        let latency = row.latency.unwrap_or_default().values().map(microseconds);
         let speed = megabytes(row.bytes_per_second);
         table.push([name].into_iter().chain(latency).chain([speed]));
     }

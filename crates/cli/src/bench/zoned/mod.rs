@@ -120,14 +120,13 @@ struct Subject {
     load: Load,
 }
 
-/// Measures, and prints when all is done.
-pub fn run(args: &ZonedArgs) -> Result<(), CliError> {
+/// Measures.
+pub fn measure(args: &ZonedArgs) -> Result<Report, CliError> {
     let time = runner::seconds(args.seconds, SECONDS_MAX)?;
     check_zone_size(args.zone_size)?;
     let cipher = Cipher::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow)
         .map_err(|why| CliError::parameters(format!("--slow {}: {why}", args.slow)))?;
-    args.output.check()?;
     let mut media = [
         Medium::new(None, args, &cipher)?,
         Medium::new(Some(slow), args, &cipher)?,
@@ -150,7 +149,7 @@ pub fn run(args: &ZonedArgs) -> Result<(), CliError> {
         Ok(())
     })?;
     summary::fill(&mut report, args);
-    args.output.publish(report)
+    Ok(report)
 }
 
 fn check_zone_size(size: u64) -> Result<(), CliError> {
