@@ -7,10 +7,9 @@ use crate::bench::load::{self, Job, Transport};
 use crate::bench::report::{Sample, Shape};
 
 /// Shortest measurement: a few windows.
-const TIME_MIN: Duration = Duration::from_millis(5);
-/// Work between two looks at the clock takes about as long, which takes a thousand times as long as
-/// the look.
-const STEP: Duration = Duration::from_micros(30);
+const TIME_MIN: Duration = Duration::from_millis(8);
+/// Work is done in steps that take about as long, so that what a call costs does not count.
+const STEP: Duration = load::WINDOW;
 
 /// Work as requests, each of so many units.
 struct Work<W> {
