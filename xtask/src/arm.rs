@@ -1,7 +1,7 @@
-//! 64-bit ARM: the whole program is compiled for it, and the ciphers' tests run on a processor
-//! that QEMU makes of this one, program by program.
+//! 64-bit ARM: the whole program is compiled for it, and the ciphers' tests run under QEMU's user
+//! emulation.
 //!
-//! The time they take there says nothing about a real processor.
+//! How long they take there says nothing about a real processor.
 
 use std::process::Command;
 

@@ -1,17 +1,17 @@
-//! How many instructions a call into AES-XTS takes, beside what it took before.
+//! How many instructions a call into AES-XTS takes, compared with what it took before.
 //!
 //! ```text
 //!   each back end that valgrind can run × shape × direction
 //!        └─► examples/instructions under callgrind ─► count ─► within 2 % of the committed one?
 //! ```
 //!
-//! Counts do not change with the load of a machine, so they show what times hide. They depend on
-//! the compiler, so they are compared only where it is the baseline's; and not on the processor,
-//! since the back end is forced: valgrind shows its programs a processor with AES-NI and AVX2. It
-//! knows neither VAES nor AVX-512, so those kernels are not counted; they share `xts/driver.rs`
-//! with the one for AES-NI, which is.
+//! Counts do not vary with the load of a machine, so they show what times hide. They depend on the
+//! compiler, so they are compared only where it is the baseline's. They do not depend on the processor,
+//! since the back end is forced: valgrind emulates a processor with AES-NI and AVX2. It supports
+//! neither VAES nor AVX-512, so those kernels are not counted; they share `xts/driver.rs` with the one
+//! for AES-NI, which is.
 //!
-//! A change that is meant to be is written down by `cargo xtask recount`.
+//! `cargo xtask recount` records an intended change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

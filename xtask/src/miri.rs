@@ -5,9 +5,9 @@
 //!   sys      buffers: slots taken, cut in pieces, joined, freed on other threads; copies that race
 //! ```
 //!
-//! Miri knows no 512-bit shifts, so AVX-512's kernel is not among them; nor assembly, so the empty
-//! pieces of it that keep instructions in order are left out. Everything else of the project is
-//! safe code, or system calls, which Miri does not have.
+//! Miri lacks 512-bit shifts, so AVX-512's kernel is not among them, and assembly, so the empty blocks
+//! of it that keep instructions in order are left out. Everything else in the project is safe code, or
+//! system calls, which Miri lacks too.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Installs the Debian packages the tests need: as root or through `sudo` without a password; otherwise
-//! it prints the command to type.
+//! Installs the Debian packages that the tests need, as root or through `sudo` without a password.
+//! Otherwise it prints the command to run.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
 //! `cargo xtask test`: the whole check, in the order that fails soonest. The tests run last, so that
-//! their summary closes the output.
+//! the output ends with their summary.
 
 use std::process::Command;
 use std::time::Duration;

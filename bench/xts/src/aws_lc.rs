@@ -32,10 +32,10 @@ impl AwsLc {
         aws_lc
     }
 
-    /// Encrypts one sector.
-    pub fn encrypt(&mut self, iv: &[u8; 16], source: &[u8], destination: &mut [u8]) {
-        assert!(destination.len() >= source.len());
-        let len = i32::try_from(source.len()).expect("a sector");
+    /// Encrypts one sector in place.
+    pub fn encrypt(&mut self, iv: &[u8; 16], data: &mut [u8]) {
+        let len = i32::try_from(data.len()).expect("a sector");
+        let start = data.as_mut_ptr();
         let mut written = 0;
         // SAFETY: the context is live, has its cipher and key (`new`), and is borrowed by nobody
         // else; a null cipher and key keep them; `iv` is the 16 bytes that XTS reads.
@@ -48,17 +48,11 @@ impl AwsLc {
                 iv.as_ptr(),
             )
         };
-        // SAFETY: the context as above; `len` bytes to read at `source` and, asserted above, to
-        // write at `destination`, apart from each other by their borrows; XTS writes as many as it
+        // SAFETY: the context as above; `len` bytes to read and write at `start`, borrowed by nobody
+        // else; EVP takes the same place as source and destination; XTS writes as many bytes as it
         // reads; `written` is live.
         let done = unsafe {
-            EVP_EncryptUpdate(
-                self.0,
-                destination.as_mut_ptr(),
-                &raw mut written,
-                source.as_ptr(),
-                len,
-            )
+            EVP_EncryptUpdate(self.0, start, &raw mut written, start.cast_const(), len)
         };
         assert!(begun == 1 && done == 1 && written == len, "AWS-LC encrypts");
     }

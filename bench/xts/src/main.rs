@@ -8,10 +8,10 @@
 //!     one ratio to each; the table has the medians
 //! ```
 //!
-//! All have their key schedules ready, read the same source and write the same destination, one
-//! after the other, so that a change of the clock or a neighbour meets all alike. Ours gets a
-//! request, since its interface takes one; theirs takes an IV at a time, so theirs gets a call
-//! for each sector. Before anything is measured, their bytes are compared.
+//! All have their key schedules ready and work on the same buffer in place, in turns, so that a
+//! change of the clock or a busy neighbour affects all alike. Ours takes a whole request in one call;
+//! theirs take one IV at a time, so they get a call for each sector. Before anything is measured,
+//! their bytes are compared.
 
 #![deny(unsafe_code)]
 
@@ -63,20 +63,16 @@ struct Measured {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (json, csv) = files()?;
-    let mut source = Box::new(Pages([0x5a; 65536]));
-    for (at, byte) in source.0.iter_mut().enumerate() {
-        *byte ^= at.to_le_bytes()[0];
-    }
-    let mut destination = Box::new(Pages([0; 65536]));
+    let mut pages = Box::new(Pages([0; 65536]));
     let mut table = String::from(
         "bytes,sector,backend,ours_gbps,awslc_gbps,openssl_gbps,over_awslc,over_openssl\n",
     );
     let mut figures = Vec::new();
     for (len, sector, goal) in SHAPES {
         let mut ciphers = Ciphers::new(sector)?;
-        let (source, destination) = (&source.0[..len], &mut destination.0[..len]);
-        ciphers.compare(source, destination)?;
-        let Measured { rates, over } = measure(&mut ciphers, source, destination)?;
+        let data = &mut pages.0[..len];
+        ciphers.compare(data)?;
+        let Measured { rates, over } = measure(&mut ciphers, data)?;
         writeln!(
             table,
             "{len},{sector},{},{:.3},{:.3},{:.3},{:.3},{:.3}",
@@ -153,19 +149,19 @@ impl Ciphers {
     }
 
     /// One request by the cipher of this number.
-    fn encrypt(&mut self, which: usize, source: &[u8], destination: &mut [u8]) {
+    fn encrypt(&mut self, which: usize, data: &mut [u8]) {
         if which == 0 {
-            return self.ours.encrypt(SECTOR, source, destination);
+            return self.ours.encrypt_in_place(SECTOR, data);
         }
         let bytes = usize::try_from(self.sector).expect("at most 4096");
         let mut number = SECTOR;
-        for (source, destination) in source.chunks(bytes).zip(destination.chunks_mut(bytes)) {
+        for sector in data.chunks_mut(bytes) {
             let iv = u128::from(number).to_le_bytes();
             if which == 1 {
-                self.aws_lc.encrypt(&iv, source, destination);
+                self.aws_lc.encrypt(&iv, sector);
             } else {
                 let begun = self.openssl.encrypt_init(None, None, Some(&iv));
-                let done = self.openssl.cipher_update(source, Some(destination));
+                let done = self.openssl.cipher_update_inplace(sector, bytes);
                 assert!(begun.is_ok() && done.is_ok(), "OpenSSL encrypts");
             }
             number += u64::from(self.sector / 512);
@@ -173,13 +169,17 @@ impl Ciphers {
     }
 
     /// Refuses to measure ciphers that are not the same.
-    fn compare(&mut self, source: &[u8], destination: &mut [u8]) -> Result<(), Box<dyn Error>> {
-        self.encrypt(0, source, destination);
-        let ours = destination.to_vec();
+    fn compare(&mut self, data: &mut [u8]) -> Result<(), Box<dyn Error>> {
+        for (at, byte) in data.iter_mut().enumerate() {
+            *byte = 0x5a ^ at.to_le_bytes()[0];
+        }
+        let clear = data.to_vec();
+        self.encrypt(0, data);
+        let ours = data.to_vec();
         for which in [1, 2] {
-            destination.fill(0);
-            self.encrypt(which, source, destination);
-            if destination != ours {
+            data.copy_from_slice(&clear);
+            self.encrypt(which, data);
+            if data != ours {
                 return Err("the ciphers do not give the same bytes".into());
             }
         }
@@ -187,19 +187,15 @@ impl Ciphers {
     }
 }
 
-fn measure(
-    ciphers: &mut Ciphers,
-    source: &[u8],
-    destination: &mut [u8],
-) -> Result<Measured, Box<dyn Error>> {
-    let calls = SAMPLE_BYTES / source.len();
+fn measure(ciphers: &mut Ciphers, data: &mut [u8]) -> Result<Measured, Box<dyn Error>> {
+    let calls = SAMPLE_BYTES / data.len();
     let bytes = f64::from(u32::try_from(SAMPLE_BYTES)?);
     let mut samples: [Vec<f64>; 3] = Default::default();
     for _ in 0..SAMPLES {
         for (which, samples) in samples.iter_mut().enumerate() {
             let start = Instant::now();
             for _ in 0..calls {
-                ciphers.encrypt(which, black_box(source), black_box(destination));
+                ciphers.encrypt(which, black_box(&mut *data));
             }
             samples.push(bytes / start.elapsed().as_secs_f64() / 1e9);
         }

@@ -22,7 +22,6 @@ struct Shape {
     len: usize,
     sector: u32,
     decrypt: bool,
-    in_place: bool,
 }
 
 /// Memory as requests have it, which direct I/O asks to be aligned: a request that is not pays for
@@ -38,10 +37,6 @@ impl Pages {
         let memory = vec![0x5a; len + 4096];
         let start = memory.as_ptr().align_offset(4096);
         Pages { memory, start, len }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..][..self.len]
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
@@ -71,12 +66,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("no ceiling is known for this CPU, so there is nothing to measure against");
         return Ok(());
     }
-    let mut csv =
-        String::from("backend,key_bits,bytes,sector,direction,place,gbps,of_ceiling,kept\n");
+    let mut csv = String::from("backend,key_bits,bytes,sector,direction,gbps,of_ceiling,kept\n");
     let mut figures = Vec::new();
     println!(
-        "{:>9} {:>4} {:>6} {:>6} {:>8} {:>6} {:>7} {:>11} {:>5}",
-        "back end", "key", "bytes", "sector", "", "place", "GB/s", "of ceiling", "kept"
+        "{:>9} {:>4} {:>6} {:>6} {:>8} {:>7} {:>11} {:>5}",
+        "back end", "key", "bytes", "sector", "", "GB/s", "of ceiling", "kept"
     );
     for shape in shapes() {
         let row = shape.csv();
@@ -142,18 +136,15 @@ fn shapes() -> Vec<Shape> {
     for key_bytes in [64, 32] {
         for backend in Backend::available() {
             for (len, sector) in sizes {
-                for (decrypt, in_place) in
-                    [(false, true), (false, false), (true, true), (true, false)]
-                {
+                for decrypt in [false, true] {
                     let shape = Shape {
                         backend,
                         key_bytes,
                         len,
                         sector,
                         decrypt,
-                        in_place,
                     };
-                    if key_bytes == 64 || (len == 65536 && in_place) {
+                    if key_bytes == 64 || len == 65536 {
                         shapes.push(shape);
                     }
                 }
@@ -175,24 +166,21 @@ impl Shape {
             sector,
             ..
         } = self;
-        let (direction, place) = self.words();
+        let direction = self.direction();
         format!(
-            "{backend},{},{len},{sector},{direction},{place}",
+            "{backend},{},{len},{sector},{direction}",
             self.key_bytes * 4
         )
     }
 
-    fn words(self) -> (&'static str, &'static str) {
-        (
-            if self.decrypt { "decrypt" } else { "encrypt" },
-            if self.in_place { "in" } else { "out" },
-        )
+    fn direction(self) -> &'static str {
+        if self.decrypt { "decrypt" } else { "encrypt" }
     }
 
     fn row(self, measured: &Share) -> String {
-        let (direction, place) = self.words();
+        let direction = self.direction();
         format!(
-            "{:>9} {:>4} {:>6} {:>6} {direction:>8} {place:>6} {:>7.2} {:>11.3} {:>5}",
+            "{:>9} {:>4} {:>6} {:>6} {direction:>8} {:>7.2} {:>11.3} {:>5}",
             self.backend.as_str(),
             self.key_bytes * 4,
             self.len,
@@ -205,7 +193,7 @@ impl Shape {
 
     /// The goals are for AES-256 encryption.
     fn figure(self, measured: &Share, width: Width) -> Option<Figure> {
-        if self.key_bytes != 64 || self.decrypt || !self.in_place {
+        if self.key_bytes != 64 || self.decrypt {
             return None;
         }
         if self.len == 512 {
@@ -266,17 +254,13 @@ fn measure(shape: Shape, width: Width) -> Result<Share, Box<dyn Error>> {
     let key: Vec<u8> = (0..=255).take(shape.key_bytes).collect();
     let spec = CipherSpec::parse("aes-xts-plain64")?;
     let cipher = SectorCipher::with_backend(&spec, &key, options, shape.backend)?;
-    let (source, mut destination) = (Pages::new(shape.len), Pages::new(shape.len));
+    let mut pages = Pages::new(shape.len);
     let mut work = || {
-        let (source, destination) = (
-            black_box(source.bytes()),
-            black_box(destination.bytes_mut()),
-        );
-        match (shape.decrypt, shape.in_place) {
-            (false, true) => cipher.encrypt_in_place(8, destination),
-            (false, false) => cipher.encrypt(8, source, destination),
-            (true, true) => cipher.decrypt_in_place(8, destination),
-            (true, false) => cipher.decrypt(8, source, destination),
+        let data = black_box(pages.bytes_mut());
+        if shape.decrypt {
+            cipher.decrypt_in_place(8, data);
+        } else {
+            cipher.encrypt_in_place(8, data);
         }
     };
     let calls = SAMPLE_BYTES / shape.len;

@@ -1,14 +1,14 @@
-//! The most that the AES instructions of this CPU can do, rounds on registers and nothing else,
-//! and what share of it some work has.
+//! The peak rate of this CPU's AES instructions (rounds on registers and nothing else), and the share
+//! of it that some work reaches.
 //!
 //! ```text
 //!   ceiling  work  ceiling  work  ceiling ..      about 5 and 20 µs each
 //!      └──────┬──────┘
-//!   a sample: work / mean of both ceilings; thrown away if the two differ
+//!   a sample: work / mean of both ceilings; discarded if the two differ
 //! ```
 //!
-//! A virtual machine's clock and neighbours change from one moment to the next, so a speed alone
-//! says little; its share of the ceiling around it does. For benchmarks only.
+//! The clock and the neighbours of a virtual machine change from moment to moment, so a speed alone
+//! says little; its ratio to a ceiling measured just before and after says more. For benchmarks only.
 
 #![cfg_attr(
     any(target_arch = "x86_64", target_arch = "aarch64"),

@@ -1,4 +1,4 @@
-//! What the ciphers run on here: the back ends, which of them this CPU has, and which is chosen.
+//! The back ends: which exist, which of them this CPU supports, and which one is used.
 //!
 //! ```text
 //!   CRYPTLINE_CPU set ──► that one, or an error

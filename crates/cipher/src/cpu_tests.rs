@@ -1,4 +1,4 @@
-//! Which back end is chosen, and what is said about one that cannot be.
+//! Which back end is chosen, and the error for one that is not available.
 
 use super::*;
 

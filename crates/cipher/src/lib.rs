@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   "aes-xts-plain64" ──► CipherSpec ─┐
-//!                              key ───┼──► SectorCipher::encrypt(sector, source, destination)
+//!                              key ───┼──► SectorCipher::encrypt_in_place(sector, data)
 //!      sector size, iv_offset, ... ───┘          │
 //!                                   IV of every cipher sector (iv)
 //!                                                │
@@ -10,8 +10,8 @@
 //!                      all else: batches of sectors (modes)
 //! ```
 //!
-//! The bytes are those of the Linux dm-crypt target (`drivers/md/dm-crypt.c`, target 1.28). One IV
-//! mode more, `spdk`, reads and writes volumes of SPDK's crypto device, which dm-crypt cannot.
+//! The bytes are those of the Linux dm-crypt target (`drivers/md/dm-crypt.c`, target 1.28). One more IV
+//! mode, `spdk`, is for volumes of SPDK's crypto device, which dm-crypt cannot open.
 
 #![deny(unsafe_code)]
 
@@ -27,6 +27,12 @@ mod xts;
 pub use cpu::{Backend, BackendError, CPU_VARIABLE};
 pub use sector::{CipherError, SectorCipher, SectorOptions};
 pub use spec::{CipherSpec, IvMode, SpecError};
+
+/// The bytes of hexadecimal digits.
+#[cfg(test)]
+fn unhex(digits: &str) -> Vec<u8> {
+    base16ct::mixed::decode_vec(digits).expect("hexadecimal digits")
+}
 
 /// So many random cases; a hundredth of them under Miri, which interprets each instruction, and a
 /// tenth on other architectures, since those are emulated when the project is checked.

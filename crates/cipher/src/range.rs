@@ -6,9 +6,8 @@
 //!                            head       whole       tail
 //! ```
 //!
-//! With XTS each 16-byte block depends on its own plaintext and its place only (IEEE 1619-2018, 5.1), so
-//! any range of whole blocks is encrypted alone: what lies beside it in the cipher sector need not
-//! be known.
+//! With XTS a 16-byte block depends only on its own plaintext and its place (IEEE 1619-2018, 5.1), so
+//! any range of whole blocks can be encrypted without knowing the rest of the cipher sector.
 
 use crate::sector::SectorCipher;
 
@@ -16,26 +15,26 @@ use crate::sector::SectorCipher;
 const SECTOR_BYTES: u64 = 512;
 
 impl SectorCipher {
-    /// Encrypts `data` where it is. `offset` is its place on the target in bytes.
+    /// Encrypts `data` in place. `offset` is its place on the target in bytes.
     ///
     /// # Panics
     /// If `offset` or the length is not a multiple of [`SectorCipher::granularity`].
     pub fn encrypt_range_in_place(&self, offset: u64, data: &mut [u8]) {
         let [head, whole, tail] = self.cut(offset, data);
-        head.apply(|sector, within, data| self.encrypt_slice_in_place(sector, within, data));
+        head.apply(|sector, within, data| self.encrypt_slice(sector, within, data));
         whole.apply(|sector, _, data| self.encrypt_in_place(sector, data));
-        tail.apply(|sector, within, data| self.encrypt_slice_in_place(sector, within, data));
+        tail.apply(|sector, within, data| self.encrypt_slice(sector, within, data));
     }
 
-    /// Decrypts `data` where it is. `offset` is its place on the target in bytes.
+    /// Decrypts `data` in place. `offset` is its place on the target in bytes.
     ///
     /// # Panics
     /// As [`SectorCipher::encrypt_range_in_place`].
     pub fn decrypt_range_in_place(&self, offset: u64, data: &mut [u8]) {
         let [head, whole, tail] = self.cut(offset, data);
-        head.apply(|sector, within, data| self.decrypt_slice_in_place(sector, within, data));
+        head.apply(|sector, within, data| self.decrypt_slice(sector, within, data));
         whole.apply(|sector, _, data| self.decrypt_in_place(sector, data));
-        tail.apply(|sector, within, data| self.decrypt_slice_in_place(sector, within, data));
+        tail.apply(|sector, within, data| self.decrypt_slice(sector, within, data));
     }
 
     fn cut<'a>(&self, offset: u64, data: &'a mut [u8]) -> [Run<'a>; 3] {
@@ -50,7 +49,7 @@ impl SectorCipher {
         let end = middle + whole.len() as u64;
         let run = |offset: u64, data| Run {
             sector: (offset & !mask) / SECTOR_BYTES,
-            within: u32::try_from(offset & mask).unwrap_or(u32::MAX),
+            within: usize::try_from(offset & mask).unwrap_or(usize::MAX),
             data,
         };
         [run(offset, head), run(middle, whole), run(end, tail)]
@@ -62,12 +61,12 @@ struct Run<'a> {
     /// The first cipher sector, in 512-byte sectors.
     sector: u64,
     /// Where the bytes begin inside it.
-    within: u32,
+    within: usize,
     data: &'a mut [u8],
 }
 
 impl Run<'_> {
-    fn apply(self, work: impl FnOnce(u64, u32, &mut [u8])) {
+    fn apply(self, work: impl FnOnce(u64, usize, &mut [u8])) {
         if !self.data.is_empty() {
             work(self.sector, self.within, self.data);
         }

@@ -1,11 +1,10 @@
 //! A cipher with its key, ready to work on whole requests of cipher sectors.
 
-use cipher::inout::InOutBuf;
 use thiserror::Error;
 
 use crate::cpu::{Backend, BackendError};
 use crate::iv::{IvLayout, IvSequence};
-use crate::modes::{KeySizes, Modes, Numbers};
+use crate::modes::{KeySizes, Modes};
 use crate::spec::{CipherSpec, IvMode, SpecError};
 use crate::xts::{XtsKernel, kernel};
 
@@ -71,14 +70,13 @@ pub enum CipherError {
 pub struct SectorCipher {
     engine: Engine,
     sector_size: u32,
-    iv_offset: u64,
-    /// Log2 of 512-byte sectors in an IV step: not 0 only with `iv_large_sectors`.
-    iv_shift: u32,
+    /// Those of the cipher sectors from place 0 on.
+    ivs: IvSequence,
 }
 
 enum Engine {
     Null,
-    Xts(IvLayout, Box<dyn XtsKernel>),
+    Xts(Box<dyn XtsKernel>),
     Modes(Modes),
 }
 
@@ -123,13 +121,16 @@ impl SectorCipher {
         if size != SECTOR_BYTES && matches!(spec.iv_mode(), IvMode::Lmk | IvMode::Tcw) {
             return Err(CipherError::IvNeedsSmallSectors);
         }
-        let engine = Engine::new(spec, key, size, backend)?;
         let large = options.iv_large_sectors;
         Ok(SectorCipher {
-            engine,
+            engine: Engine::new(spec, key, size, backend)?,
             sector_size: size,
-            iv_offset: options.iv_offset,
-            iv_shift: if large { multiple.trailing_zeros() } else { 0 },
+            ivs: IvSequence {
+                layout: IvLayout::of(spec.iv_mode()),
+                next: options.iv_offset,
+                step: multiple,
+                shift: if large { multiple.trailing_zeros() } else { 0 },
+            },
         })
     }
 
@@ -155,75 +156,62 @@ impl SectorCipher {
         })
     }
 
-    /// Encrypts `data` where it is. `sector` is its place on the target in 512-byte sectors.
+    /// Encrypts `data` in place. `sector` is its place on the target in 512-byte sectors.
     ///
     /// # Panics
     /// If `data` is not a whole number of cipher sectors or `sector` not a multiple of one:
     /// both are errors of the caller that would write wrong bytes.
     pub fn encrypt_in_place(&self, sector: u64, data: &mut [u8]) {
-        self.encrypt_inout(sector, InOutBuf::from(data));
+        self.check_whole_sectors(sector, data.len());
+        match &self.engine {
+            Engine::Null => {}
+            Engine::Xts(kernel) => kernel.encrypt(self.ivs(sector), self.sector_bytes(), data),
+            Engine::Modes(modes) => modes.encrypt(self.ivs(sector), self.sector_bytes(), data),
+        }
     }
 
-    /// Decrypts `data` where it is. `sector` is its place on the target in 512-byte sectors.
+    /// Decrypts `data` in place. `sector` is its place on the target in 512-byte sectors.
     ///
     /// # Panics
     /// As [`SectorCipher::encrypt_in_place`].
     pub fn decrypt_in_place(&self, sector: u64, data: &mut [u8]) {
-        self.decrypt_inout(sector, InOutBuf::from(data));
+        self.check_whole_sectors(sector, data.len());
+        match &self.engine {
+            Engine::Null => {}
+            Engine::Xts(kernel) => kernel.decrypt(self.ivs(sector), self.sector_bytes(), data),
+            Engine::Modes(modes) => modes.decrypt(self.ivs(sector), self.sector_bytes(), data),
+        }
     }
 
-    /// Encrypts `source` into `destination` in one pass; `source` is only read, once.
-    ///
-    /// # Panics
-    /// As [`SectorCipher::encrypt_in_place`], and if the lengths differ.
-    pub fn encrypt(&self, sector: u64, source: &[u8], destination: &mut [u8]) {
-        self.encrypt_inout(sector, pair(source, destination));
-    }
-
-    /// Decrypts `source` into `destination` in one pass; `source` is only read, once.
-    ///
-    /// # Panics
-    /// As [`SectorCipher::encrypt_in_place`], and if the lengths differ.
-    pub fn decrypt(&self, sector: u64, source: &[u8], destination: &mut [u8]) {
-        self.decrypt_inout(sector, pair(source, destination));
-    }
-
-    /// Encrypts a part of one cipher sector where it is: the bytes that encrypting the whole
+    /// Encrypts a part of one cipher sector in place: to the bytes that encrypting the whole
     /// sector would put there. `sector` is the cipher sector's place on the target in 512-byte
-    /// sectors and `offset` where `data` begins inside it, in bytes.
+    /// sectors and `offset` where `data` begins inside it, in bytes. Both come from
+    /// [`SectorCipher::encrypt_range_in_place`].
     ///
     /// # Panics
-    /// If `offset` or the length is not a multiple of [`SectorCipher::granularity`], if `data`
-    /// leaves the cipher sector, or if `sector` is not a multiple of one.
-    pub fn encrypt_slice_in_place(&self, sector: u64, offset: u32, data: &mut [u8]) {
-        self.encrypt_slice_inout(sector, offset, InOutBuf::from(data));
+    /// If `offset` or the length is not a multiple of [`SectorCipher::granularity`].
+    pub(crate) fn encrypt_slice(&self, sector: u64, offset: usize, data: &mut [u8]) {
+        let blocks_before = self.check_slice(offset, data.len());
+        match &self.engine {
+            Engine::Null => {}
+            Engine::Xts(kernel) => kernel.encrypt_slice(self.ivs(sector), blocks_before, data),
+            // The whole sector or nothing, by its granularity.
+            Engine::Modes(modes) => modes.encrypt(self.ivs(sector), self.sector_bytes(), data),
+        }
     }
 
-    /// Decrypts a part of one cipher sector where it is; see
-    /// [`SectorCipher::encrypt_slice_in_place`].
+    /// Decrypts a part of one cipher sector in place; see [`SectorCipher::encrypt_slice`].
     ///
     /// # Panics
-    /// As [`SectorCipher::encrypt_slice_in_place`].
-    pub fn decrypt_slice_in_place(&self, sector: u64, offset: u32, data: &mut [u8]) {
-        self.decrypt_slice_inout(sector, offset, InOutBuf::from(data));
-    }
-
-    /// Encrypts a part of one cipher sector from `source` into `destination`; see
-    /// [`SectorCipher::encrypt_slice_in_place`].
-    ///
-    /// # Panics
-    /// As [`SectorCipher::encrypt_slice_in_place`], and if the lengths differ.
-    pub fn encrypt_slice(&self, sector: u64, offset: u32, source: &[u8], destination: &mut [u8]) {
-        self.encrypt_slice_inout(sector, offset, pair(source, destination));
-    }
-
-    /// Decrypts a part of one cipher sector from `source` into `destination`; see
-    /// [`SectorCipher::encrypt_slice_in_place`].
-    ///
-    /// # Panics
-    /// As [`SectorCipher::encrypt_slice_in_place`], and if the lengths differ.
-    pub fn decrypt_slice(&self, sector: u64, offset: u32, source: &[u8], destination: &mut [u8]) {
-        self.decrypt_slice_inout(sector, offset, pair(source, destination));
+    /// As [`SectorCipher::encrypt_slice`].
+    pub(crate) fn decrypt_slice(&self, sector: u64, offset: usize, data: &mut [u8]) {
+        let blocks_before = self.check_slice(offset, data.len());
+        match &self.engine {
+            Engine::Null => {}
+            Engine::Xts(kernel) => kernel.decrypt_slice(self.ivs(sector), blocks_before, data),
+            // The whole sector or nothing, by its granularity.
+            Engine::Modes(modes) => modes.decrypt(self.ivs(sector), self.sector_bytes(), data),
+        }
     }
 
     /// Bytes in a cipher sector.
@@ -248,7 +236,7 @@ impl SectorCipher {
     pub fn backend_name(&self) -> &'static str {
         match &self.engine {
             Engine::Null => "null",
-            Engine::Xts(_, kernel) => kernel.name(),
+            Engine::Xts(kernel) => kernel.name(),
             Engine::Modes(modes) => modes.name(),
         }
     }
@@ -259,65 +247,12 @@ impl SectorCipher {
         matches!(self.engine, Engine::Null)
     }
 
-    fn encrypt_inout(&self, sector: u64, data: InOutBuf<'_, '_, u8>) {
-        self.check_whole_sectors(sector, data.len());
-        match &self.engine {
-            Engine::Null => drop(data.into_out_with_copied_in()),
-            Engine::Xts(layout, kernel) => {
-                kernel.encrypt(self.ivs(*layout, sector), self.sector_bytes(), data);
-            }
-            Engine::Modes(modes) => modes.encrypt(self.numbers(sector), self.sector_bytes(), data),
-        }
-    }
-
-    fn decrypt_inout(&self, sector: u64, data: InOutBuf<'_, '_, u8>) {
-        self.check_whole_sectors(sector, data.len());
-        match &self.engine {
-            Engine::Null => drop(data.into_out_with_copied_in()),
-            Engine::Xts(layout, kernel) => {
-                kernel.decrypt(self.ivs(*layout, sector), self.sector_bytes(), data);
-            }
-            Engine::Modes(modes) => modes.decrypt(self.numbers(sector), self.sector_bytes(), data),
-        }
-    }
-
-    fn encrypt_slice_inout(&self, sector: u64, offset: u32, data: InOutBuf<'_, '_, u8>) {
-        let blocks_before = self.check_slice(sector, offset, data.len());
-        match &self.engine {
-            Engine::Null => drop(data.into_out_with_copied_in()),
-            Engine::Xts(layout, kernel) => {
-                kernel.encrypt_slice(self.ivs(*layout, sector), blocks_before, data);
-            }
-            // The whole sector or nothing, by its granularity.
-            Engine::Modes(modes) => modes.encrypt(self.numbers(sector), self.sector_bytes(), data),
-        }
-    }
-
-    fn decrypt_slice_inout(&self, sector: u64, offset: u32, data: InOutBuf<'_, '_, u8>) {
-        let blocks_before = self.check_slice(sector, offset, data.len());
-        match &self.engine {
-            Engine::Null => drop(data.into_out_with_copied_in()),
-            Engine::Xts(layout, kernel) => {
-                kernel.decrypt_slice(self.ivs(*layout, sector), blocks_before, data);
-            }
-            // The whole sector or nothing, by its granularity.
-            Engine::Modes(modes) => modes.decrypt(self.numbers(sector), self.sector_bytes(), data),
-        }
-    }
-
     /// The cipher blocks before `offset`.
-    fn check_slice(&self, sector: u64, offset: u32, len: usize) -> usize {
-        self.check_start(sector);
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    fn check_slice(&self, offset: usize, len: usize) -> usize {
         let granularity = usize::try_from(self.granularity()).unwrap_or(usize::MAX);
         assert!(
             offset.is_multiple_of(granularity) && len.is_multiple_of(granularity),
             "{len} bytes at {offset} are not whole parts of {granularity} bytes"
-        );
-        assert!(
-            offset <= self.sector_bytes() && len <= self.sector_bytes() - offset,
-            "{len} bytes at {offset} leave the cipher sector of {} bytes",
-            self.sector_size
         );
         offset / granularity
     }
@@ -328,40 +263,27 @@ impl SectorCipher {
             "{len} bytes are not whole cipher sectors of {}",
             self.sector_size
         );
-        self.check_start(sector);
-    }
-
-    fn check_start(&self, sector: u64) {
         assert!(
-            sector.is_multiple_of(self.sectors_per_cipher_sector()),
+            sector.is_multiple_of(self.ivs.step),
             "sector {sector} is inside a cipher sector of {} bytes",
             self.sector_size
         );
     }
 
-    fn ivs(&self, layout: IvLayout, sector: u64) -> IvSequence {
+    /// From this sector on. Field by field: as one copy they would go through a vector register, and
+    /// the first IV, for which everything waits, would come later.
+    #[inline(always)]
+    fn ivs(&self, sector: u64) -> IvSequence {
         IvSequence {
-            layout,
-            next: sector.wrapping_add(self.iv_offset),
-            step: self.sectors_per_cipher_sector(),
-            shift: self.iv_shift,
-        }
-    }
-
-    fn numbers(&self, sector: u64) -> Numbers {
-        Numbers {
-            next: sector.wrapping_add(self.iv_offset),
-            step: self.sectors_per_cipher_sector(),
-            shift: self.iv_shift,
+            layout: self.ivs.layout,
+            next: sector.wrapping_add(self.ivs.next),
+            step: self.ivs.step,
+            shift: self.ivs.shift,
         }
     }
 
     fn sector_bytes(&self) -> usize {
         usize::try_from(self.sector_size).expect("at most 4096")
-    }
-
-    fn sectors_per_cipher_sector(&self) -> u64 {
-        u64::from(self.sector_size / SECTOR_BYTES)
     }
 }
 
@@ -375,25 +297,25 @@ impl Engine {
         if spec.is_null() {
             return Ok(Engine::Null);
         }
-        match IvLayout::of(spec.iv_mode()) {
+        if is_for_kernels(spec) {
             // Equal key halves are accepted: the kernel refuses them only in FIPS mode, and a
             // volume that it opens must open here.
-            Some(layout) if spec.is_single_aes_xts() => {
-                let kernel = kernel(backend, key).ok_or(BackendError::Unavailable { backend })?;
-                Ok(Engine::Xts(layout, kernel))
-            }
-            _ => {
-                let modes = Modes::new(spec, key, sector_size);
-                Ok(Engine::Modes(
-                    modes.expect("cipher, mode and key size were checked"),
-                ))
-            }
+            let kernel = kernel(backend, key).ok_or(BackendError::Unavailable { backend })?;
+            return Ok(Engine::Xts(kernel));
         }
+        let modes = Modes::new(spec, key, sector_size);
+        Ok(Engine::Modes(
+            modes.expect("cipher, mode and key size were checked"),
+        ))
     }
 }
 
-fn pair<'a, 'b>(source: &'a [u8], destination: &'b mut [u8]) -> InOutBuf<'a, 'b, u8> {
-    InOutBuf::new(source, destination).expect("source and destination have the same length")
+/// AES-XTS with one key, whose IV is nothing but the sector's number: what the `xts` module does.
+fn is_for_kernels(spec: &CipherSpec) -> bool {
+    use IvMode::{Null, Plain, Plain64, Plain64Be, Spdk};
+    let (cipher, mode, keys) = (spec.cipher_name(), spec.chain_mode(), spec.key_count());
+    (cipher, mode, keys) == ("aes", "xts", 1)
+        && matches!(spec.iv_mode(), Plain | Plain64 | Plain64Be | Null | Spdk)
 }
 
 #[cfg(test)]

@@ -11,8 +11,6 @@
 
 use thiserror::Error;
 
-use crate::modes::{self, EssivHash};
-
 /// Longest crypto API name, with its terminating zero (`CRYPTO_MAX_ALG_NAME` of the kernel).
 const MAX_ALGORITHM_NAME_LEN: usize = 128;
 
@@ -221,55 +219,6 @@ impl CipherSpec {
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.cipher == "cipher_null"
-    }
-
-    /// Whether a [`SectorCipher`](crate::SectorCipher) can be made of it.
-    ///
-    /// # Errors
-    /// [`SpecError::NotSupportedYet`] with the cipher word, and what the kernel says to parts that
-    /// do not go together.
-    pub fn check_supported(&self) -> Result<(), SpecError> {
-        if self.is_null() && self.chain_mode == "ecb" && self.key_count == 1 {
-            return Ok(());
-        }
-        if !modes::is_known(self) {
-            return Err(self.not_supported_yet());
-        }
-        match &self.iv_mode {
-            IvMode::Random => Err(SpecError::RandomNeedsIntegrity),
-            IvMode::Eboiv | IvMode::Elephant if !modes::iv_can_be_made(self) => {
-                Err(SpecError::IvNeedsBlocks)
-            }
-            IvMode::Essiv(name) => self.check_essiv_hash(name),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether plain AES-XTS with one key: what the kernels of the `xts` module do.
-    pub(crate) fn is_single_aes_xts(&self) -> bool {
-        self.cipher == "aes" && self.chain_mode == "xts" && self.key_count == 1
-    }
-
-    /// The digest must be a key of the cipher.
-    fn check_essiv_hash(&self, name: &str) -> Result<(), SpecError> {
-        match EssivHash::by_name(name) {
-            // The crypto API makes IVs of one cipher block; Adiantum's has two.
-            Some(hash) if self.chain_mode != "adiantum" && hash.fits(&self.cipher) => Ok(()),
-            // The kernel compares with the least and the largest key first.
-            Some(hash) if hash.is_between_keys(&self.cipher) => Err(SpecError::EssivKeySize),
-            None if EssivHash::is_for_later(name) => Err(self.not_supported_yet()),
-            _ => {
-                let (chain_mode, cipher) = (&self.chain_mode, &self.cipher);
-                let name = format!("essiv({chain_mode}({cipher}),{name})");
-                Err(SpecError::UnknownCipher(name))
-            }
-        }
-    }
-
-    fn not_supported_yet(&self) -> SpecError {
-        // Escaped, since the word may come from a hostile header and go to a terminal.
-        let word = self.text.escape_debug();
-        SpecError::NotSupportedYet(format!("cipher {word}"))
     }
 }
 

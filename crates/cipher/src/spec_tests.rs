@@ -1,4 +1,4 @@
-//! Cipher words: what the kernel accepts, and what it says to the rest.
+//! Cipher words: what the kernel accepts, and its errors for the rest.
 
 use proptest::prelude::*;
 

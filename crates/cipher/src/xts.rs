@@ -8,14 +8,13 @@
 //!                        └─ BatchedXts    RustCrypto's AES, on every machine
 //! ```
 //!
-//! The kernels of x86 and ARM are one structure with inner loops of their own: `driver` has
-//! requests, sectors and tails, `keys` the key schedules in the form in which they are read.
+//! The kernels for x86 and ARM differ in their inner loops only: `driver` cuts requests into sectors
+//! and tails, `keys` holds the key schedules in the layout in which they are read.
 //!
-//! A library call per sector pays the latency of encrypting one IV each time, which halves the
-//! rate for 512-byte sectors. So the unit of work here is the request.
+//! A library call per sector pays the latency of encrypting one IV each time, which halves the rate
+//! for 512-byte sectors. So a kernel takes a whole request.
 
 use aes::{Aes128, Aes192, Aes256};
-use cipher::inout::InOutBuf;
 
 use crate::cpu::Backend;
 use crate::iv::IvSequence;
@@ -42,17 +41,16 @@ const BLOCK_BYTES: usize = 16;
 
 /// One implementation of XTS with its expanded keys.
 ///
-/// Works on `data`, source to destination, which are the same memory or apart, and runs in time
-/// that depends on lengths and places only, never on key or data.
+/// Works on `data` in place, in time that depends on lengths and places only, never on key or data.
 pub(crate) trait XtsKernel: Send + Sync {
     /// `data` is whole cipher sectors of `sector_bytes` (a multiple of 512). `ivs` gives the
     /// first IV and the step.
-    fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>);
-    fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>);
+    fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: &mut [u8]);
+    fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: &mut [u8]);
     /// `data` is some blocks of the one sector whose IV is the first of `ivs`, and
     /// `blocks_before` blocks of that sector precede it.
-    fn encrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: InOutBuf<'_, '_, u8>);
-    fn decrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: InOutBuf<'_, '_, u8>);
+    fn encrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: &mut [u8]);
+    fn decrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: &mut [u8]);
     /// Implementation and the CPU features it uses, for people.
     fn name(&self) -> &'static str;
 }

@@ -58,7 +58,7 @@ fn cipher(backend: Backend, sector_size: u32) -> SectorCipher {
 
 #[test]
 fn requests_stay_inside_their_buffers() {
-    let (mut from, mut to) = (Fenced::new(), Fenced::new());
+    let mut page = Fenced::new();
     for backend in Backend::available() {
         for (size, sectors) in [
             (512, 1),
@@ -71,31 +71,32 @@ fn requests_stay_inside_their_buffers() {
             let cipher = cipher(backend, size);
             let len = usize::try_from(size).expect("at most 4096") * sectors;
             for at_end in [false, true] {
-                let (source, target) = (from.bytes(len, at_end), to.bytes(len, at_end));
-                source.fill(0x5a);
-                cipher.encrypt(0, source, target);
-                cipher.decrypt_in_place(0, target);
-                assert!(source == target, "{backend} {size} {sectors}");
-                cipher.encrypt_in_place(0, target);
-                cipher.decrypt(0, target, source);
-                assert!(source.iter().all(|&byte| byte == 0x5a));
+                let data = page.bytes(len, at_end);
+                data.fill(0x5a);
+                cipher.encrypt_in_place(0, data);
+                assert!(data.iter().any(|&byte| byte != 0x5a));
+                cipher.decrypt_in_place(0, data);
+                let back = data.iter().all(|&byte| byte == 0x5a);
+                assert!(back, "{backend} {size} {sectors}");
             }
         }
     }
 }
 
 #[test]
-fn slices_stay_inside_their_buffers() {
-    let (mut from, mut to) = (Fenced::new(), Fenced::new());
+fn ranges_stay_inside_their_buffers() {
+    let mut page = Fenced::new();
     for backend in Backend::available() {
         let cipher = cipher(backend, 4096);
         for len in (16..=1024).step_by(16) {
             for at_end in [false, true] {
-                let (source, target) = (from.bytes(len, at_end), to.bytes(len, at_end));
-                source.fill(0x5a);
-                cipher.encrypt_slice(8, 48, source, target);
-                cipher.decrypt_slice_in_place(8, 48, target);
-                assert!(source == target, "{backend} {len}");
+                let data = page.bytes(len, at_end);
+                data.fill(0x5a);
+                cipher.encrypt_range_in_place(4096 + 48, data);
+                assert!(data.iter().any(|&byte| byte != 0x5a));
+                cipher.decrypt_range_in_place(4096 + 48, data);
+                let back = data.iter().all(|&byte| byte == 0x5a);
+                assert!(back, "{backend} {len}");
             }
         }
     }

@@ -81,10 +81,7 @@ impl Volume {
         let line = peer::run_with_input(&mut cryptline(arguments), limit, input).success();
         let digits = line.stdout_text();
         let digits = digits.split(' ').nth(4).expect("a key");
-        let pairs = digits.as_bytes().as_chunks::<2>().0.iter();
-        pairs
-            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-            .collect()
+        base16ct::mixed::decode_vec(digits).unwrap()
     }
 
     fn with_passphrase(folder: TempDir, arguments: Vec<String>, phrase: Vec<u8>) -> Self {
@@ -182,7 +179,7 @@ impl Volume {
     fn table((cipher, bits): (&str, &str), is_argument: bool) -> Self {
         let (folder, image) = Self::image(SIZE);
         let key = random(bits);
-        let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = base16ct::lower::encode_string(&key);
         let line = format!(
             "0 {} crypt {cipher} {digits} 0 {} 0",
             SIZE / 512,

@@ -392,27 +392,23 @@ fn certificates_of_version_1_are_refused_with_what_to_do() {
     assert!(said.contains(words), "{said}");
 
     pki.make_old(&openssl, "server");
-    let refused = run([
-        "serve",
-        "ram:1M",
-        "--tls=on",
-        &pki.option(),
-        "--run",
-        "true",
-    ]);
-    let said = refused.exited_with(1).stderr_text();
+    let said = served_once(&pki).exited_with(1).stderr_text();
     assert!(
         said.contains("server-cert.pem") && said.contains(words),
         "{said}"
     );
 }
 
+/// A server with this key and certificate, for a command that does nothing.
+fn served_once(pki: &Pki) -> peer::Run {
+    let option = pki.option();
+    run(["serve", "ram:1M", "--tls=on", &option, "--run", "true"])
+}
+
 /// The server's key is refused in one line that says this.
 #[track_caller]
 fn key_is_refused(pki: &Pki, says: &str) {
-    let option = pki.option();
-    let refused = run(["serve", "ram:1M", "--tls=on", &option, "--run", "true"]);
-    let said = refused.exited_with(1).stderr_text();
+    let said = served_once(pki).exited_with(1).stderr_text();
     assert!(said.contains("server-key.pem"), "{says}: {said}");
     assert!(said.contains(says), "{says}: {said}");
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -439,8 +435,7 @@ fn a_key_in_another_form_says_how_to_convert_it() {
         key_is_refused(&pki, says);
     }
     fs::copy(&good, &key).unwrap();
-    let option = pki.option();
-    run(["serve", "ram:1M", "--tls=on", &option, "--run", "true"]).success();
+    served_once(&pki).success();
 }
 
 #[test]
@@ -481,17 +476,7 @@ fn keys_that_everybody_can_read_are_warned_of() {
     };
     let pki = Pki::new(&openssl);
     let path = |name: &str| pki.file(name);
-    let serve = || {
-        let ran = run([
-            "serve",
-            "ram:1M",
-            "--tls=on",
-            &pki.option(),
-            "--run",
-            "true",
-        ]);
-        ran.success().stderr_text()
-    };
+    let serve = || served_once(&pki).success().stderr_text();
     let mode = |path: &str, mode| {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

@@ -106,10 +106,7 @@ fn what_is_written_through_luks_is_read_through_its_table_and_as_plain() {
         let words: Vec<_> = line.split_whitespace().collect();
         let (cipher, key, offset) = (words[3], words[4], words[7]);
         let raw = folder.path("raw");
-        let bytes = (0..key.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&key[at..at + 2], 16));
-        fs::write(&raw, bytes.collect::<Result<Vec<_>, _>>().unwrap()).unwrap();
+        fs::write(&raw, base16ct::mixed::decode_vec(key).unwrap()).unwrap();
         let plain = [
             image.to_str().unwrap(),
             "--type=plain",

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::layer::{CryptDevice, CryptOptions};
-use cryptline_engine::{BackendChoice, Buffer, Gate, Operation, Request, Ring, Submitted};
+use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Operation, Request, Submitted};
 
 /// Bytes in a read.
 const BLOCK: usize = 4096;
@@ -57,13 +57,12 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn ram() -> Result<Gate, Box<dyn Error>> {
     let gate = Gate::new(RamDevice::new(SIZE)?);
-    let mut ring = Ring::new(BackendChoice::Syscalls, 8)?;
-    let mut queue = gate.open_queue(&mut ring)?;
+    let mut channel = Channel::open(&gate, BackendChoice::Syscalls, 8)?;
     // Untouched memory is one shared page of zeros: write all of it.
     let mut data = Buffer::alloc(BLOCK)?;
     for offset in (0..SIZE).step_by(BLOCK) {
         data.fill(u8::try_from(offset / BLOCK as u64 % 251)?);
-        match queue.submit(&mut ring, Request::write(offset, data, false, 0)) {
+        match channel.submit(Request::write(offset, data, false, 0)) {
             Submitted::Done(done) => data = buffer_of(done.request),
             Submitted::Pending => unreachable!("RAM answers at once"),
         }
@@ -93,12 +92,11 @@ fn cipher(word: &str, key_bytes: usize, sector_size: u32) -> Result<SectorCipher
 
 /// MB/s of reads through a gate.
 fn read_rate(gate: &Gate) -> Result<f64, Box<dyn Error>> {
-    let mut ring = Ring::new(BackendChoice::Syscalls, 8)?;
-    let mut queue = gate.open_queue(&mut ring)?;
+    let mut channel = Channel::open(gate, BackendChoice::Syscalls, 8)?;
     let mut buffer = Some(Buffer::alloc(BLOCK)?);
     Ok(rate(|offset| {
         let target = buffer.take().expect("the last read gave it back");
-        match queue.submit(&mut ring, Request::read(offset, target, 0)) {
+        match channel.submit(Request::read(offset, target, 0)) {
             Submitted::Done(done) => {
                 assert!(done.result.is_ok());
                 buffer = Some(buffer_of(done.request));

@@ -1,11 +1,11 @@
 //! Blocking calls: an on-stack request over the same path as any other.
 
-use cryptline_sys::{BackendChoice, Buffer, Ring};
+use cryptline_sys::{BackendChoice, Buffer};
 use rustix::io::Errno;
 
-use crate::gate::{Gate, GatedQueue};
+use crate::gate::Gate;
 use crate::zone::ZoneAction;
-use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
+use crate::{Channel, Completion, Fault, OpenError, Operation, Request, Submitted};
 
 /// Bytes a blocking call moves at a time.
 const CHUNK: usize = 1024 * 1024;
@@ -15,8 +15,7 @@ const CHUNK: usize = 1024 * 1024;
 /// Where its ring can not be waited for, the request under way is lost with it, and this call and
 /// all later ones fail.
 pub struct Blocking {
-    ring: Ring,
-    queue: GatedQueue,
+    channel: Channel,
     /// Not here while a request has it.
     buffer: Option<Buffer>,
     /// Why the ring is of no use any more.
@@ -27,10 +26,8 @@ pub struct Blocking {
 impl Blocking {
     /// Opens a queue of its own into the device behind `gate`.
     pub fn new(gate: &Gate, backend: BackendChoice) -> Result<Self, OpenError> {
-        let mut ring = Ring::new(backend, 8).map_err(OpenError::Ring)?;
         Ok(Self {
-            queue: gate.open_queue(&mut ring)?,
-            ring,
+            channel: Channel::open(gate, backend, 8)?,
             buffer: Some(Buffer::alloc(CHUNK).map_err(OpenError::Ring)?),
             broken: None,
             done: Vec::with_capacity(8),
@@ -124,15 +121,14 @@ impl Blocking {
     /// not known then.
     pub fn run(&mut self, request: Request) -> Result<Completion, Fault> {
         self.broken.map_or(Ok(()), Err)?;
-        if let Submitted::Done(completion) = self.queue.submit(&mut self.ring, request) {
+        if let Submitted::Done(completion) = self.channel.submit(request) {
             return Ok(completion);
         }
         loop {
-            if let Err(error) = self.ring.wait() {
+            if let Err(error) = self.channel.wait(&mut self.done) {
                 let fault = Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO));
                 return Err(*self.broken.insert(fault));
             }
-            self.queue.poll(&mut self.ring, &mut self.done);
             if let Some(completion) = self.done.pop() {
                 return Ok(completion);
             }
@@ -142,7 +138,7 @@ impl Blocking {
     /// Bytes of the next piece: never more than a chunk, and never across zones.
     fn chunk_len(&self, at: u64, left: usize) -> usize {
         let len = left.min(CHUNK);
-        let Some(zones) = &self.queue.geometry().zones else {
+        let Some(zones) = &self.channel.geometry().zones else {
             return len;
         };
         let in_zone = zones.zone_size - (at - zones.start_of(at));

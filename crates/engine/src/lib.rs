@@ -3,20 +3,21 @@
 //! ```text
 //!            shared by all threads                    one thread's own
 //!
-//! front                                     owns a Ring and a GatedQueue
+//! front                                     owns a Channel: a Ring and a GatedQueue
 //!   │                                              │ Request       ▲ Completion
 //!   ▼                                              ▼               │
 //! Gate ── range, alignment, capability, latch ── GatedQueue ───────┤
 //!   │                                              │               │
-//! CryptDevice (key schedule, read-only) ──────── CryptQueue  encrypt│decrypt
+//! CryptDevice (key schedule, read-only) ──────── InlineQueue encrypt│decrypt
 //!   │                                              │               │
 //! Gate ───────────────────────────────────────── GatedQueue        │
 //!   │                                              │               │
 //! FileDevice / RamDevice ─────────────────────── FileQueue ── Ring ┘
 //! ```
 //!
-//! Read in this order: [`request`], [`device`], [`queue`], [`gate`], then `base/` and `layer/`; for
-//! zoned devices [`zone`] and [`layer::zoned`].
+//! Read in this order: [`Channel`], [`request`], [`device`], [`queue`], [`gate`], then `base/` and
+//! `layer/`; for zoned devices [`zone`] and [`layer::zoned`]. Layers for tests are in `test/`, behind the
+//! feature `test-layers`.
 //!
 //! No thread hand-off, no lock and no allocation happens between `submit` and the completion:
 //! tests/steady_state.rs proves it.
@@ -26,22 +27,28 @@
 pub mod base;
 pub mod blocking;
 pub mod btt;
-mod codec;
+mod channel;
+mod cipher_map;
 pub mod device;
 pub mod dispatch;
 mod error;
 pub mod gate;
+mod in_flight;
 pub mod layer;
 pub mod queue;
 pub mod request;
 pub mod slab;
 pub mod table;
+#[cfg(feature = "test-layers")]
+mod test;
 pub mod zone;
 
+pub use channel::Channel;
 pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring};
 pub use device::{Device, Extent, Geometry};
 pub use error::OpenError;
 pub use gate::{Gate, GatedQueue};
+pub use in_flight::InFlight;
 pub use queue::{Queue, Submitted};
 pub use request::{Completion, Fault, Operation, Request};
 pub use zone::{Zone, ZoneAction, ZoneCondition, ZoneModel, ZoneType};

@@ -357,7 +357,6 @@ impl TableKey {
             SectorCipher::check_key_size(cipher, 0)?;
             return Ok(TableKey::Empty);
         }
-        // An odd last digit is ignored, as the kernel does.
         let bytes = decode_hex(text)
             .filter(|bytes| !bytes.is_empty())
             .ok_or_else(|| refused("the key is hexadecimal digits, or - for none"))?;

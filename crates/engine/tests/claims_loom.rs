@@ -23,65 +23,65 @@ use loom::thread;
 struct Device {
     claims: Claims,
     sectors: [UnsafeCell<()>; 2],
-    bells: [Notify; 3],
+    wakers: [Notify; 3],
 }
 
 impl Device {
-    fn new(slots: usize, lanes: usize) -> Arc<Self> {
-        let claims = Claims::new(slots, lanes);
-        (0..lanes).for_each(|lane| claims.open(lane));
+    fn new(slots: usize, members: usize) -> Arc<Self> {
+        let claims = Claims::new(slots, members);
+        (0..members).for_each(|member| claims.open(member));
         Arc::new(Self {
             claims,
             sectors: [(); 2].map(UnsafeCell::new),
-            bells: [(); 3].map(|()| Notify::new()),
+            wakers: [(); 3].map(|()| Notify::new()),
         })
     }
 
     /// Sleeps as a queue does, with one more try after it has said so.
-    fn until(&self, lane: usize, mut attempt: impl FnMut() -> bool) {
+    fn until(&self, member: usize, mut attempt: impl FnMut() -> bool) {
         while !attempt() {
-            if !self.claims.wait(lane) {
-                self.bells[lane].wait();
+            if !self.claims.wait(member) {
+                self.wakers[member].wait();
             }
         }
     }
 
     fn wake(&self, own: usize) {
-        self.claims.wake(own, |lane| self.bells[lane].notify());
+        self.claims.wake(own, |member| self.wakers[member].notify());
     }
 
     /// Reads, changes and writes a sector.
-    fn rewrite(&self, lane: usize, sector: u64) {
+    fn rewrite(&self, member: usize, sector: u64) {
         self.claims.announce();
         let mut span = self.claims.span(sector, 1);
-        self.until(lane, || self.claims.exclude(&mut span).is_ok());
+        self.until(member, || self.claims.exclude(&mut span).is_ok());
         self.sectors[usize::try_from(sector).unwrap()].with_mut(|_| ());
         self.claims.withdraw(&mut span);
-        self.wake(lane);
+        self.wake(member);
     }
 
     /// Reads sectors from the first on.
-    fn read(&self, lane: usize, count: u64) {
+    fn read(&self, member: usize, count: u64) {
         let sectors = &self.sectors[..usize::try_from(count).unwrap()];
         let visit = || sectors.iter().for_each(|sector| sector.with(|_| ()));
         if self.claims.is_quiet() {
-            if self.claims.enter_quietly(lane) {
+            if self.claims.enter_quietly(member) {
                 visit();
-                self.claims.leave_quietly(lane);
-                self.wake(lane);
+                self.claims.leave_quietly(member);
+                self.wake(member);
                 return;
             }
-            self.wake(lane);
+            self.wake(member);
         }
         let mut span = self.claims.span(0, count);
-        self.until(lane, || self.claims.share(&mut span).is_ok());
+        self.until(member, || self.claims.share(&mut span).is_ok());
         visit();
         self.claims.unshare(&mut span);
-        self.wake(lane);
+        self.wake(member);
     }
 }
 
-/// Runs `work` once in each lane, on a thread of its own, in every order.
+/// Runs `work` once in each member, on a thread of its own, in every order.
 fn in_every_order(slots: usize, work: &'static [fn(&Device, usize)]) {
     let mut model = loom::model::Builder::new();
     // Switches that are no waits: more threads make more orders with fewer of them.
@@ -89,9 +89,9 @@ fn in_every_order(slots: usize, work: &'static [fn(&Device, usize)]) {
     model.check(move || {
         let device = Device::new(slots, work.len());
         let threads: Vec<_> = (work.iter().enumerate())
-            .map(|(lane, work)| {
+            .map(|(member, work)| {
                 let device = Arc::clone(&device);
-                thread::spawn(move || work(&device, lane))
+                thread::spawn(move || work(&device, member))
             })
             .collect();
         threads
@@ -105,8 +105,8 @@ fn two_rewrites_of_a_sector_take_turns() {
     in_every_order(
         2,
         &[
-            |it, lane| it.rewrite(lane, 0),
-            |it, lane| it.rewrite(lane, 0),
+            |it, member| it.rewrite(member, 0),
+            |it, member| it.rewrite(member, 0),
         ],
     );
 }
@@ -115,7 +115,10 @@ fn two_rewrites_of_a_sector_take_turns() {
 fn rewrite_excludes_requests_that_came_without_claims() {
     in_every_order(
         2,
-        &[|it, lane| it.rewrite(lane, 0), |it, lane| it.read(lane, 2)],
+        &[
+            |it, member| it.rewrite(member, 0),
+            |it, member| it.read(member, 2),
+        ],
     );
 }
 
@@ -124,10 +127,10 @@ fn second_request_without_claims_is_waited_for_too() {
     in_every_order(
         2,
         &[
-            |it, lane| it.rewrite(lane, 1),
-            |it, lane| {
-                it.read(lane, 2);
-                it.read(lane, 2);
+            |it, member| it.rewrite(member, 1),
+            |it, member| {
+                it.read(member, 2);
+                it.read(member, 2);
             },
         ],
     );
@@ -137,7 +140,10 @@ fn second_request_without_claims_is_waited_for_too() {
 fn one_lock_for_the_device_excludes_across_sectors() {
     in_every_order(
         1,
-        &[|it, lane| it.rewrite(lane, 1), |it, lane| it.read(lane, 1)],
+        &[
+            |it, member| it.rewrite(member, 1),
+            |it, member| it.read(member, 1),
+        ],
     );
 }
 
@@ -146,11 +152,11 @@ fn reader_of_two_sectors_gets_past_one_who_rewrites_both() {
     in_every_order(
         2,
         &[
-            |it, lane| {
-                it.rewrite(lane, 1);
-                it.rewrite(lane, 0);
+            |it, member| {
+                it.rewrite(member, 1);
+                it.rewrite(member, 0);
             },
-            |it, lane| it.read(lane, 2),
+            |it, member| it.read(member, 2),
         ],
     );
 }
@@ -160,9 +166,9 @@ fn two_rewrites_and_a_reader_of_both_sectors_all_come_to_their_end() {
     in_every_order(
         2,
         &[
-            |it, lane| it.rewrite(lane, 0),
-            |it, lane| it.rewrite(lane, 1),
-            |it, lane| it.read(lane, 2),
+            |it, member| it.rewrite(member, 0),
+            |it, member| it.rewrite(member, 1),
+            |it, member| it.read(member, 2),
         ],
     );
 }
@@ -173,7 +179,7 @@ fn reader_without_any_claim_is_caught() {
         in_every_order(
             2,
             &[
-                |it, lane| it.rewrite(lane, 0),
+                |it, member| it.rewrite(member, 0),
                 |it, _| it.sectors[0].with(|_| ()),
             ],
         );

@@ -1,7 +1,7 @@
 //! The conformance suite over every device: bases, layers, and layers over layers.
 
 use cryptline_engine::base::{DirectMode, Image};
-use cryptline_engine::layer::Policy;
+use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{Gate, GatedQueue};
 use cryptline_testkit::conformance;
 use cryptline_testkit::suite::devices::{
@@ -52,38 +52,38 @@ conformance! {
         Some(devices::dispatched(lower, &AES_4096, AUTO))
     };
     xts_in_512_of_4096_over_ram => || {
-        Some(devices::in_blocks(devices::ram()?, &AES_4096, 512, Policy::Shared, INLINE))
+        Some(devices::in_blocks(devices::ram()?, &AES_4096, 512, Exclusion::Shared, INLINE))
     };
     xts_in_1024_of_4096_over_delay_over_ram => || {
         let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &AES_4096, 1024, Policy::Shared, INLINE))
+        Some(devices::in_blocks(lower, &AES_4096, 1024, Exclusion::Shared, INLINE))
     };
     xts_in_512_of_4096_over_direct_file => || {
-        Some(devices::in_blocks(devices::file_direct()?, &AES_4096, 512, Policy::Shared, AUTO))
+        Some(devices::in_blocks(devices::file_direct()?, &AES_4096, 512, Exclusion::Shared, AUTO))
     };
     xts_in_512_of_4096_over_direct_file_of_4096 => || {
-        Some(devices::in_blocks(devices::file_direct_4096()?, &AES_4096, 512, Policy::Shared, INLINE))
+        Some(devices::in_blocks(devices::file_direct_4096()?, &AES_4096, 512, Exclusion::Shared, INLINE))
     };
     xts_in_512_of_4096_exclusive_over_delay_over_ram => || {
         let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &AES_4096, 512, Policy::Exclusive, INLINE))
+        Some(devices::in_blocks(lower, &AES_4096, 512, Exclusion::Exclusive, INLINE))
     };
     cbc_in_512_of_4096_over_ram => || {
-        Some(devices::in_blocks(devices::ram()?, &CBC_4096, 512, Policy::Shared, INLINE))
+        Some(devices::in_blocks(devices::ram()?, &CBC_4096, 512, Exclusion::Shared, INLINE))
     };
     cbc_in_512_of_4096_over_delay_over_ram => || {
         let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &CBC_4096, 512, Policy::Shared, INLINE))
+        Some(devices::in_blocks(lower, &CBC_4096, 512, Exclusion::Shared, INLINE))
     };
     cbc_in_512_of_4096_exclusive_over_delay_over_ram => || {
         let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &CBC_4096, 512, Policy::Exclusive, INLINE))
+        Some(devices::in_blocks(lower, &CBC_4096, 512, Exclusion::Exclusive, INLINE))
     };
     cbc_in_512_of_4096_over_file => || {
-        Some(devices::in_blocks(devices::file_buffered()?, &CBC_4096, 512, Policy::Shared, AUTO))
+        Some(devices::in_blocks(devices::file_buffered()?, &CBC_4096, 512, Exclusion::Shared, AUTO))
     };
     cbc_in_2048_of_4096_under_queue_over_direct_file => || {
-        Some(devices::in_blocks(devices::file_direct()?, &CBC_4096, 2048, Policy::Shared, QUEUE))
+        Some(devices::in_blocks(devices::file_direct()?, &CBC_4096, 2048, Exclusion::Shared, QUEUE))
     };
     xts_with_holes_over_ram => || Some(devices::sparse(devices::ram()?, &AES_4096));
     cbc_with_holes_over_file => || Some(devices::sparse(devices::file_buffered()?, &CBC_4096));

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{CryptDevice, CryptOptions};
-use cryptline_engine::{Arena, BackendChoice, Fault, Gate, Operation, Request, Ring, Submitted};
+use cryptline_engine::{
+    Arena, BackendChoice, Channel, Fault, Gate, Operation, Request, Ring, Submitted,
+};
 use cryptline_testkit::suite::devices::{
     self, AES_512, AES_4096, AUTO, QUEUE, QUEUE_FLAGS, delayed, dispatched, faulty,
 };
@@ -156,8 +158,7 @@ fn short_read_is_not_held_up_by_large_ones_that_ended_before_it() {
     // System calls: all three have ended on the medium. One round may decrypt the short one, and
     // a quarter of a large one.
     let mut done = Vec::new();
-    driver.ring.wait().unwrap();
-    driver.queue.poll(&mut driver.ring, &mut done);
+    driver.channel.wait(&mut done).unwrap();
     assert_eq!(
         done.iter()
             .map(|done| done.request.token)
@@ -167,8 +168,7 @@ fn short_read_is_not_held_up_by_large_ones_that_ended_before_it() {
     let mut rounds = 0;
     while done.len() < 3 {
         // There is more to be had, so this must not wait for anything.
-        driver.ring.wait().unwrap();
-        driver.queue.poll(&mut driver.ring, &mut done);
+        driver.channel.wait(&mut done).unwrap();
         rounds += 1;
     }
     assert_eq!(rounds, 7);
@@ -189,8 +189,7 @@ fn more_large_requests_than_the_ring_has_places_all_end() {
         for dispatch in SHARED {
             let lower = delayed(devices::ram().unwrap(), "read=100us,write=100us");
             let fresh = dispatched(lower, &AES_4096, dispatch);
-            let mut ring = Ring::new(setup.backend, 8).unwrap();
-            let mut queue = fresh.gate.open_queue(&mut ring).unwrap();
+            let mut channel = Channel::open(&fresh.gate, setup.backend, 8).unwrap();
             let arena = Arena::new(1 << 20, 8).unwrap();
             let mut done = Vec::new();
             for token in 0..8 {
@@ -200,16 +199,15 @@ fn more_large_requests_than_the_ring_has_places_all_end() {
                 } else {
                     Request::write(offset, arena.take().unwrap(), false, token)
                 };
-                if let Submitted::Done(completion) = queue.submit(&mut ring, request) {
+                if let Submitted::Done(completion) = channel.submit(request) {
                     done.push(completion);
                 }
             }
             while done.len() < 8 {
-                ring.wait().unwrap();
-                queue.poll(&mut ring, &mut done);
+                channel.wait(&mut done).unwrap();
             }
             assert!(done.iter().all(|done| done.result.is_ok()));
-            assert_eq!(queue.in_flight(), 0);
+            assert_eq!(channel.in_flight(), 0);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cryptline_engine::base::{DirectMode, Image};
-use cryptline_engine::{Completion, Fault, Gate, Operation, Request, Ring, Submitted};
+use cryptline_engine::{Channel, Completion, Fault, Gate, Operation, Request, Ring, Submitted};
 use cryptline_testkit::suite::devices::{self, AES_512, AES_4096};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, Watchdog};
 use rustix::io::Errno;
@@ -171,7 +171,7 @@ fn write_that_fails_during_a_flush_fails_that_flush() {
         let mut other = Driver::new(&fresh.gate, setup);
         driver.submit(Request::flush(1));
         // RAM has flushed by now; a file's flush is still in the ring.
-        let in_flight = driver.queue.in_flight() == 1;
+        let in_flight = driver.channel.in_flight() == 1;
         assert_eq!(
             other.run(other.write_request(0, 512, 1, 2)).result,
             Err(EIO)
@@ -279,7 +279,7 @@ fn short_transfers_are_carried_on_to_the_end() {
 fn short_transfers(fresh: &Fresh, setup: Setup, limit: usize) {
     let mut whole = Driver::new(&fresh.gate, setup);
     let mut short = Driver::new(&fresh.gate, setup);
-    short.ring.limit_transfer(limit);
+    short.channel.ring_mut().limit_transfer(limit);
     let mut model = whole.fill_device(1);
     let len = (limit as u64 * 40)
         .clamp(3 * 4096, 512 * 1024)
@@ -347,7 +347,7 @@ fn durable_write_in_pieces_is_whole() {
     let fresh = devices::file_buffered().unwrap();
     for setup in Setup::ALL {
         let mut driver = Driver::new(&fresh.gate, setup);
-        driver.ring.limit_transfer(700);
+        driver.channel.ring_mut().limit_transfer(700);
         let mut data = driver.buffer(8192);
         data.fill(3);
         let durable = true;
@@ -454,12 +454,11 @@ fn extents_past_the_cut_are_not_called_holes() {
 #[test]
 fn more_requests_than_the_ring_has_places_are_refused_and_the_others_complete() {
     let fresh = devices::file_buffered().unwrap();
-    let mut ring = Ring::new(Setup::ALL[0].backend, 4).unwrap();
-    let mut queue = fresh.gate.open_queue(&mut ring).unwrap();
+    let mut channel = Channel::open(&fresh.gate, Setup::ALL[0].backend, 4).unwrap();
     let helper = Driver::new(&fresh.gate, Setup::ALL[0]);
     let mut done = Vec::new();
     for token in 0..6 {
-        match queue.submit(&mut ring, helper.read_request(token * 512, 512, token)) {
+        match channel.submit(helper.read_request(token * 512, 512, token)) {
             Submitted::Done(completion) => done.push(completion),
             Submitted::Pending => {}
         }
@@ -470,9 +469,8 @@ fn more_requests_than_the_ring_has_places_are_refused_and_the_others_complete() 
         .collect();
     let busy = Err(Fault::Busy);
     assert_eq!(refused, [(4, busy), (5, busy)]);
-    while queue.in_flight() > 0 {
-        ring.wait().unwrap();
-        queue.poll(&mut ring, &mut done);
+    while channel.in_flight() > 0 {
+        channel.wait(&mut done).unwrap();
     }
     assert_eq!(done.len(), 4);
     assert!(done.iter().all(|completion| completion.result.is_ok()));
@@ -488,12 +486,11 @@ fn requests_refused_because_the_queue_is_full_do_not_latch() {
         } else {
             fresh
         };
-        let mut ring = Ring::new(Setup::ALL[0].backend, 4).unwrap();
-        let mut queue = fresh.gate.open_queue(&mut ring).unwrap();
+        let mut channel = Channel::open(&fresh.gate, Setup::ALL[0].backend, 4).unwrap();
         let helper = Driver::new(&fresh.gate, Setup::ALL[0]);
         for token in 0..4 {
             let read = helper.read_request(token * 512, 512, token);
-            assert!(matches!(queue.submit(&mut ring, read), Submitted::Pending));
+            assert!(matches!(channel.submit(read), Submitted::Pending));
         }
         let mut data = helper.buffer(512);
         data.fill(1);
@@ -503,15 +500,14 @@ fn requests_refused_because_the_queue_is_full_do_not_latch() {
             Request::flush(5),
             durable,
         ] {
-            let Submitted::Done(refused) = queue.submit(&mut ring, request) else {
+            let Submitted::Done(refused) = channel.submit(request) else {
                 panic!("a fifth request was taken")
             };
             assert_eq!(refused.result, Err(Fault::Busy));
         }
         let mut done = Vec::new();
-        while queue.in_flight() > 0 {
-            ring.wait().unwrap();
-            queue.poll(&mut ring, &mut done);
+        while channel.in_flight() > 0 {
+            channel.wait(&mut done).unwrap();
         }
         assert!(!fresh.gate.is_latched());
         let mut other = Driver::new(&fresh.gate, Setup::ALL[0]);

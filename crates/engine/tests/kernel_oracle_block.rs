@@ -48,14 +48,8 @@ fn kernel_oracle_block_devices_keep_what_the_file_base_wrote() {
     let Some(mut oracle) = Oracle::new() else {
         return;
     };
-    // This very program, without what only a debugger needs.
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("in_the_guest");
-    let mut strip = std::process::Command::new("strip");
-    strip.arg("-o").arg(&program);
-    let stripped = strip.arg(std::env::current_exe().unwrap()).status();
-    assert!(stripped.expect("strip comes with the compiler").success());
-    oracle.program_at(&program);
+    oracle.this_program(&folder);
     let disks = [512, 4096].map(|block| {
         let image = folder.path().join(format!("disk{block}"));
         let file = File::create(&image).unwrap();

@@ -289,7 +289,7 @@ fn kernel_oracle_reads_our_encrypted_zones_and_writes_the_same_bytes() {
     std::fs::write(&plain, &clear).unwrap();
     std::fs::write(&raw, &ours[1]).unwrap();
     std::fs::write(&back, vec![0; clear.len()]).unwrap();
-    let key: String = (0..64).map(|byte| format!("{byte:02x}")).collect();
+    let key = base16ct::lower::encode_string(&(0..64).collect::<Vec<u8>>());
     let (fourth, fifth) = (4 * ZONE / BLOCK, 5 * ZONE / BLOCK);
     let script = format!(
         "{NULL_BLK}
@@ -361,14 +361,8 @@ fn kernel_oracle_device_is_reported_and_driven_as_the_emulation_is() {
     let Some(mut oracle) = Oracle::new() else {
         return;
     };
-    // This very program, without what only a debugger needs.
     let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("in_the_guest");
-    let mut strip = std::process::Command::new("strip");
-    strip.arg("-o").arg(&program);
-    let stripped = strip.arg(std::env::current_exe().unwrap()).status();
-    assert!(stripped.expect("strip comes with the compiler").success());
-    oracle.program(&blkzone).program_at(&program);
+    oracle.program(&blkzone).this_program(&folder);
     let script = format!(
         "{NULL_BLK}
         export {DEVICE}=$dev

@@ -55,22 +55,22 @@ fn apart(test: impl Fn(&Place)) {
     std::io::stderr().write_all(&output.stderr).unwrap();
 }
 
-/// What is known of `/proc` to the code under test.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Proc {
-    Mounted,
-    Hidden,
-}
-
-impl Proc {
-    /// Runs `test` with `/proc` and without: then queues cannot open the file again.
-    fn both(test: impl Fn(Self)) {
-        test(Self::Mounted);
+/// Runs `test` in each place by each setup, with `/proc` and without: then queues cannot open the
+/// file again.
+fn each_way(test: impl Fn(&Place, Setup)) {
+    let test = |place: &Place, proc: &str| {
+        for setup in Setup::ALL {
+            println!("{} {setup:?}, {proc} /proc", place.image.display());
+            test(place, setup);
+        }
+    };
+    apart(|place| {
+        test(place, "with");
         run("mount", &["-t", "tmpfs", "none", "/proc"]);
         assert!(!Path::new("/proc/self").exists());
-        test(Self::Hidden);
+        test(place, "without");
         run("umount", &["/proc"]);
-    }
+    });
 }
 
 /// An image whose writes reach the page cache and no further.
@@ -299,124 +299,100 @@ fn no_flush_succeeds(driver: &mut Driver) {
 
 #[test]
 fn durable_write_that_is_told_of_earlier_ones_leaves_no_flush_to_succeed() {
-    apart(|place| {
-        Proc::both(|proc| {
-            for setup in Setup::ALL {
-                println!("{} {setup:?} {proc:?}", place.image.display());
-                let somebody = place.somebody();
-                let gate = place.gate();
-                let mut driver = Driver::new(&gate, setup);
-                assert_eq!(durable_write(&mut driver, 0), Ok(()));
-                assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
-                write_what_will_be_lost(&mut driver);
-                // Writes it out.
-                assert!(somebody.sync_data().is_err(), "nothing was lost");
-                // Its own block is sound.
-                assert!(durable_write(&mut driver, 4096).is_err());
-                assert!(durable_write(&mut driver, 8192).is_err());
-                no_flush_succeeds(&mut driver);
-            }
-        });
+    each_way(|place, setup| {
+        let somebody = place.somebody();
+        let gate = place.gate();
+        let mut driver = Driver::new(&gate, setup);
+        assert_eq!(durable_write(&mut driver, 0), Ok(()));
+        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        write_what_will_be_lost(&mut driver);
+        // Writes it out.
+        assert!(somebody.sync_data().is_err(), "nothing was lost");
+        // Its own block is sound.
+        assert!(durable_write(&mut driver, 4096).is_err());
+        assert!(durable_write(&mut driver, 8192).is_err());
+        no_flush_succeeds(&mut driver);
     });
 }
 
 #[test]
 fn flush_of_a_queue_opened_after_somebody_was_told_fails() {
-    apart(|place| {
-        Proc::both(|proc| {
-            for setup in Setup::ALL {
-                println!("{} {setup:?} {proc:?}", place.image.display());
-                let somebody = place.somebody();
-                let gate = place.gate();
-                let mut first = Driver::new(&gate, setup);
-                assert_eq!(first.result(Operation::Flush, 0), Ok(()));
-                write_what_will_be_lost(&mut first);
-                drop(first);
-                assert!(somebody.sync_data().is_err(), "nothing was lost");
-                let mut late = Driver::new(&gate, setup);
-                // What a durable write promises is itself, and that is true.
-                let _ = durable_write(&mut late, 4096);
-                no_flush_succeeds(&mut late);
-                no_flush_succeeds(&mut Driver::new(&gate, setup));
-                assert!(durable_write(&mut late, 8192).is_err());
-            }
-        });
+    each_way(|place, setup| {
+        let somebody = place.somebody();
+        let gate = place.gate();
+        let mut first = Driver::new(&gate, setup);
+        assert_eq!(first.result(Operation::Flush, 0), Ok(()));
+        write_what_will_be_lost(&mut first);
+        drop(first);
+        assert!(somebody.sync_data().is_err(), "nothing was lost");
+        let mut late = Driver::new(&gate, setup);
+        // What a durable write promises is itself, and that is true.
+        let _ = durable_write(&mut late, 4096);
+        no_flush_succeeds(&mut late);
+        no_flush_succeeds(&mut Driver::new(&gate, setup));
+        assert!(durable_write(&mut late, 8192).is_err());
     });
 }
 
 #[test]
 fn of_flushes_and_durable_writes_under_way_together_none_succeeds_after_a_loss() {
-    apart(|place| {
-        Proc::both(|proc| {
-            for setup in Setup::ALL {
-                println!("{} {setup:?} {proc:?}", place.image.display());
-                let gate = place.gate();
-                let mut driver = Driver::new(&gate, setup);
-                write_what_will_be_lost(&mut driver);
-                for token in 0..32 {
-                    driver.submit(match token % 4 {
-                        3 => {
-                            let mut data = driver.buffer(4096);
-                            data.fill(4);
-                            // Their own blocks are lost too.
-                            Request::write(4 * MIB + token * 4096, data, true, token)
-                        }
-                        _ => Request::flush(token),
-                    });
+    each_way(|place, setup| {
+        let gate = place.gate();
+        let mut driver = Driver::new(&gate, setup);
+        write_what_will_be_lost(&mut driver);
+        for token in 0..32 {
+            driver.submit(match token % 4 {
+                3 => {
+                    let mut data = driver.buffer(4096);
+                    data.fill(4);
+                    // Their own blocks are lost too.
+                    Request::write(4 * MIB + token * 4096, data, true, token)
                 }
-                for completion in driver.drain() {
-                    assert!(completion.result.is_err(), "{completion:?}");
-                }
-                no_flush_succeeds(&mut driver);
-            }
-        });
+                _ => Request::flush(token),
+            });
+        }
+        for completion in driver.drain() {
+            assert!(completion.result.is_err(), "{completion:?}");
+        }
+        no_flush_succeeds(&mut driver);
     });
 }
 
 #[test]
 fn of_flushes_of_several_queues_at_once_none_succeeds_after_a_loss() {
-    apart(|place| {
-        Proc::both(|proc| {
-            for setup in Setup::ALL {
-                println!("{} {setup:?} {proc:?}", place.image.display());
-                let somebody = place.somebody();
-                let gate = &place.gate();
-                let mut early = Driver::new(gate, setup);
-                write_what_will_be_lost(&mut early);
-                assert!(somebody.sync_data().is_err(), "nothing was lost");
-                std::thread::scope(|scope| {
-                    for _ in 0..4 {
-                        scope.spawn(|| no_flush_succeeds(&mut Driver::new(gate, setup)));
-                    }
-                    no_flush_succeeds(&mut early);
-                });
+    each_way(|place, setup| {
+        let somebody = place.somebody();
+        let gate = &place.gate();
+        let mut early = Driver::new(gate, setup);
+        write_what_will_be_lost(&mut early);
+        assert!(somebody.sync_data().is_err(), "nothing was lost");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| no_flush_succeeds(&mut Driver::new(gate, setup)));
             }
+            no_flush_succeeds(&mut early);
         });
     });
 }
 
 #[test]
 fn what_others_sync_takes_no_flush_from_us_while_nothing_is_lost() {
-    apart(|place| {
-        Proc::both(|_| {
-            for setup in Setup::ALL {
-                let somebody = place.somebody();
-                let gate = place.gate();
-                let mut driver = Driver::new(&gate, setup);
-                for token in 0..64 {
-                    let offset = token % 16 * 65536;
-                    let write = driver.write_request(offset, 65536, token, token);
-                    assert_eq!(driver.run(write).result, Ok(()));
-                    somebody.sync_data().unwrap();
-                    assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
-                    assert_eq!(durable_write(&mut driver, offset), Ok(()));
-                    assert_eq!(
-                        Driver::new(&gate, setup).result(Operation::Flush, 0),
-                        Ok(())
-                    );
-                }
-            }
-        });
+    each_way(|place, setup| {
+        let somebody = place.somebody();
+        let gate = place.gate();
+        let mut driver = Driver::new(&gate, setup);
+        for token in 0..64 {
+            let offset = token % 16 * 65536;
+            let write = driver.write_request(offset, 65536, token, token);
+            assert_eq!(driver.run(write).result, Ok(()));
+            somebody.sync_data().unwrap();
+            assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+            assert_eq!(durable_write(&mut driver, offset), Ok(()));
+            assert_eq!(
+                Driver::new(&gate, setup).result(Operation::Flush, 0),
+                Ok(())
+            );
+        }
     });
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cryptline_engine::layer::Policy;
+use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{Completion, Operation, Request};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::devices::{
@@ -74,7 +74,7 @@ impl Bench {
     }
 
     fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
-        let geometry = *self.driver.queue.geometry();
+        let geometry = *self.driver.channel.geometry();
         match *step {
             Step::Read(place) => {
                 let (offset, len) = self.range(place);
@@ -107,7 +107,7 @@ impl Bench {
             Step::Limit(pages) => {
                 let limit = usize::from(pages) * 4096;
                 let limit = if limit == 0 { usize::MAX } else { limit };
-                self.driver.ring.limit_transfer(limit);
+                self.driver.channel.ring_mut().limit_transfer(limit);
             }
             Step::Discard(_) | Step::WriteZeroes(..) => {}
         }
@@ -264,38 +264,38 @@ devices_behave_like_the_model! {
     aes_512_over_btt_512 => || Some(devices::crypt(devices::btt_in_memory(512)?, &AES_512));
     aes_4096_over_btt_4096 => || Some(devices::crypt(devices::btt_in_memory(4096)?, &AES_4096));
     xts_in_512_of_4096_over_ram => || {
-        Some(devices::in_blocks(devices::ram()?, &AES_4096, 512, Policy::Shared, INLINE))
+        Some(devices::in_blocks(devices::ram()?, &AES_4096, 512, Exclusion::Shared, INLINE))
     };
     xts_in_1024_of_4096_over_delay_over_ram => || {
         let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &AES_4096, 1024, Policy::Shared, INLINE))
+        Some(devices::in_blocks(lower, &AES_4096, 1024, Exclusion::Shared, INLINE))
     };
     xts_in_512_of_4096_over_direct_file => || {
-        Some(devices::in_blocks(devices::file_direct()?, &AES_4096, 512, Policy::Shared, AUTO))
+        Some(devices::in_blocks(devices::file_direct()?, &AES_4096, 512, Exclusion::Shared, AUTO))
     };
     xts_in_512_of_4096_over_direct_file_of_4096 => || {
-        Some(devices::in_blocks(devices::file_direct_4096()?, &AES_4096, 512, Policy::Shared, INLINE))
+        Some(devices::in_blocks(devices::file_direct_4096()?, &AES_4096, 512, Exclusion::Shared, INLINE))
     };
     xts_in_512_of_4096_exclusive_over_delay_over_ram => || {
         let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &AES_4096, 512, Policy::Exclusive, INLINE))
+        Some(devices::in_blocks(lower, &AES_4096, 512, Exclusion::Exclusive, INLINE))
     };
     cbc_in_512_of_4096_over_ram => || {
-        Some(devices::in_blocks(devices::ram()?, &CBC_4096, 512, Policy::Shared, INLINE))
+        Some(devices::in_blocks(devices::ram()?, &CBC_4096, 512, Exclusion::Shared, INLINE))
     };
     cbc_in_512_of_4096_over_delay_over_ram => || {
         let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &CBC_4096, 512, Policy::Shared, INLINE))
+        Some(devices::in_blocks(lower, &CBC_4096, 512, Exclusion::Shared, INLINE))
     };
     cbc_in_512_of_4096_exclusive_over_delay_over_ram => || {
         let lower = devices::delayed(devices::ram()?, QUICK);
-        Some(devices::in_blocks(lower, &CBC_4096, 512, Policy::Exclusive, INLINE))
+        Some(devices::in_blocks(lower, &CBC_4096, 512, Exclusion::Exclusive, INLINE))
     };
     cbc_in_512_of_4096_over_file => || {
-        Some(devices::in_blocks(devices::file_buffered()?, &CBC_4096, 512, Policy::Shared, AUTO))
+        Some(devices::in_blocks(devices::file_buffered()?, &CBC_4096, 512, Exclusion::Shared, AUTO))
     };
     cbc_in_2048_of_4096_under_queue_over_direct_file => || {
-        Some(devices::in_blocks(devices::file_direct()?, &CBC_4096, 2048, Policy::Shared, QUEUE))
+        Some(devices::in_blocks(devices::file_direct()?, &CBC_4096, 2048, Exclusion::Shared, QUEUE))
     };
     xts_with_holes_over_ram => || Some(devices::sparse(devices::ram()?, &AES_4096));
     cbc_with_holes_over_file => || Some(devices::sparse(devices::file_buffered()?, &CBC_4096));

@@ -7,8 +7,8 @@ mod common;
 
 use cryptline_engine::dispatch::Mode;
 use cryptline_engine::{
-    Arena, BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring,
-    Submitted, ZoneAction,
+    Arena, BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted,
+    ZoneAction,
 };
 use cryptline_testkit::alloc::{self, CountingAllocator};
 
@@ -24,8 +24,7 @@ const LANES: u32 = 3;
 
 /// Writes round after round: each zone to its end by writes and appends, a flush, and a reset.
 struct Load {
-    ring: Ring,
-    queue: GatedQueue,
+    channel: Channel,
     buffers: Vec<Buffer>,
     done: Vec<Completion>,
     in_flight: usize,
@@ -33,11 +32,9 @@ struct Load {
 
 impl Load {
     fn new(gate: &Gate, backend: BackendChoice) -> Self {
-        let mut ring = Ring::new(backend, 64).unwrap();
         let arena = Arena::new(usize::try_from(BLOCK).unwrap(), 2 * DEPTH).unwrap();
         Self {
-            queue: gate.open_queue(&mut ring).unwrap(),
-            ring,
+            channel: Channel::open(gate, backend, 64).unwrap(),
             buffers: (0..2 * DEPTH).map(|_| arena.take().unwrap()).collect(),
             done: Vec::with_capacity(64),
             in_flight: 0,
@@ -46,7 +43,7 @@ impl Load {
 
     fn submit(&mut self, request: Request) {
         self.in_flight += 1;
-        if let Submitted::Done(completion) = self.queue.submit(&mut self.ring, request) {
+        if let Submitted::Done(completion) = self.channel.submit(request) {
             self.take_back(completion);
         }
         while self.in_flight > DEPTH {
@@ -55,8 +52,7 @@ impl Load {
     }
 
     fn wait(&mut self) {
-        self.ring.wait().unwrap();
-        self.queue.poll(&mut self.ring, &mut self.done);
+        self.channel.wait(&mut self.done).unwrap();
         while let Some(completion) = self.done.pop() {
             self.take_back(completion);
         }

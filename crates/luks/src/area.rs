@@ -66,7 +66,8 @@ impl KeyArea<'_> {
         let mut diffuser = Diffuser::new(self.af_hash, &mut key);
         for (piece, sector) in stripes.chunks(PIECE).zip((0..).step_by(PIECE / 512)) {
             let clear = &mut clear[..piece.len()];
-            cipher.decrypt(sector, piece, clear);
+            clear.copy_from_slice(piece);
+            cipher.decrypt_in_place(sector, clear);
             diffuser.merge(clear);
         }
         Ok(key)
@@ -86,7 +87,8 @@ impl KeyArea<'_> {
         for (piece, sector) in stripes.chunks_mut(PIECE).zip((0..).step_by(PIECE / 512)) {
             let mut clear = SecretBuf::random(piece.len()).map_err(Error::KeyMemory)?;
             diffuser.split(key, &mut clear);
-            cipher.encrypt(sector, &clear, piece);
+            cipher.encrypt_in_place(sector, &mut clear);
+            piece.copy_from_slice(&clear);
         }
         write_at(device, self.offset, &stripes)
     }

@@ -168,7 +168,7 @@ impl Hash {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::hex;
+    use base16ct::lower::encode_string as hex;
 
     #[test]
     fn names_find_their_hash_whatever_the_case() {

@@ -213,7 +213,7 @@ impl Drop for Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::hex;
+    use base16ct::lower::encode_string as hex;
 
     fn argon2(time: u32, memory_kib: u32, cpus: u32) -> Kdf {
         let variant = Argon2Variant::Argon2id;

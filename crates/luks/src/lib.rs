@@ -26,6 +26,7 @@
 mod af;
 mod area;
 mod budget;
+mod cost;
 mod device;
 mod error;
 mod flags;
@@ -36,6 +37,7 @@ mod kdf;
 pub mod luks1;
 pub mod luks2;
 mod memory;
+mod options;
 pub mod plain;
 mod random;
 mod segment;

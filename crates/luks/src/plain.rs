@@ -72,7 +72,7 @@ fn hash_rounds(hash: Hash, passphrase: &[u8], key: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::hex;
+    use base16ct::lower::encode_string as hex;
 
     fn key(passphrase: &str, hash: &str, len: usize) -> String {
         hex(&derive_key(passphrase.as_bytes(), hash, len).unwrap())

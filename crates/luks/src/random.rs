@@ -23,7 +23,7 @@ pub(crate) fn uuid() -> Result<String, Error> {
     let mut bytes = bytes(16)?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = base16ct::lower::encode_string(&bytes);
     let (a, b, c, d, e) = (
         &digits[..8],
         &digits[8..12],

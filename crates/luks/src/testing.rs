@@ -15,11 +15,6 @@ pub(crate) const PASSPHRASE: &[u8] = b"pass phrase";
 const DATA_OFFSET: u64 = 1 << 20;
 const SIZE: u64 = DATA_OFFSET + 4096;
 
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Options whose key derivation costs next to nothing.
 pub(crate) fn cheap_options(version: Version) -> FormatOptions {
     let cost = KdfCost {

@@ -25,7 +25,7 @@
 use std::sync::Arc;
 
 use super::export::{ExportInfo, ServerOffer, TlsMode, TransmissionFlags};
-pub use super::negotiated::{Negotiated, Progress, ProtocolError, Step};
+pub use super::negotiated::{Negotiated, OPTIONS_MAX, Progress, ProtocolError, Step};
 use super::option::{ContextRequest, InfoRequest, Replies};
 use super::wire::{
     BASE_ALLOCATION, GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, Reader,
@@ -34,8 +34,6 @@ use super::wire::{
 
 /// Longest option data that is read, bytes; longer data is skipped and answered with `ERR_TOO_BIG`.
 pub const OPTION_DATA_MAX: u32 = 64 << 10;
-/// Options that one connection may send before it is dropped.
-pub const OPTIONS_MAX: u32 = 1024;
 /// The id of `base:allocation` in block status replies.
 pub const BASE_ALLOCATION_ID: u32 = 1;
 /// Zero bytes after the reply to `EXPORT_NAME`, unless the client declined them.

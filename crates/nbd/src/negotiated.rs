@@ -1,7 +1,9 @@
 //! What a handshake leads to: the next step, what was agreed on, or why the connection is dropped.
 
 use super::export::TransmissionFlags;
-use super::handshake::OPTIONS_MAX;
+
+/// Options that one connection may send before it is dropped.
+pub const OPTIONS_MAX: u32 = 1024;
 
 /// What the caller does next.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@
 use super::export::{BlockSizes, ExportInfo, TransmissionFlags};
 use super::handshake::Negotiated;
 use super::reply::NbdError;
-use super::wire::{REQUEST_LEN, REQUEST_MAGIC, cmd, cmd_flag};
+use super::wire::{REQUEST_LEN, REQUEST_MAGIC, Reader, cmd, cmd_flag};
 
 /// Payload of a refused write that is still read and thrown away, bytes: 64 MiB. A client that
 /// announces more is dropped.
@@ -57,40 +57,25 @@ pub struct BadMagic(pub u32);
 /// # Errors
 /// [`BadMagic`] when the bytes are not the start of a request.
 pub fn parse_request(bytes: &[u8; REQUEST_LEN]) -> Result<RequestHeader, BadMagic> {
-    let [m0, m1, m2, m3, f0, f1, t0, t1, rest @ ..] = *bytes;
-    let [
-        c0,
-        c1,
-        c2,
-        c3,
-        c4,
-        c5,
-        c6,
-        c7,
-        o0,
-        o1,
-        o2,
-        o3,
-        o4,
-        o5,
-        o6,
-        o7,
-        l0,
-        l1,
-        l2,
-        l3,
-    ] = rest;
-    let magic = u32::from_be_bytes([m0, m1, m2, m3]);
-    if magic != REQUEST_MAGIC {
-        return Err(BadMagic(magic));
+    let fields = read_header(&mut Reader::new(bytes));
+    let (magic, header) = fields.expect("all fields together are REQUEST_LEN bytes");
+    if magic == REQUEST_MAGIC {
+        Ok(header)
+    } else {
+        Err(BadMagic(magic))
     }
-    Ok(RequestHeader {
-        flags: u16::from_be_bytes([f0, f1]),
-        command: u16::from_be_bytes([t0, t1]),
-        cookie: u64::from_be_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
-        offset: u64::from_be_bytes([o0, o1, o2, o3, o4, o5, o6, o7]),
-        length: u32::from_be_bytes([l0, l1, l2, l3]),
-    })
+}
+
+fn read_header(reader: &mut Reader<'_>) -> Option<(u32, RequestHeader)> {
+    let magic = reader.u32()?;
+    let header = RequestHeader {
+        flags: reader.u16()?,
+        command: reader.u16()?,
+        cookie: reader.u64()?,
+        offset: reader.u64()?,
+        length: reader.u32()?,
+    };
+    Some((magic, header))
 }
 
 /// A request that may be carried out on its header's `offset` and `length`.

@@ -14,6 +14,18 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+/// All but the unreserved characters (RFC 3986, 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+/// The same, but for those that separate nothing there.
+const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
+const RESERVED_IN_IPV6: &AsciiSet = &RESERVED.remove(b':');
+
 /// The port that IANA gave to NBD.
 pub const DEFAULT_PORT: u16 = 10809;
 
@@ -95,7 +107,7 @@ impl fmt::Display for NbdUri {
             "://"
         })?;
         if let Some(user) = &self.tls_options.user {
-            write!(f, "{}@", Encoded(user.as_bytes(), ""))?;
+            write!(f, "{}@", percent_encode(user.as_bytes(), RESERVED))?;
         }
         if let Address::Tcp { host, port } = &self.address {
             fmt_host(f, host)?;
@@ -103,10 +115,18 @@ impl fmt::Display for NbdUri {
                 write!(f, ":{port}")?;
             }
         }
-        write!(f, "/{}", Encoded(self.export.as_bytes(), "/"))?;
+        write!(
+            f,
+            "/{}",
+            percent_encode(self.export.as_bytes(), RESERVED_IN_PATH)
+        )?;
         let mut separator = '?';
         for (key, value) in self.parameters() {
-            write!(f, "{separator}{key}={}", Encoded(&value, "/"))?;
+            write!(
+                f,
+                "{separator}{key}={}",
+                percent_encode(&value, RESERVED_IN_PATH)
+            )?;
             separator = '&';
         }
         Ok(())
@@ -146,28 +166,9 @@ impl NbdUri {
 
 fn fmt_host(f: &mut fmt::Formatter<'_>, host: &str) -> fmt::Result {
     if host.contains(':') {
-        write!(f, "[{}]", Encoded(host.as_bytes(), ":"))
+        write!(f, "[{}]", percent_encode(host.as_bytes(), RESERVED_IN_IPV6))
     } else {
-        write!(f, "{}", Encoded(host.as_bytes(), ""))
-    }
-}
-
-/// Bytes percent-encoded, but for unreserved characters and those in the second field.
-struct Encoded<'a>(&'a [u8], &'a str);
-
-impl fmt::Display for Encoded<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for &byte in self.0 {
-            let plain = byte.is_ascii_alphanumeric()
-                || b"-._~".contains(&byte)
-                || self.1.as_bytes().contains(&byte);
-            if plain {
-                write!(f, "{}", char::from(byte))?;
-            } else {
-                write!(f, "%{byte:02X}")?;
-            }
-        }
-        Ok(())
+        write!(f, "{}", percent_encode(host.as_bytes(), RESERVED))
     }
 }
 
@@ -321,25 +322,14 @@ fn decode_path(text: &str) -> Result<PathBuf, UriError> {
 }
 
 fn decode(text: &str) -> Result<Vec<u8>, UriError> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(if byte == b'%' {
-            hex_pair(&mut bytes)?
-        } else {
-            byte
-        });
+    // The decoder would leave a % without its digits as it is.
+    let mut escapes = text.split('%').skip(1).map(str::as_bytes);
+    let whole = escapes.all(|rest| rest.len() >= 2 && rest[..2].iter().all(u8::is_ascii_hexdigit));
+    if whole {
+        Ok(percent_decode_str(text).collect())
+    } else {
+        Err(UriError::PercentEncoding)
     }
-    Ok(decoded)
-}
-
-fn hex_pair(bytes: &mut impl Iterator<Item = u8>) -> Result<u8, UriError> {
-    let mut digit = || {
-        let value = char::from(bytes.next()?).to_digit(16)?;
-        u8::try_from(value).ok()
-    };
-    let pair = digit().zip(digit()).map(|(high, low)| high << 4 | low);
-    pair.ok_or(UriError::PercentEncoding)
 }
 
 #[cfg(test)]

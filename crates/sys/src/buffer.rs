@@ -39,6 +39,26 @@ unsafe impl Send for Arena {}
 // SAFETY: as above; `&Arena` offers no access to the memory itself.
 unsafe impl Sync for Arena {}
 
+/// Maps `len` bytes of zeros, of which memory is used only once they are written.
+pub(crate) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+    // Miri does not know memory that is set aside only when it is used.
+    let unreserved = if cfg!(miri) {
+        MapFlags::empty()
+    } else {
+        MapFlags::NORESERVE
+    };
+    // SAFETY: a new anonymous private mapping: it aliases nothing.
+    let address = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | unreserved,
+        )
+    }?;
+    NonNull::new(address.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
 impl Arena {
     /// Maps `slot_count` slots of `slot_size` bytes (rounded up to whole pages). Memory is used
     /// only once a slot is written.
@@ -53,22 +73,7 @@ impl Arena {
         let len = slot_size
             .checked_mul(slot_count)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        // Miri does not know memory that is set aside only when it is used.
-        let unreserved = if cfg!(miri) {
-            MapFlags::empty()
-        } else {
-            MapFlags::NORESERVE
-        };
-        // SAFETY: a new anonymous private mapping: it aliases nothing.
-        let address = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | unreserved,
-            )
-        }?;
-        let start = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let start = reserve(len)?;
         let free = (0..slot_count.div_ceil(64))
             .map(|word| match slot_count - word * 64 {
                 64.. => AtomicU64::new(u64::MAX),

@@ -1,5 +1,5 @@
-//! What a piece of work costs this thread, counted by the kernel's performance events
-//! (perf_event_open(2)), not estimated: instructions, and calls of the allocator.
+//! The exact cost of a piece of work on this thread, counted by the kernel's performance events
+//! (perf_event_open(2)): instructions, and calls of the allocator.
 //!
 //! ```text
 //! instructions   the processor's own counter; few virtual machines have one
@@ -7,8 +7,8 @@
 //!                so it is for counting, not for timing
 //! ```
 //!
-//! The breakpoints leave the program's allocator as it is: a counting one would be part of every
-//! run to be used in one.
+//! With breakpoints the program keeps its allocator: a counting one would be part of every run, to be
+//! used in one.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,10 +1,10 @@
-//! Descriptors handed over by whoever started this process: sockets (sd_listen_fds(3)), and others by
+//! Descriptors passed by the process that started this one: sockets (sd_listen_fds(3)), and others by
 //! number.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::io::FdFlags;
 
@@ -38,7 +38,7 @@ pub fn take_listen_fds() -> io::Result<Vec<OwnedFd>> {
         .and_then(|count| count.parse().ok())
         .filter(|count| (1..=COUNT_MAX).contains(count))
         .ok_or_else(|| invalid(format!("LISTEN_FDS must be from 1 to {COUNT_MAX}")))?;
-    let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _taking = crate::lock(&TAKING);
     // All are looked at before any is taken: an error leaves everything as it was.
     for fd in FIRST..FIRST + count {
         if !is_inherited(fd) {
@@ -63,7 +63,7 @@ pub fn take_listen_fds() -> io::Result<Vec<OwnedFd>> {
 ///
 /// Errors: `InvalidInput` where it was not inherited, or has been taken already.
 pub fn take_passed_fd(number: u32) -> io::Result<OwnedFd> {
-    let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _taking = crate::lock(&TAKING);
     let fd = RawFd::try_from(number).ok();
     let fd = fd
         .filter(|&fd| fd >= FIRST && is_inherited(fd))

@@ -1,7 +1,7 @@
 //! Every unsafe operating-system touch of cryptline, and nothing else.
 //!
-//! The other crates forbid `unsafe`; what they need from the kernel beyond the safe
-//! wrappers of `rustix` is here, each piece small enough to be read in one sitting:
+//! The other crates forbid `unsafe`. What they need from the kernel beyond the safe wrappers of
+//! `rustix` is here, in pieces small enough to be read in one sitting:
 //!
 //! ```text
 //! secret   key memory: locked, not dumped, wiped; bytes, values, and stacks of threads
@@ -18,6 +18,8 @@
 //! ```
 //!
 //! There is no policy in this crate: it does not know what a disk or a request is.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod buffer;
 mod confine;
@@ -47,6 +49,12 @@ pub use secret::{
 };
 pub use shared::SharedMemory;
 pub use zone::{RawZone, ZoneCommand, report_zones, zone_command, zone_size};
+
+/// The guard of `mutex`, whatever became of its last owner. For state that is whole between any two
+/// statements, so that a panic elsewhere leaves nothing half done.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The size of a memory page in bytes.
 #[must_use]

@@ -1,4 +1,4 @@
-//! Mapped files: what is stored is read, and a file that is cut short is an error and no signal.
+//! Mapped files: what is stored is read, and a truncated file gives an error instead of a signal.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;

@@ -1,8 +1,8 @@
 //! Copies of bytes that others may be writing or reading at the same moment.
 //!
-//! For Rust, a plain copy that meets a write of another thread is undefined behaviour, whatever the
-//! processor makes of it. These copies are the C library's, called from assembly: the compiler knows
-//! nothing about them but that memory changes, and for the processor each byte comes out old or new.
+//! In Rust, a plain copy that races with a write of another thread is undefined behaviour, whatever
+//! the processor does. These copies are the C library's, called from assembly: all that the compiler
+//! knows is that memory changes, and on the processor each byte comes out old or new.
 //! They are as fast as `memcpy`, since they are `memcpy` (`ratios_to_memcpy` measures it).
 //!
 //! Under Miri, and on processors for which nobody has written the call, each byte is an atomic.

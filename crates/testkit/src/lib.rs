@@ -1,11 +1,11 @@
-//! What the tests stand on: other people's programs and a real kernel to judge our bytes.
+//! What the tests build on: independent programs and a real kernel that check our bytes.
 //!
 //! * [`peer`] finds and runs programs we did not write, bounded in time.
 //! * [`oracle`] boots a Debian kernel under QEMU and lets its dm-crypt write and read disk images.
-//! * [`model`] is the disk as plainest code has it; [`suite`] checks that a device behaves like it.
+//! * [`model`] is a disk in the plainest code; [`suite`] checks that a device behaves like it.
 //! * [`cache`] is a machine whose page cache loses writes, and which loses power.
 //! * [`alloc`] counts heap allocations.
-//! * [`memory`] looks through all memory of a process for keys that should not be there.
+//! * [`memory`] searches all memory of a process for keys that should not be there.
 //!
 //! Never part of the shipped program.
 

@@ -5,8 +5,7 @@
 //!   /proc/PID/mem     every byte of it: heap, stacks, whatever
 //! ```
 //!
-//! A secret is found by any eight bytes of it that lie where they lie in it, so a half that was left
-//! behind is found too.
+//! A secret is found by each of its pieces of eight bytes, so half a secret left behind is found too.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -50,7 +49,7 @@ impl Secrets {
     /// Adds `bytes` and their hexadecimal digits.
     pub fn add_with_digits(&mut self, name: &str, bytes: &[u8]) {
         self.add(name, bytes);
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = base16ct::lower::encode_string(bytes);
         self.add(&format!("{name} in digits"), digits.as_bytes());
     }
 }

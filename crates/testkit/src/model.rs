@@ -1,4 +1,4 @@
-//! The model disk: what a device must hold, by the plainest code that can say it.
+//! The model disk: what a device must hold, in the plainest code that can say it.
 //!
 //! * What was written is read back, until it is overwritten.
 //! * A zeroed range reads as zeros.

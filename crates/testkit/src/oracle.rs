@@ -1,4 +1,4 @@
-//! A real kernel as the judge: Debian's, with its own dm-crypt, booted under QEMU's emulation.
+//! A real kernel as the reference: Debian's, with its own dm-crypt, booted under QEMU's emulation.
 //!
 //! Nothing is needed from the machine's own kernel: no root, no device-mapper, no KVM. One boot serves
 //! many cases, so a test gathers all its cases first and boots once (about ten seconds).
@@ -19,8 +19,8 @@
 //! A case is a name, some disk images, some small files and a script. The script runs in the guest
 //! under `sh -eu` in a folder of its own. What it prints and its exit status come back; a disk
 //! image it wrote to has the new bytes once [`Oracle::run`] returns. Cases that name the same image
-//! share it, one after the other. After each case every mapping,
-//! mount and loop device is removed, so `v` is free again for the next one.
+//! share it, one after the other. After each case every mapping, mount and loop device is removed, so
+//! `v` is free again for the next one.
 //!
 //! In the guest: busybox, `cryptsetup`, `dmsetup`, `mkfs.ext4`, all of the kernel's crypto and
 //! device-mapper modules (loaded on demand), ext4, loop; brd, null_blk and nbd after `modprobe`.
@@ -47,6 +47,8 @@ mod report;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use crate::peer;
 
@@ -120,10 +122,24 @@ impl Oracle {
         self.program_at(program.path())
     }
 
-    /// The same for a program that is no peer: a test's own, for what only a guest has devices for.
+    /// The same for a program that is no peer.
     pub fn program_at(&mut self, program: &Path) -> &mut Self {
         self.programs.tools.push(program.to_owned());
         self
+    }
+
+    /// Puts the running test program into the guest as `in_the_guest`, without what only a debugger
+    /// needs: for tests of devices that only a guest has. `folder` keeps it until the oracle runs.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    pub fn this_program(&mut self, folder: &TempDir) -> &mut Self {
+        let program = folder.path().join("in_the_guest");
+        let here = std::env::current_exe().expect("a program knows its path");
+        let mut strip = std::process::Command::new("strip");
+        let stripped = strip.arg("-o").arg(&program).arg(here).status();
+        assert!(stripped.expect("strip comes with the compiler").success());
+        self.program_at(&program)
     }
 
     /// Puts the image into the guest's address space as persistent memory. After `modprobe

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base16ct::lower::encode_string as hex;
 use cryptline_testkit::oracle::{Oracle, golden, pattern};
 use tempfile::TempDir;
 
@@ -25,10 +26,6 @@ impl Images {
         std::fs::write(&path, bytes).expect("an image can be written");
         path
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Name, table options and disk image of a volume.

@@ -1,5 +1,5 @@
-//! Adiantum: a whole cipher sector is one block of a wide cipher, so that any change of it changes
-//! all of it.
+//! Adiantum: a whole cipher sector is one block of a wide cipher, so that changing one bit changes all
+//! of it.
 //!
 //! ```text
 //!   sector  =  left, all but 16 bytes                  right, 16 bytes
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `hash` is Poly1305 (`polynomial`) of the length and the tweak, plus Poly1305 of NH (`nh`) of the
-//! left part. XChaCha and AES are RustCrypto's; the hash and what binds all together is ours.
+//! left part. XChaCha and AES are RustCrypto's; the hash and the construction are ours.
 //!
 //! Sources: Crowley and Biggers, "Adiantum: length-preserving encryption for entry-level
 //! processors" (2018); dm-crypt's tweak has 32 bytes.
@@ -20,7 +20,6 @@
 use aes::Block;
 use chacha20::{KeyIvInit, XChaCha12, XChaCha20};
 use cipher::StreamCipher;
-use cipher::inout::InOutBuf;
 use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
@@ -115,16 +114,9 @@ impl Adiantum {
     }
 
     /// Sectors of equal length; `tweak` is told which.
-    fn run(
-        &self,
-        sectors: usize,
-        tweak: impl Fn(usize) -> Tweak,
-        data: InOutBuf<'_, '_, Block>,
-        way: Way,
-    ) {
+    fn run(&self, sectors: usize, tweak: impl Fn(usize) -> Tweak, data: &mut [Block], way: Way) {
         let sector_blocks = data.len() / sectors;
-        let text = data.into_out_with_copied_in();
-        let groups = text.chunks_mut(SIDE_BY_SIDE * sector_blocks);
+        let groups = data.chunks_mut(SIDE_BY_SIDE * sector_blocks);
         for (first, group) in (0..).step_by(SIDE_BY_SIDE).zip(groups) {
             self.run_group(sector_blocks, |place| tweak(first + place), group, way);
         }
@@ -174,12 +166,12 @@ enum Way {
 }
 
 impl Chain for Adiantum {
-    fn encrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+    fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
         let tweak = |place: usize| self.tweak(&ivs[place]);
         self.run(ivs.len(), tweak, data, Way::Encrypt);
     }
 
-    fn decrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+    fn decrypt(&self, ivs: &[Block], data: &mut [Block]) {
         let tweak = |place: usize| self.tweak(&ivs[place]);
         self.run(ivs.len(), tweak, data, Way::Decrypt);
     }

@@ -4,8 +4,8 @@
 //!   text ─► XOR with a key stream of the sector's place ─► diffuser A ─► diffuser B ─► CBC
 //! ```
 //!
-//! Source: Ferguson, "AES-CBC + Elephant diffuser" (2006). The paper's decryption runs forwards,
-//! as `undo_*` here.
+//! Source: Ferguson, "AES-CBC + Elephant diffuser" (2006). The paper's forward direction is
+//! decryption, `undo_*` here.
 
 use aes::Block;
 

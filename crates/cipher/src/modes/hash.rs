@@ -1,4 +1,4 @@
-//! Hashes that make an ESSIV key of a volume key.
+//! The hashes that turn a volume key into an ESSIV key.
 
 use zeroize::{Zeroize, Zeroizing};
 
@@ -6,7 +6,7 @@ use super::blocks::Algorithm;
 
 /// A hash whose digest some cipher takes as a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EssivHash {
+pub(super) enum EssivHash {
     Blake2b160,
     Blake2b256,
     Md5,
@@ -52,24 +52,24 @@ pub(super) type Digest = Vec<u8>;
 
 impl EssivHash {
     /// The hash that the kernel calls `name`, among those that can make a key.
-    pub(crate) fn by_name(name: &str) -> Option<EssivHash> {
+    pub(super) fn by_name(name: &str) -> Option<EssivHash> {
         let known = NAMES.iter().find(|(known, _)| *known == name);
         known.map(|&(_, hash)| hash)
     }
 
     /// Whether the kernel has `name` and it is not served here.
-    pub(crate) fn is_for_later(name: &str) -> bool {
+    pub(super) fn is_for_later(name: &str) -> bool {
         NOT_SERVED.contains(&name)
     }
 
     /// Whether the digest is a key of the cipher.
-    pub(crate) fn fits(self, cipher: &str) -> bool {
+    pub(super) fn fits(self, cipher: &str) -> bool {
         let algorithm = Algorithm::by_name(cipher);
         algorithm.is_none_or(|algorithm| algorithm.key_sizes().contains(&self.output_len()))
     }
 
     /// Whether the digest is longer than the least key of the cipher and shorter than the largest.
-    pub(crate) fn is_between_keys(self, cipher: &str) -> bool {
+    pub(super) fn is_between_keys(self, cipher: &str) -> bool {
         let sizes = Algorithm::by_name(cipher).map_or(&[][..], Algorithm::key_sizes);
         let bounds = sizes.first().zip(sizes.last());
         bounds.is_some_and(|(least, most)| (least..=most).contains(&&self.output_len()))

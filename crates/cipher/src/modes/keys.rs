@@ -1,4 +1,4 @@
-//! How a volume's key is made up of cipher keys and other secrets.
+//! How a volume key is composed of cipher keys and other secrets.
 //!
 //! ```text
 //!   key 0 | key 1 | ... | key n-1 | extra

@@ -1,4 +1,4 @@
-//! loop-AES (`lmk`): the IV of a sector is made of its own text.
+//! loop-AES (`lmk`): the IV of a sector is derived from its own plaintext.
 //!
 //! ```text
 //!   [seed, version 3 only] | text[16..512] | LE64(S) cut to 56 bits, its top bit set | 4024 | 0
@@ -6,8 +6,8 @@
 //!                   MD5 without its padding: the state is the IV
 //! ```
 //!
-//! So decryption can begin with any IV: only the first block needs the right one, and it is made
-//! of the others.
+//! So decryption can start with any IV: only the first block needs the right one, which is derived
+//! from the others.
 
 use aes::Block;
 use cryptline_sys::SecretBox;

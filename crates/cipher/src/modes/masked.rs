@@ -6,10 +6,9 @@
 //! ```
 //!
 //! Sources: IEEE 1619-2007 (XTS), the P1619 draft of 2004 as in Linux `crypto/lrw.c`. Plain
-//! AES-XTS does not come here but to the `xts` module.
+//! AES-XTS is in the `xts` module instead.
 
 use aes::Block;
-use cipher::inout::InOutBuf;
 use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
@@ -35,7 +34,7 @@ impl Xts {
     fn run(
         &self,
         ivs: &[Block],
-        data: InOutBuf<'_, '_, Block>,
+        data: &mut [Block],
         cipher: impl Fn(&dyn BlockCipher, &mut [Block]),
     ) {
         let mut tweaks = [Block::default(); BATCH];
@@ -52,11 +51,11 @@ impl Xts {
 }
 
 impl Chain for Xts {
-    fn encrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+    fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
         self.run(ivs, data, |cipher, blocks| cipher.encrypt(blocks));
     }
 
-    fn decrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+    fn decrypt(&self, ivs: &[Block], data: &mut [Block]) {
         self.run(ivs, data, |cipher, blocks| cipher.decrypt(blocks));
     }
 }
@@ -86,7 +85,7 @@ impl Lrw {
         })
     }
 
-    fn run(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>, cipher: impl Fn(&mut [Block])) {
+    fn run(&self, ivs: &[Block], data: &mut [Block], cipher: impl Fn(&mut [Block])) {
         let start = |sector: usize| {
             let counter = u128::from_be_bytes(ivs[sector].into());
             (counter, self.product(counter))
@@ -113,11 +112,11 @@ impl Lrw {
 }
 
 impl Chain for Lrw {
-    fn encrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+    fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
         self.run(ivs, data, |blocks| self.data.encrypt(blocks));
     }
 
-    fn decrypt(&self, ivs: &[Block], data: InOutBuf<'_, '_, Block>) {
+    fn decrypt(&self, ivs: &[Block], data: &mut [Block]) {
         self.run(ivs, data, |blocks| self.data.decrypt(blocks));
     }
 }
@@ -131,7 +130,7 @@ fn ones_at_end(counter: u128) -> usize {
 /// block after, `mask` the mask in a state.
 fn masked<S: Default>(
     sectors: usize,
-    data: InOutBuf<'_, '_, Block>,
+    data: &mut [Block],
     start: impl Fn(usize) -> S,
     next: impl Fn(&mut S),
     mask: impl Fn(&S) -> Block,
@@ -140,31 +139,21 @@ fn masked<S: Default>(
     let sector_blocks = data.len() / sectors;
     let mut state = S::default();
     let mut masks = [Block::default(); GROUP];
-    let mut text = [Block::default(); GROUP];
-    let mut rest = data;
-    let mut position = 0;
-    while !rest.is_empty() {
-        let len = rest.len().min(GROUP);
-        let (mut group, after) = rest.split_at(len);
-        rest = after;
-        for (index, source) in group.get_in().iter().enumerate() {
-            let place = position + index;
+    for (group, first) in data.chunks_mut(GROUP).zip((0..).step_by(GROUP)) {
+        for (index, (block, kept)) in group.iter_mut().zip(&mut masks).enumerate() {
+            let place = first + index;
             if place.is_multiple_of(sector_blocks) {
                 state = start(place / sector_blocks)
             } else {
                 next(&mut state)
             }
-            masks[index] = mask(&state);
-            text[index] = *source;
-            xor(&mut text[index], &masks[index]);
+            *kept = mask(&state);
+            xor(block, kept);
         }
-        cipher(&mut text[..len]);
-        let out = group.get_out().iter_mut();
-        for ((out, text), mask) in out.zip(&mut text).zip(&masks) {
-            xor(text, mask);
-            *out = *text;
+        cipher(group);
+        for (block, mask) in group.iter_mut().zip(&masks) {
+            xor(block, mask);
         }
-        position += len;
     }
 }
 

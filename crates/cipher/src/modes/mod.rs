@@ -3,9 +3,9 @@
 //! ```text
 //!   request ──► batches of up to 64 cipher sectors under one key
 //!                  │
-//!                  ├─ ivs        the IV of every sector: counted, encrypted, or made of the text
+//!                  ├─ IVs         counted, encrypted, or derived from the text
 //!                  ├─ elephant   ─┐ BitLocker: diffuser below the cipher
-//!                  ├─ chain      ─┤ ecb, cbc, ctr, xts, lrw over many blocks at once (blocks)
+//!                  ├─ chain      ─┤ ecb, ctr, cbc, xts, lrw over many blocks at once (parallel)
 //!                  ├─ adiantum   ─┤ whole sectors as one wide block
 //!                  └─ truecrypt  ─┘ TrueCrypt: whitening above it
 //! ```
@@ -18,31 +18,30 @@ mod cbc;
 mod chain;
 mod elephant;
 mod hash;
-mod ivs;
 mod keys;
 mod loop_aes;
 mod masked;
 mod nh;
+mod parallel;
 mod polynomial;
+mod supported;
 mod truecrypt;
 
 use aes::Block;
-use cipher::consts::U16;
-use cipher::inout::InOutBuf;
 use zeroize::Zeroizing;
 
+use crate::iv::IvSequence;
 use crate::spec::{CipherSpec, IvMode};
 use adiantum::{Adiantum, Stream};
 use blocks::{Algorithm, BlockCipher};
-use chain::Chain;
+use cbc::Cbc;
+use chain::{Chain, Ctr, Ecb};
 use elephant::Elephant;
-use hash::Digest;
-use ivs::IvGenerator;
+use hash::{Digest, EssivHash};
 use loop_aes::LoopAes;
+use masked::{Lrw, Xts};
 use truecrypt::TrueCrypt;
 
-pub(crate) use hash::EssivHash;
-pub(crate) use ivs::Numbers;
 pub(crate) use keys::KeySizes;
 
 /// Bytes in a cipher block.
@@ -52,36 +51,13 @@ const BATCH: usize = 64;
 /// Blocks that go through the cipher together: whole batches of its widest back end.
 const GROUP: usize = 64;
 
-/// Whether `spec` names a cipher, mode and IV that go together, whatever the key.
-pub(crate) fn is_known(spec: &CipherSpec) -> bool {
-    if spec.chain_mode() == "adiantum" {
-        // IVs of loop-AES and TrueCrypt have 16 bytes, not 32, and SPDK knows AES-XTS alone.
-        let iv_fits = !matches!(spec.iv_mode(), IvMode::Lmk | IvMode::Tcw | IvMode::Spdk);
-        return Stream::by_name(spec.cipher_name()).is_some() && iv_fits;
-    }
-    let iv_fits = match spec.iv_mode() {
-        IvMode::None => spec.chain_mode() == "ecb",
-        // Made for CBC alone: its IV of the text is undone by XORing the first block.
-        IvMode::Lmk => spec.chain_mode() == "cbc",
-        _ => true,
-    };
-    Algorithm::by_name(spec.cipher_name()).is_some()
-        && ["ecb", "cbc", "ctr", "xts", "lrw"].contains(&spec.chain_mode())
-        && iv_fits
-}
-
-/// Whether the encrypted byte offset can be the IV: the kernel asks for a mode that works in
-/// whole blocks and whose IV is one.
-pub(crate) fn iv_can_be_made(spec: &CipherSpec) -> bool {
-    !["ctr", "adiantum"].contains(&spec.chain_mode())
-        || !matches!(spec.iv_mode(), IvMode::Eboiv | IvMode::Elephant)
-}
-
 /// A cipher in a mode with its IVs and all its keys expanded.
 pub(crate) struct Modes {
     /// A power of two of them: a sector's number chooses.
     keys: Box<[Keyed]>,
-    ivs: IvGenerator,
+    /// The number that goes into the IV: so many times the sector's, plus so many.
+    factor: u64,
+    plus: u64,
     extra: Extra,
     name: &'static str,
 }
@@ -93,9 +69,11 @@ struct Keyed {
     salted: Option<Box<dyn BlockCipher>>,
 }
 
-/// What some IV modes do besides making IVs.
+/// What some IV modes do besides counting.
 enum Extra {
     Nothing,
+    /// Eboiv: the cipher encrypts zeros with the IV, and that is the IV.
+    EncryptedOffset,
     LoopAes(LoopAes),
     TrueCrypt(TrueCrypt),
     Elephant(Elephant),
@@ -111,12 +89,22 @@ impl Modes {
             IvMode::Lmk => Extra::LoopAes(LoopAes::new(layout.extra)),
             IvMode::Tcw => Extra::TrueCrypt(TrueCrypt::new(layout.extra)?),
             IvMode::Elephant => Extra::Elephant(Elephant::new(layout.extra, sector_size)?),
+            IvMode::Eboiv => Extra::EncryptedOffset,
             _ => Extra::Nothing,
+        };
+        let (factor, plus) = match spec.iv_mode() {
+            // The sector's first block, counted from 1: blocks in 512 bytes, whatever the cipher
+            // sector. A stream cipher's have one byte.
+            IvMode::Benbi if spec.chain_mode() == "ctr" => (512, 1),
+            IvMode::Benbi => (32, 1),
+            IvMode::Eboiv | IvMode::Elephant => (sector_size.into(), 0),
+            _ => (1, 0),
         };
         Some(Modes {
             name: name(spec)?,
             keys,
-            ivs: IvGenerator::of(spec, sector_size)?,
+            factor,
+            plus,
             extra,
         })
     }
@@ -126,51 +114,39 @@ impl Modes {
         self.name
     }
 
-    /// Encrypts whole cipher sectors of `sector_bytes`; `numbers` begins with the first one's.
+    /// Encrypts whole cipher sectors of `sector_bytes`, the first of which is the next of `sectors`.
     // Its batch lies on the stack, which the XTS kernels beside it must not pay for.
     #[inline(never)]
-    pub(crate) fn encrypt(
-        &self,
-        numbers: Numbers,
-        sector_bytes: usize,
-        data: InOutBuf<'_, '_, u8>,
-    ) {
-        self.for_each_batch(numbers, sector_bytes, data, |batch| {
+    pub(crate) fn encrypt(&self, sectors: IvSequence, sector_bytes: usize, data: &mut [u8]) {
+        self.for_each_batch(sectors, sector_bytes, data, |batch| {
             self.encrypt_batch(batch)
         });
     }
 
-    /// Decrypts whole cipher sectors of `sector_bytes`; `numbers` begins with the first one's.
+    /// Decrypts whole cipher sectors of `sector_bytes`, the first of which is the next of `sectors`.
     #[inline(never)]
-    pub(crate) fn decrypt(
-        &self,
-        numbers: Numbers,
-        sector_bytes: usize,
-        data: InOutBuf<'_, '_, u8>,
-    ) {
-        self.for_each_batch(numbers, sector_bytes, data, |batch| {
+    pub(crate) fn decrypt(&self, sectors: IvSequence, sector_bytes: usize, data: &mut [u8]) {
+        self.for_each_batch(sectors, sector_bytes, data, |batch| {
             self.decrypt_batch(batch)
         });
     }
 
     fn for_each_batch(
         &self,
-        mut numbers: Numbers,
+        mut numbers: IvSequence,
         sector_bytes: usize,
-        data: InOutBuf<'_, '_, u8>,
-        work: impl Fn(Batch<'_, '_, '_>),
+        data: &mut [u8],
+        work: impl Fn(Batch<'_>),
     ) {
-        let (mut rest, odd) = data.into_chunks::<U16>();
+        let (blocks, odd) = Block::slice_as_chunks_mut(data);
         assert!(odd.is_empty(), "whole blocks");
         let sector_blocks = sector_bytes / BLOCK_BYTES;
         // Neighbours have different keys if there are several.
         let most = if self.keys.len() == 1 { BATCH } else { 1 };
         let mut ivs = [Block::default(); BATCH];
-        while !rest.is_empty() {
-            let sectors = most.min(rest.len() / sector_blocks);
-            let (data, after) = rest.split_at(sectors * sector_blocks);
-            rest = after;
-            let key = &self.keys[numbers.key_index(self.keys.len())];
+        for data in blocks.chunks_mut(most * sector_blocks) {
+            let sectors = data.len() / sector_blocks;
+            let key = self.key(numbers.next);
             let ivs = &mut ivs[..sectors];
             self.fill_ivs(key, numbers.clone(), ivs);
             work(Batch {
@@ -180,68 +156,78 @@ impl Modes {
                 sector_blocks,
                 data,
             });
-            numbers.skip_sectors(sectors);
+            numbers.next = numbers.after(u64::try_from(sectors).unwrap_or(0));
         }
     }
 
-    fn fill_ivs(&self, key: &Keyed, numbers: Numbers, ivs: &mut [Block]) {
-        self.ivs.fill(numbers.clone(), ivs);
-        match (&self.ivs, &key.salted, &self.extra) {
-            (IvGenerator::Encrypted { .. }, ..) => encrypt_zeros(&*self.keys[0].chain, ivs),
-            (_, Some(salted), _) => salted.encrypt(ivs),
-            (_, _, Extra::TrueCrypt(truecrypt)) => truecrypt.fill_ivs(numbers, ivs),
+    /// The key of the cipher sector that begins at this 512-byte sector: keys go round by these,
+    /// whatever the cipher sector.
+    fn key(&self, sector: u64) -> &Keyed {
+        let keys = u64::try_from(self.keys.len()).unwrap_or(1);
+        &self.keys[usize::try_from(sector & (keys - 1)).unwrap_or(0)]
+    }
+
+    fn fill_ivs(&self, key: &Keyed, numbers: IvSequence, ivs: &mut [Block]) {
+        let layout = numbers.layout;
+        for (iv, number) in ivs.iter_mut().zip(numbers.clone()) {
+            // Modulo 2^64, as the kernel counts.
+            *iv = layout.iv(number.wrapping_mul(self.factor).wrapping_add(self.plus));
+        }
+        match (&self.extra, &key.salted) {
+            (Extra::EncryptedOffset | Extra::Elephant(_), _) => {
+                encrypt_zeros(&*self.keys[0].chain, ivs)
+            }
+            (Extra::TrueCrypt(truecrypt), _) => truecrypt.fill_ivs(numbers, ivs),
+            (_, Some(salted)) => salted.encrypt(ivs),
             _ => {}
         }
     }
 
-    fn encrypt_batch(&self, mut batch: Batch<'_, '_, '_>) {
+    fn encrypt_batch(&self, batch: Batch<'_>) {
         let chain = &batch.key.chain;
         match &self.extra {
-            Extra::Nothing => chain.encrypt(batch.ivs, batch.data),
+            Extra::Nothing | Extra::EncryptedOffset => {}
             Extra::LoopAes(loop_aes) => {
-                let sectors = batch.data.get_in().chunks(batch.sector_blocks);
+                let sectors = batch.data.chunks(batch.sector_blocks);
                 for ((iv, number), sector) in batch.ivs.iter_mut().zip(batch.numbers).zip(sectors) {
                     *iv = loop_aes.iv(number, sector);
                 }
-                chain.encrypt(batch.ivs, batch.data);
             }
             Extra::TrueCrypt(truecrypt) => {
-                chain.encrypt(batch.ivs, batch.data.reborrow());
-                truecrypt.whiten(batch.numbers, batch.sector_blocks, batch.data.get_out());
+                chain.encrypt(batch.ivs, batch.data);
+                return truecrypt.whiten(batch.numbers, batch.sector_blocks, batch.data);
             }
             Extra::Elephant(elephant) => {
-                let text = batch.data.into_out_with_copied_in();
-                let sectors = text.chunks_mut(batch.sector_blocks);
+                let sectors = batch.data.chunks_mut(batch.sector_blocks);
                 for (number, sector) in batch.numbers.zip(sectors) {
                     elephant.diffuse(number, sector);
                 }
-                chain.encrypt(batch.ivs, text.into());
             }
         }
+        chain.encrypt(batch.ivs, batch.data);
     }
 
-    fn decrypt_batch(&self, mut batch: Batch<'_, '_, '_>) {
+    fn decrypt_batch(&self, batch: Batch<'_>) {
         let chain = &batch.key.chain;
         match &self.extra {
-            Extra::Nothing => chain.decrypt(batch.ivs, batch.data),
+            Extra::Nothing | Extra::EncryptedOffset => chain.decrypt(batch.ivs, batch.data),
             Extra::LoopAes(loop_aes) => {
                 // The IV is made of the text behind the first block, which needs none.
                 batch.ivs.fill(Block::default());
-                chain.decrypt(batch.ivs, batch.data.reborrow());
-                let sectors = batch.data.get_out().chunks_mut(batch.sector_blocks);
+                chain.decrypt(batch.ivs, batch.data);
+                let sectors = batch.data.chunks_mut(batch.sector_blocks);
                 for (number, sector) in batch.numbers.zip(sectors) {
                     let iv = loop_aes.iv(number, sector);
                     xor(&mut sector[0], &iv);
                 }
             }
             Extra::TrueCrypt(truecrypt) => {
-                let text = batch.data.into_out_with_copied_in();
-                truecrypt.whiten(batch.numbers, batch.sector_blocks, text);
-                chain.decrypt(batch.ivs, text.into());
+                truecrypt.whiten(batch.numbers, batch.sector_blocks, batch.data);
+                chain.decrypt(batch.ivs, batch.data);
             }
             Extra::Elephant(elephant) => {
-                chain.decrypt(batch.ivs, batch.data.reborrow());
-                let sectors = batch.data.get_out().chunks_mut(batch.sector_blocks);
+                chain.decrypt(batch.ivs, batch.data);
+                let sectors = batch.data.chunks_mut(batch.sector_blocks);
                 for (number, sector) in batch.numbers.zip(sectors) {
                     elephant.undo(number, sector);
                 }
@@ -267,10 +253,22 @@ impl Keyed {
             _ => None,
         };
         Some(Keyed {
-            chain: chain::new(spec.chain_mode(), algorithm, key)?,
+            chain: chain(spec.chain_mode(), algorithm, key)?,
             salted,
         })
     }
+}
+
+/// The chaining mode called `name`; nothing if there is none or the key does not fit.
+fn chain(name: &str, algorithm: Algorithm, key: &[u8]) -> Option<Box<dyn Chain>> {
+    Some(match name {
+        "ecb" => Box::new(Ecb(algorithm.cipher(key)?)),
+        "cbc" => Box::new(Cbc(algorithm.cipher(key)?)),
+        "ctr" => Box::new(Ctr(algorithm.cipher(key)?)),
+        "xts" => Box::new(Xts::new(algorithm, key)?),
+        "lrw" => Box::new(Lrw::new(algorithm, key)?),
+        _ => return None,
+    })
 }
 
 fn name(spec: &CipherSpec) -> Option<&'static str> {
@@ -281,12 +279,12 @@ fn name(spec: &CipherSpec) -> Option<&'static str> {
 }
 
 /// Some sectors under one key.
-struct Batch<'a, 'inp, 'out> {
+struct Batch<'a> {
     key: &'a Keyed,
-    numbers: Numbers,
+    numbers: IvSequence,
     ivs: &'a mut [Block],
     sector_blocks: usize,
-    data: InOutBuf<'inp, 'out, Block>,
+    data: &'a mut [Block],
 }
 
 /// Replaces each IV by the encryption of a block of zeros with it.
@@ -294,7 +292,7 @@ fn encrypt_zeros(chain: &dyn Chain, ivs: &mut [Block]) {
     let mut blocks = [Block::default(); BATCH];
     let blocks = &mut blocks[..ivs.len()];
     // Sectors of one block each.
-    chain.encrypt(ivs, (&mut *blocks).into());
+    chain.encrypt(ivs, blocks);
     ivs.copy_from_slice(blocks);
 }
 

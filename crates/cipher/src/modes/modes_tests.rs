@@ -1,7 +1,8 @@
-//! Every mode on every cipher it takes: both directions, in and out of place, and what is refused.
+//! Every mode on every cipher it takes: both directions, and what is refused.
 
 use super::*;
-use crate::{SectorCipher, SectorOptions};
+use crate::iv::IvLayout;
+use crate::{SectorCipher, SectorOptions, unhex};
 use proptest::prelude::*;
 
 const CIPHERS: &[&str] = &["aes", "serpent", "twofish", "camellia", "cast6", "sm4"];
@@ -80,22 +81,16 @@ fn text(len: usize) -> Vec<u8> {
 
 /// More than a batch, and not a multiple of one.
 #[test]
-fn every_way_through_gives_the_same_bytes_and_back() {
+fn every_mode_goes_there_and_back() {
     let clear = text(75 * 1024);
     for word in combinations() {
         for sector_size in [512, 1024] {
             let cipher = cipher(&word, sector_size, 0);
-            let mut out_of_place = vec![0xa5; clear.len()];
-            cipher.encrypt(8, &clear, &mut out_of_place);
-            let mut in_place = clear.clone();
-            cipher.encrypt_in_place(8, &mut in_place);
-            assert!(in_place == out_of_place, "{word}");
-            assert!(in_place != clear, "{word}");
-            cipher.decrypt_in_place(8, &mut in_place);
-            assert!(in_place == clear, "{word}");
-            let mut decrypted = vec![0xa5; clear.len()];
-            cipher.decrypt(8, &out_of_place, &mut decrypted);
-            assert!(decrypted == clear, "{word}");
+            let mut data = clear.clone();
+            cipher.encrypt_in_place(8, &mut data);
+            assert!(data != clear, "{word}");
+            cipher.decrypt_in_place(8, &mut data);
+            assert!(data == clear, "{word}");
         }
     }
 }
@@ -117,17 +112,17 @@ fn a_sector_alone_is_the_same_as_within_a_request() {
 }
 
 #[test]
-fn the_grain_is_the_whole_sector_and_a_slice_is_one() {
+fn the_grain_is_the_whole_sector_and_a_range_is_some() {
     for word in ["aes-cbc-plain64", "serpent-xts-plain64"] {
         let cipher = cipher(word, 1024, 0);
         assert_eq!(cipher.granularity(), 1024);
-        let [mut whole, mut slice] = [text(1024), text(1024)];
+        let [mut whole, mut range] = [text(1024), text(1024)];
         cipher.encrypt_in_place(2, &mut whole);
-        cipher.encrypt_slice_in_place(2, 0, &mut slice);
-        assert_eq!(whole, slice);
-        cipher.decrypt_slice_in_place(2, 0, &mut []);
-        cipher.decrypt_slice_in_place(2, 0, &mut slice);
-        assert_eq!(slice, text(1024));
+        cipher.encrypt_range_in_place(1024, &mut range);
+        assert_eq!(whole, range);
+        cipher.decrypt_range_in_place(1024, &mut []);
+        cipher.decrypt_range_in_place(1024, &mut range);
+        assert_eq!(range, text(1024));
     }
 }
 
@@ -139,12 +134,13 @@ fn masks_of_a_library_cipher_are_those_of_aes_xts() {
     let modes = Modes::new(&spec, &key, 512).expect("modes");
     let xts = cipher("aes-xts-plain64", 512, 2);
     let (mut ours, mut theirs) = (text(8192), text(8192));
-    let numbers = Numbers {
+    let sectors = IvSequence {
+        layout: IvLayout::Plain64,
         next: 1 << 20,
         step: 1,
         shift: 0,
     };
-    modes.encrypt(numbers, 512, ours.as_mut_slice().into());
+    modes.encrypt(sectors, 512, &mut ours);
     xts.encrypt_in_place(0, &mut theirs);
     assert!(ours == theirs);
 }
@@ -152,8 +148,8 @@ fn masks_of_a_library_cipher_are_those_of_aes_xts() {
 /// NIST SP 800-38A, F.2.5 and F.5.5.
 #[test]
 fn cbc_and_ctr_match_nist_sp_800_38a() {
-    let key = hex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4");
-    let clear = hex("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51");
+    let key = unhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4");
+    let clear = unhex("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51");
     for (mode, iv, answer) in [
         (
             "cbc",
@@ -166,16 +162,16 @@ fn cbc_and_ctr_match_nist_sp_800_38a() {
             "601ec313775789a5b7a7f504bbf3d228f443e3ca4d62b59aca84e990cacaf5c5",
         ),
     ] {
-        let chain = chain::new(mode, Algorithm::Aes, &key).expect("a mode");
-        let iv: [u8; 16] = hex(iv).try_into().expect("a block");
+        let chain = chain(mode, Algorithm::Aes, &key).expect("a mode");
+        let iv: [u8; 16] = unhex(iv).try_into().expect("a block");
         let mut blocks: Vec<Block> = clear
             .chunks(16)
             .map(|block| Block::try_from(block).expect("a block"))
             .collect();
-        chain.encrypt(&[iv.into()], blocks.as_mut_slice().into());
+        chain.encrypt(&[iv.into()], &mut blocks);
         assert_eq!(
             Block::cast_slice_to_core(&blocks).as_flattened(),
-            hex(answer)
+            unhex(answer)
         );
     }
 }
@@ -184,7 +180,7 @@ fn cbc_and_ctr_match_nist_sp_800_38a() {
 /// ciphers are built without SM4.
 #[test]
 fn sm4_matches_gb_t_32907() {
-    let key = hex("0123456789abcdeffedcba9876543210");
+    let key = unhex("0123456789abcdeffedcba9876543210");
     let spec = CipherSpec::parse("sm4-ecb").expect("a cipher");
     let options = SectorOptions {
         sector_size: 512,
@@ -194,7 +190,7 @@ fn sm4_matches_gb_t_32907() {
     let cipher = SectorCipher::new(&spec, &key, options).expect("a cipher");
     let mut data = key.repeat(32);
     cipher.encrypt_in_place(0, &mut data);
-    assert_eq!(data, hex("681edf34d206965e86b3e94f536e4246").repeat(32));
+    assert_eq!(data, unhex("681edf34d206965e86b3e94f536e4246").repeat(32));
 }
 
 /// The address in bytes 8 to 15 of the IV, where a big-endian one is on its head in plain64be.
@@ -268,9 +264,9 @@ fn essiv_with_half_of_whirlpool_matches_openssl() {
     let cipher = SectorCipher::new(&spec, &key, options).expect("a key that fits");
     let mut data = vec![0; 512];
     cipher.encrypt_in_place(5, &mut data);
-    let start = hex("5b03d506b6b7e20db93736c2dc4436506b4187bcab7818f95fad33fe5329c890");
+    let start = unhex("5b03d506b6b7e20db93736c2dc4436506b4187bcab7818f95fad33fe5329c890");
     assert_eq!(data[..32], start);
-    assert_eq!(data[496..], hex("a5f20fb90fc90cb521d340a71cc9531d"));
+    assert_eq!(data[496..], unhex("a5f20fb90fc90cb521d340a71cc9531d"));
 }
 
 #[test]
@@ -326,12 +322,4 @@ proptest! {
         cipher.decrypt_in_place(start, &mut data);
         prop_assert!(data == clear);
     }
-}
-
-fn hex(text: &str) -> Vec<u8> {
-    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).expect("ASCII"), 16);
-    text.as_bytes()
-        .chunks(2)
-        .map(|pair| byte(pair).expect("digits"))
-        .collect()
 }

@@ -6,8 +6,8 @@
 //!   sum of pass p     (m0 + k0) (m2 + k2) + (m1 + k1) (m3 + k3) over all units
 //! ```
 //!
-//! Words are little-endian; factors are modulo 2^32, sums modulo 2^64. Left factors are kept apart
-//! from right ones, so that the same loop serves vectors of any width.
+//! Words are little-endian; factors are modulo 2^32, sums modulo 2^64. Left and right factors are
+//! stored separately, so that the same loop serves vectors of any width.
 //!
 //! Source: Crowley and Biggers, "Adiantum: length-preserving encryption for entry-level
 //! processors" (2018).

@@ -4,8 +4,8 @@
 //!   b1 .. bn  ─►  (b1 + 2^128) x^n + .. + (bn + 2^128) x   modulo 2^130 - 5, of it the low 128 bits
 //! ```
 //!
-//! Adiantum hashes eight blocks at most. RustCrypto's `poly1305` prepares itself for long messages
-//! first, which takes several times as long as the work here; it judges this one in the tests.
+//! Adiantum hashes at most eight blocks. RustCrypto's `poly1305` first prepares for long messages,
+//! which takes several times as long as the work here; the tests compare with it.
 //!
 //! Sources: Bernstein, "The Poly1305-AES message-authentication code" (2005); RFC 8439, 2.5.
 

@@ -1,9 +1,9 @@
-//! TrueCrypt before 4.1 (`tcw`): a secret start of the IV, and a mask over the ciphertext.
+//! TrueCrypt before 4.1 (`tcw`): a secret IV seed, and whitening of the ciphertext.
 
 use aes::Block;
 use cryptline_sys::SecretBox;
 
-use super::ivs::Numbers;
+use crate::iv::IvSequence;
 
 /// The secrets behind the cipher keys.
 pub(super) struct TrueCrypt(SecretBox<Secrets>);
@@ -23,14 +23,14 @@ impl TrueCrypt {
         })))
     }
 
-    pub(super) fn fill_ivs(&self, numbers: Numbers, ivs: &mut [Block]) {
+    pub(super) fn fill_ivs(&self, numbers: IvSequence, ivs: &mut [Block]) {
         for (iv, number) in ivs.iter_mut().zip(numbers) {
             *iv = with_number(&self.0.iv_start, number).into();
         }
     }
 
     /// Puts the mask on the ciphertext of sectors, or takes it off.
-    pub(super) fn whiten(&self, numbers: Numbers, sector_blocks: usize, text: &mut [Block]) {
+    pub(super) fn whiten(&self, numbers: IvSequence, sector_blocks: usize, text: &mut [Block]) {
         for (number, sector) in numbers.zip(text.chunks_mut(sector_blocks)) {
             let mask = self.mask(number);
             for half in sector

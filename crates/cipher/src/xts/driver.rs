@@ -1,11 +1,9 @@
-//! What the kernels on AES instructions have in common: requests into sectors, sectors into units,
-//! and the ends that fill no unit.
+//! What the kernels on AES instructions share: cutting requests into sectors and sectors into units,
+//! and the tails that do not fill a unit.
 
 #![allow(unsafe_code)]
 
 use std::arch::asm;
-
-use cipher::inout::InOutBuf;
 
 use crate::iv::IvSequence;
 
@@ -28,30 +26,10 @@ pub(super) enum Tweaked<'a> {
     From(&'a [u8; 16]),
 }
 
-/// Source, destination and length in registers, each loaded alone.
+/// A copy whose counters are loaded one by one, since everything waits for the first IV.
 ///
-/// The caller has just written them one by one. A load of two at once would wait until both are
-/// in the cache, which is after all that the CPU still has to do of an earlier request.
-// The pointers are not followed there, so the assembly has no business with memory.
-#[allow(clippy::pointers_in_nomem_asm_block)]
-#[inline(always)]
-pub(super) fn word_by_word(data: InOutBuf<'_, '_, u8>) -> (*const u8, *mut u8, usize) {
-    let mut len = data.len();
-    let (mut source, mut destination) = data.into_raw();
-    if !cfg!(miri) {
-        // SAFETY: no instruction at all.
-        unsafe {
-            asm!(
-                "/* {} {} {} */",
-                inout(reg) source, inout(reg) destination, inout(reg) len,
-                options(pure, nomem, nostack, preserves_flags)
-            );
-        }
-    }
-    (source, destination, len)
-}
-
-/// A copy, as with [`word_by_word`]: all else waits for the first IV.
+/// The caller has just stored them one by one. A load of both at once would wait until both are in
+/// the cache, which is after all that the CPU still has to do of an earlier request.
 #[inline(always)]
 pub(super) fn field_by_field(ivs: &IvSequence) -> IvSequence {
     let IvSequence {
@@ -67,20 +45,20 @@ pub(super) fn field_by_field(ivs: &IvSequence) -> IvSequence {
 }
 
 /// Makes a kernel out of a module's width. `$features` are what every function of it is compiled
-/// for and what `$cpu` proves, `$middle128` and so on the `MIDDLE` below for each size of the key: how
+/// for and what `$cpu` proves, `$aes_round` a round of encryption on a vector, `$middle128` and so on the `MIDDLE` below for each size of the key: how
 /// many round keys the module wants in a loop. Uses of the module:
 ///
 /// ```text
-///   Vector, Unit (the length of 8 registers as a type)
+///   Vector, UNIT (the bytes of 8 registers)
 ///   Spread        a tweak as its first unit takes it
 ///   Masks         of a unit's blocks: each tweak XORed with the last round key
 ///   Powers        what the next unit's masks are made from, if no sector begins there
-///   spread, first_masks, crypt_unit                               data
-///   first_ivs, whitened_ivs, iv_round, end_ivs, store_ivs         IVs
+///   spread, first_masks, crypt_unit                       data
+///   first_ivs, whitened_ivs, end_ivs, round_key, store    IVs
 /// ```
 macro_rules! xts_kernel {
     ($(#[$doc:meta])* $kernel:ident, $cpu:ty, $features:literal, $name:literal,
-     [$middle128:literal, $middle192:literal, $middle256:literal]) => {
+     $aes_round:ident, [$middle128:literal, $middle192:literal, $middle256:literal]) => {
         $(#[$doc])*
         pub(in crate::xts) struct $kernel {
             keys: cryptline_sys::SecretBox<Keys>,
@@ -95,63 +73,51 @@ macro_rules! xts_kernel {
                 let keys = Keys::new(cpu.aes(), key);
                 Some($kernel { keys, _cpu: cpu })
             }
+
+            #[inline(always)]
+            fn crypt<const ENCRYPT: bool>(&self, ivs: &IvSequence, sector_bytes: usize, data: &mut [u8]) {
+                let tweaks = Tweaked::Sectors(ivs, sector_bytes / UNIT);
+                let (units, odd) = data.as_chunks_mut();
+                assert!(odd.is_empty(), "whole sectors");
+                // SAFETY: `self._cpu` proves that the CPU has every feature that the function is
+                // compiled for.
+                unsafe {
+                    match self.keys.encrypt.rounds {
+                        10 => crypt_units::<ENCRYPT, $middle128>(&self.keys, tweaks, units),
+                        12 => crypt_units::<ENCRYPT, $middle192>(&self.keys, tweaks, units),
+                        _ => crypt_units::<ENCRYPT, $middle256>(&self.keys, tweaks, units),
+                    }
+                }
+            }
+
+            #[inline(always)]
+            fn crypt_part<const ENCRYPT: bool>(&self, ivs: IvSequence, before: usize, data: &mut [u8]) {
+                // SAFETY: as in `crypt`.
+                unsafe {
+                    match self.keys.encrypt.rounds {
+                        10 => crypt_slice::<ENCRYPT, $middle128>(&self.keys, ivs, before, data),
+                        12 => crypt_slice::<ENCRYPT, $middle192>(&self.keys, ivs, before, data),
+                        _ => crypt_slice::<ENCRYPT, $middle256>(&self.keys, ivs, before, data),
+                    }
+                }
+            }
         }
 
         impl XtsKernel for $kernel {
-            fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
-                let tweaks = Tweaked::Sectors(&ivs, sector_bytes / Unit::USIZE);
-                assert!(data.len().is_multiple_of(Unit::USIZE), "whole sectors");
-                let (source, destination, len) = word_by_word(data);
-                let units = len / Unit::USIZE;
-                match self.keys.encrypt.rounds {
-                    // SAFETY: `self._cpu` proves that the CPU has every feature that the function
-                    // is compiled for; the pointers are those of `data`, which is so many units
-                    // long, and is not used after.
-                    10 => unsafe { crypt_units::<true, $middle128>(&self.keys, tweaks, source, destination, units) },
-                    // SAFETY: as above.
-                    12 => unsafe { crypt_units::<true, $middle192>(&self.keys, tweaks, source, destination, units) },
-                    // SAFETY: as above.
-                    _ => unsafe { crypt_units::<true, $middle256>(&self.keys, tweaks, source, destination, units) },
-                }
+            fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: &mut [u8]) {
+                self.crypt::<true>(&ivs, sector_bytes, data);
             }
 
-            fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
-                let tweaks = Tweaked::Sectors(&ivs, sector_bytes / Unit::USIZE);
-                assert!(data.len().is_multiple_of(Unit::USIZE), "whole sectors");
-                let (source, destination, len) = word_by_word(data);
-                let units = len / Unit::USIZE;
-                match self.keys.encrypt.rounds {
-                    // SAFETY: `self._cpu` proves that the CPU has every feature that the function
-                    // is compiled for; the pointers are those of `data`, which is so many units
-                    // long, and is not used after.
-                    10 => unsafe { crypt_units::<false, $middle128>(&self.keys, tweaks, source, destination, units) },
-                    // SAFETY: as above.
-                    12 => unsafe { crypt_units::<false, $middle192>(&self.keys, tweaks, source, destination, units) },
-                    // SAFETY: as above.
-                    _ => unsafe { crypt_units::<false, $middle256>(&self.keys, tweaks, source, destination, units) },
-                }
+            fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: &mut [u8]) {
+                self.crypt::<false>(&ivs, sector_bytes, data);
             }
 
-            fn encrypt_slice(&self, ivs: IvSequence, before: usize, data: InOutBuf<'_, '_, u8>) {
-                match self.keys.encrypt.rounds {
-                    // SAFETY: as in `encrypt`.
-                    10 => unsafe { crypt_slice::<true, $middle128>(&self.keys, ivs, before, data) },
-                    // SAFETY: as in `encrypt`.
-                    12 => unsafe { crypt_slice::<true, $middle192>(&self.keys, ivs, before, data) },
-                    // SAFETY: as in `encrypt`.
-                    _ => unsafe { crypt_slice::<true, $middle256>(&self.keys, ivs, before, data) },
-                }
+            fn encrypt_slice(&self, ivs: IvSequence, before: usize, data: &mut [u8]) {
+                self.crypt_part::<true>(ivs, before, data);
             }
 
-            fn decrypt_slice(&self, ivs: IvSequence, before: usize, data: InOutBuf<'_, '_, u8>) {
-                match self.keys.encrypt.rounds {
-                    // SAFETY: as in `encrypt`.
-                    10 => unsafe { crypt_slice::<false, $middle128>(&self.keys, ivs, before, data) },
-                    // SAFETY: as in `encrypt`.
-                    12 => unsafe { crypt_slice::<false, $middle192>(&self.keys, ivs, before, data) },
-                    // SAFETY: as in `encrypt`.
-                    _ => unsafe { crypt_slice::<false, $middle256>(&self.keys, ivs, before, data) },
-                }
+            fn decrypt_slice(&self, ivs: IvSequence, before: usize, data: &mut [u8]) {
+                self.crypt_part::<false>(ivs, before, data);
             }
 
             fn name(&self) -> &'static str {
@@ -160,18 +126,13 @@ macro_rules! xts_kernel {
         }
 
         /// While a unit is in its rounds, the masks of the next are made.
-        ///
-        /// # Safety
-        /// `source` and `destination` are the parts of a buffer of `len` units that the caller
-        /// has borrowed.
         #[target_feature(enable = $features)]
-        unsafe fn crypt_units<const ENCRYPT: bool, const MIDDLE: usize>(
+        fn crypt_units<const ENCRYPT: bool, const MIDDLE: usize>(
             keys: &Keys,
             tweaks: Tweaked<'_>,
-            source: *const u8,
-            destination: *mut u8,
-            len: usize,
+            units: &mut [[u8; UNIT]],
         ) {
+            let len = units.len();
             if len == 0 {
                 return;
             }
@@ -192,11 +153,6 @@ macro_rules! xts_kernel {
                 Tweaked::From(tweak) => (Tweaks::none(), spread(tweak)),
             };
             let (mut masks, mut powers) = first_masks(schedule, first);
-            // SAFETY: the caller vouches for the pointers and their length, and a unit is an
-            // array of bytes, which needs no alignment.
-            let units = unsafe {
-                InOutBuf::<'_, '_, Array<u8, Unit>>::from_raw(source.cast(), destination.cast(), len)
-            };
             for unit in units {
                 let start = tweaks.next::<MIDDLE>(&keys.tweak);
                 crypt_unit::<ENCRYPT, MIDDLE>(schedule, &mut masks, &mut powers, start, unit);
@@ -319,6 +275,22 @@ macro_rules! xts_kernel {
             end_ivs(keys, state)
         }
 
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn iv_round<const N: usize>(state: [Vector; N], key: &RoundKey) -> [Vector; N] {
+            let key = round_key(key);
+            state.map(|state| $aes_round(state, key))
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
+            let (out, _) = tweaks.as_flattened_mut().as_chunks_mut();
+            for (state, out) in state.into_iter().zip(out) {
+                store(out, state);
+            }
+        }
+
         /// The end that fills no unit goes through a unit of its own: blocks do not depend on
         /// each other, so those past the end may hold anything.
         #[target_feature(enable = $features)]
@@ -326,34 +298,23 @@ macro_rules! xts_kernel {
             keys: &Keys,
             mut ivs: IvSequence,
             blocks_before: usize,
-            data: InOutBuf<'_, '_, u8>,
+            data: &mut [u8],
         ) {
             let mut tweaks = [[0; 16]; FIRST_SECTORS];
             store_ivs(encrypt_ivs::<MIDDLE, FIRST>(&keys.tweak, &mut ivs), &mut tweaks);
             let first = from_bytes(tweaks[0]);
             let tweak_at = |blocks| to_bytes(advance(first, blocks_before + blocks));
-            let (units, mut tail) = data.into_chunks::<Unit>();
+            let (units, tail) = data.as_chunks_mut();
             let whole = units.len();
-            let (source, destination) = units.into_raw();
-            let (source, destination) = (source.cast(), destination.cast());
-            // SAFETY: the pointers are those of `units`, of which there are so many, and which
-            // are not used after.
-            unsafe {
-                let tweak = tweak_at(0);
-                crypt_units::<ENCRYPT, MIDDLE>(keys, Tweaked::From(&tweak), source, destination, whole);
-            }
+            crypt_units::<ENCRYPT, MIDDLE>(keys, Tweaked::From(&tweak_at(0)), units);
             let len = tail.len();
             if len > 0 {
                 assert!(len.is_multiple_of(BLOCK_BYTES), "whole blocks");
-                let tweak = tweak_at(whole * Unit::USIZE / BLOCK_BYTES);
-                let mut unit = Array::<u8, Unit>::default();
-                unit[..len].copy_from_slice(tail.get_in());
-                let (source, destination, _) = word_by_word(InOutBuf::from(&mut unit[..]));
-                // SAFETY: the pointers are those of `unit`.
-                unsafe {
-                    crypt_units::<ENCRYPT, MIDDLE>(keys, Tweaked::From(&tweak), source, destination, 1);
-                }
-                tail.get_out().copy_from_slice(&unit[..len]);
+                let tweak = tweak_at(whole * UNIT / BLOCK_BYTES);
+                let mut unit = [[0; UNIT]];
+                unit[0][..len].copy_from_slice(tail);
+                crypt_units::<ENCRYPT, MIDDLE>(keys, Tweaked::From(&tweak), &mut unit);
+                tail.copy_from_slice(&unit[0][..len]);
             }
         }
     };

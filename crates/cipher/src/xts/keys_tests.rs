@@ -1,13 +1,7 @@
-//! Key schedules against the examples of FIPS 197, and that nothing is left of them.
+//! Key schedules compared with the examples of FIPS 197, and wiped.
 
 use super::*;
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let pairs = hex.as_bytes().as_chunks::<2>().0.iter();
-    pairs
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
-}
+use crate::unhex;
 
 /// Of each block in a round key.
 const COPIES: usize = ROUND_KEY_BYTES / 16;
@@ -40,7 +34,7 @@ fn schedules_are_those_of_fips_197() {
         eprintln!("SKIP schedules_are_those_of_fips_197: no AES instructions");
         return;
     };
-    for [key, first, second, last] in EXAMPLES.map(|example| example.map(bytes)) {
+    for [key, first, second, last] in EXAMPLES.map(|example| example.map(unhex)) {
         let mut schedule = Schedule::EMPTY;
         schedule.expand(cpu, &key);
         assert_eq!(schedule.first[..], key[..16].repeat(COPIES));
@@ -58,7 +52,7 @@ fn the_last_key_is_in_the_first_one_for_data_but_not_for_ivs() {
         eprintln!("SKIP the_last_key_is_in_the_first_one: no AES instructions");
         return;
     };
-    let half = bytes(EXAMPLES[0][0]);
+    let half = unhex(EXAMPLES[0][0]);
     let keys = Keys::new(cpu, &[&half[..], &half].concat());
     let folded: Vec<u8> = std::iter::zip(half.repeat(COPIES), keys.tweak.last)
         .map(|(first, last)| first ^ last)

@@ -1,13 +1,12 @@
-//! XTS over any block cipher that works on many blocks at once: the kernel of every machine.
+//! XTS over any block cipher that works on many blocks at once: the kernel that runs everywhere.
 //!
 //! ```text
 //!   IVs of up to 64 sectors ──► AES (tweak key) ──► their first tweaks     one batch
 //!   first tweak T of 512 bytes ──► T·x^0 .. T·x^31, then T·x^32            side by side
-//!   source ^ tweaks ──► AES (data key) ──► ^ tweaks ──► destination        one group
+//!   text ^ tweaks ──► AES (data key) ──► ^ tweaks                          one group
 //! ```
 
 use aes::Block;
-use cipher::inout::InOutBuf;
 use cipher::typenum::Unsigned;
 use cipher::{
     BlockCipherDecBackend, BlockCipherDecClosure, BlockCipherDecrypt, BlockCipherEncBackend,
@@ -64,25 +63,25 @@ where
         + Send
         + Sync,
 {
-    fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
+    fn encrypt(&self, ivs: IvSequence, sector_bytes: usize, data: &mut [u8]) {
         self.for_each_batch(ivs, sector_bytes, data, |batch| {
             self.0.data.encrypt_with_backend(batch);
         });
     }
 
-    fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: InOutBuf<'_, '_, u8>) {
+    fn decrypt(&self, ivs: IvSequence, sector_bytes: usize, data: &mut [u8]) {
         self.for_each_batch(ivs, sector_bytes, data, |batch| {
             self.0.data.decrypt_with_backend(batch);
         });
     }
 
-    fn encrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: InOutBuf<'_, '_, u8>) {
+    fn encrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: &mut [u8]) {
         self.for_slice(ivs, blocks_before, data, |batch| {
             self.0.data.encrypt_with_backend(batch);
         });
     }
 
-    fn decrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: InOutBuf<'_, '_, u8>) {
+    fn decrypt_slice(&self, ivs: IvSequence, blocks_before: usize, data: &mut [u8]) {
         self.for_slice(ivs, blocks_before, data, |batch| {
             self.0.data.decrypt_with_backend(batch);
         });
@@ -103,21 +102,18 @@ where
         &self,
         mut ivs: IvSequence,
         sector_bytes: usize,
-        data: InOutBuf<'_, '_, u8>,
-        work: impl Fn(Batch<'_, '_, '_>),
+        data: &mut [u8],
+        work: impl Fn(Batch<'_>),
     ) {
-        let (mut rest, odd) = data.into_chunks::<U16>();
+        let (blocks, odd) = Block::slice_as_chunks_mut(data);
         assert!(odd.is_empty(), "whole blocks");
         let sector_blocks = sector_bytes / BLOCK_BYTES;
         // Not wiped, here and in `Batch::run`: the text is the caller's own, which lies in the
         // caller's buffer too, and a tweak tells nothing about the keys. Wiping 3 KiB of stack
         // would make a request of 4 KiB some 5 % slower.
         let mut sector_tweaks = [Block::default(); IV_BATCH];
-        while !rest.is_empty() {
-            let len = rest.len().min(IV_BATCH * sector_blocks);
-            let (data, after) = rest.split_at(len);
-            rest = after;
-            let sector_tweaks = &mut sector_tweaks[..len / sector_blocks];
+        for data in blocks.chunks_mut(IV_BATCH * sector_blocks) {
+            let sector_tweaks = &mut sector_tweaks[..data.len() / sector_blocks];
             ivs.fill(sector_tweaks);
             self.0.tweak.encrypt_blocks(sector_tweaks);
             work(Batch {
@@ -137,10 +133,10 @@ where
         &self,
         mut ivs: IvSequence,
         blocks_before: usize,
-        data: InOutBuf<'_, '_, u8>,
-        work: impl Fn(Batch<'_, '_, '_>),
+        data: &mut [u8],
+        work: impl Fn(Batch<'_>),
     ) {
-        let (data, odd) = data.into_chunks::<U16>();
+        let (data, odd) = Block::slice_as_chunks_mut(data);
         assert!(odd.is_empty(), "whole blocks");
         let mut tweak = [Block::default()];
         ivs.fill(&mut tweak);
@@ -156,30 +152,30 @@ where
 
 /// Sectors with their encrypted IVs. As a closure it becomes code inside the backend's own
 /// function, so that tweaks and XORs are compiled for the same vector registers as its AES rounds.
-struct Batch<'a, 'inp, 'out> {
+struct Batch<'a> {
     tweaks: Tweaks<'a>,
-    data: InOutBuf<'inp, 'out, Block>,
+    data: &'a mut [Block],
 }
 
-impl BlockSizeUser for Batch<'_, '_, '_> {
+impl BlockSizeUser for Batch<'_> {
     type BlockSize = U16;
 }
 
-impl BlockCipherEncClosure for Batch<'_, '_, '_> {
+impl BlockCipherEncClosure for Batch<'_> {
     #[inline(always)]
     fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
         self.run_grouped::<B>(|blocks| backend.encrypt_par_blocks(blocks.into()));
     }
 }
 
-impl BlockCipherDecClosure for Batch<'_, '_, '_> {
+impl BlockCipherDecClosure for Batch<'_> {
     #[inline(always)]
     fn call<B: BlockCipherDecBackend<BlockSize = U16>>(self, backend: &B) {
         self.run_grouped::<B>(|blocks| backend.decrypt_par_blocks(blocks.into()));
     }
 }
 
-impl Batch<'_, '_, '_> {
+impl Batch<'_> {
     /// Chooses the group by the backend's number of parallel blocks.
     #[inline(always)]
     fn run_grouped<B>(self, cipher: impl Fn(&mut ParBlocks<B>))
@@ -202,19 +198,16 @@ impl Batch<'_, '_, '_> {
         assert!(GROUP.is_multiple_of(UNIT) && padded::<B>(GROUP) <= ROOM);
         let mut tweaks = [Tweak::default(); GROUP];
         let mut text = [Block::default(); ROOM];
-        let mut rest = self.data;
-        while !rest.is_empty() {
-            let len = rest.len().min(GROUP);
-            let (mut group, after) = rest.split_at(len);
-            rest = after;
+        for group in self.data.chunks_mut(GROUP) {
+            let len = group.len();
             self.tweaks.fill(&mut tweaks[..len]);
-            mask(group.get_in(), &tweaks[..len], &mut text[..len]);
+            mask(group, &tweaks[..len], &mut text[..len]);
             // Full parallel calls only. The last one may work on old text too, which costs less
             // than blocks one after another.
             for blocks in ParBlocks::<B>::slice_as_chunks_mut(&mut text[..padded::<B>(len)]).0 {
                 cipher(blocks);
             }
-            mask(&text[..len], &tweaks[..len], group.get_out());
+            mask(&text[..len], &tweaks[..len], group);
         }
     }
 }

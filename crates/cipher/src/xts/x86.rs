@@ -1,4 +1,4 @@
-//! AES-XTS kernels of our own for x86-64, one for each width of the AES instructions.
+//! Our AES-XTS kernels for x86-64, one for each width of the AES instructions.
 //!
 //! ```text
 //!   avx512    8 registers of 4 blocks in flight     a unit of 512 bytes
@@ -7,20 +7,21 @@
 //! ```
 //!
 //! What makes them fast:
-//! * The IVs of 8 sectors are encrypted together, since one alone costs the latency of all its
-//!   rounds, and those after them as many as 8 registers hold; the tweaks of a unit come from its
-//!   first one and not each from the one before.
-//! * All waits for the first IV: nothing is loaded, shuffled or stored on its way that need not be.
+//! * The first 8 IVs are encrypted together, since one alone costs the latency of all its rounds; after
+//!   these, as many as 8 registers hold. The tweaks of a unit all come from its first one, not each
+//!   from the one before.
+//! * Everything waits for the first IV, so nothing is loaded, shuffled or stored on its way that need
+//!   not be.
 //! * The last round key is folded into the tweak: with `m = tweak ^ k_last` the text enters as
-//!   `text ^ m ^ (k_0 ^ k_last)` and the last round takes `m` as its key, which leaves one XOR
-//!   fewer for each block.
-//! * Rounds go over all eight registers in turn, so that the AES unit never waits for a result, and
-//!   the next unit's tweaks are made between them in even parts.
+//!   `text ^ m ^ (k_0 ^ k_last)` and the last round takes `m` as its key, which saves one XOR for
+//!   each block.
+//! * Each round goes over all eight registers, so that the AES unit never waits for a result, and the
+//!   next unit's tweaks are computed between the rounds, spread evenly.
 //!
-//! Order is kept by empty pieces of assembly. Miri knows no assembly, so they are left out there,
-//! and it runs all the rest: every pointer in these files.
+//! Empty `asm!` blocks keep instructions in order. Miri does not know assembly, so they are left out
+//! there; it runs everything else, every pointer in these files included.
 //!
-//! Time depends on lengths only: no table look-ups, no branch on key, text or tweak.
+//! Time depends on lengths only: no table lookups, no branch on key, text or tweak.
 
 #![allow(unsafe_code)]
 

@@ -3,7 +3,7 @@
 //! ```text
 //!           medium: writes of 100 µs, and RAM
 //! cipher    XTS: a small write overwrites          CBC: a small write rewrites its cipher sector
-//! policy    exclusive: one lock for the device     shared: only what touches the same sector
+//! exclusion exclusive: one lock for the device     shared: only what touches the same sector
 //!
 //! and whole sectors with CBC over RAM, with the locking and without: what it costs who needs none
 //! ```
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use clap::Args;
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::layer::{DelayDevice, DelaySpec, Policy, SubBlockDevice, SubBlockOptions};
+use cryptline_engine::layer::{DelayDevice, DelaySpec, Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Gate};
 
 use super::contents::Contents;
@@ -156,11 +156,11 @@ fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>), Cli
             ..Row::default()
         });
     };
-    let small_blocks = |clear: Gate, policy| {
+    let small_blocks = |clear: Gate, exclusion| {
         let options = SubBlockOptions {
             logical_block: args.block,
             sector: SECTOR_SIZE,
-            policy,
+            exclusion,
         };
         Ok::<_, CliError>(Gate::new(SubBlockDevice::new(clear, options)?))
     };
@@ -168,12 +168,15 @@ fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>), Cli
     for (medium, place) in [(&slow, slow_name), (medium, fast_name)] {
         for word in [XTS, CBC] {
             let cipher = Cipher::new(word)?;
-            for (policy, name) in [(Policy::Exclusive, "exclusive"), (Policy::Shared, "shared")] {
+            for (exclusion, name) in [
+                (Exclusion::Exclusive, "exclusive"),
+                (Exclusion::Shared, "shared"),
+            ] {
                 let mut gate = cipher.in_blocks(medium, args.block)?;
                 // As a volume has it: no layer where the cipher needs none.
                 let is_cut = gate.geometry().logical_block == args.block;
-                if policy == Policy::Exclusive || !is_cut {
-                    gate = small_blocks(gate, policy)?;
+                if exclusion == Exclusion::Exclusive || !is_cut {
+                    gate = small_blocks(gate, exclusion)?;
                 }
                 add(format!("{name}, {word}, {place}"), word, args.block, gate);
             }
@@ -186,7 +189,7 @@ fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>), Cli
         whole("with"),
         CBC,
         SECTOR_SIZE,
-        small_blocks(clear, Policy::Shared)?,
+        small_blocks(clear, Exclusion::Shared)?,
     );
     Ok((rows, gates))
 }
@@ -241,7 +244,7 @@ fn summarise(report: &mut Report, args: &SubBlockArgs) {
             args.jobs, args.depth, args.block
         ),
         "Before the runs, each way wrote all of an area in small pieces, and it was read back by whole sectors without this layer.".into(),
-        "XTS can overwrite parts of a sector; with the shared policy it has no layer and no lock at all. CBC reads the sector, changes it and writes it. Exclusive is one lock for the device and everything drained, as ext4 had it up to Linux 6.4.".into(),
+        "XTS can overwrite parts of a sector; with the shared exclusion it has no layer and no lock at all. CBC reads the sector, changes it and writes it. Exclusive is one lock for the device and everything drained, as ext4 had it up to Linux 6.4.".into(),
         "The ext4 commit that made such writes concurrent (Linux 6.5) has 4328 IOPS before and 801k after: 185 times.".into(),
         "Speeds are medians; half of the runs lie within the spread. A ratio is the median of the ratios of the runs.".into(),
     ];
@@ -271,12 +274,12 @@ fn summarise(report: &mut Report, args: &SubBlockArgs) {
         places.map(|(short, word, medium)| {
             (format!("{short}, {medium}"), format!("{word}, {medium}"))
         }),
-        ["exclusive", "shared"].map(|policy| (policy.to_owned(), policy)),
-        |policy, place| Some(report.row(&format!("{policy}, {place}"))?.iops() / 1000.0),
+        ["exclusive", "shared"].map(|exclusion| (exclusion.to_owned(), exclusion)),
+        |exclusion, place| Some(report.row(&format!("{exclusion}, {place}"))?.iops() / 1000.0),
     );
     report.plots.push(plot.columns());
     let shared_over_exclusive = |cipher: &str| {
-        let way = |policy| format!("{policy}, {cipher}, {slow}");
+        let way = |exclusion| format!("{exclusion}, {cipher}, {slow}");
         report.ratio(&way("shared"), &way("exclusive"))
     };
     let whole = |locking| format!("whole sectors, {locking} locking, {CBC}, RAM");

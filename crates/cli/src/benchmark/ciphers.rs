@@ -240,21 +240,16 @@ fn speed(
     threads: usize,
     time: Duration,
 ) -> Result<Sample, CliError> {
-    let run: fn(&SectorCipher, u64, &[u8], &mut [u8]) = match direction {
-        Direction::Encrypt => SectorCipher::encrypt,
-        Direction::Decrypt => SectorCipher::decrypt,
+    let run: fn(&SectorCipher, u64, &mut [u8]) = match direction {
+        Direction::Encrypt => SectorCipher::encrypt_in_place,
+        Direction::Decrypt => SectorCipher::decrypt_in_place,
     };
     let mut measured = rate(threads, time, || {
-        let (source, mut destination) = (buffer(request)?, buffer(request)?);
+        let mut buffer = buffer(request)?;
         let mut sector = 0;
         Ok(move |calls| {
             for _ in 0..calls {
-                run(
-                    cipher,
-                    sector,
-                    black_box(&source),
-                    black_box(&mut destination),
-                );
+                run(cipher, sector, black_box(&mut buffer));
                 sector = (sector + u64::from(request) / 512) % SECTORS;
             }
         })

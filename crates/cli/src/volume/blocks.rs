@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use cryptline_engine::Gate;
-use cryptline_engine::layer::{Policy, SubBlockDevice, SubBlockOptions, Zeroes};
+use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
 
 use crate::CliError;
 
@@ -109,7 +109,7 @@ impl BlockOptions {
         let options = SubBlockOptions {
             logical_block: LEAST_BLOCK,
             sector: least,
-            policy: Policy::Shared,
+            exclusion: Exclusion::Shared,
         };
         Ok(Gate::new(SubBlockDevice::new(volume, options)?))
     }
@@ -128,9 +128,9 @@ impl BlockOptions {
             });
         };
         let rewrites = least > block;
-        let policy = match self.subblock {
-            Some(SubBlock::Exclusive) => Policy::Exclusive,
-            Some(SubBlock::Shared) | None => Policy::Shared,
+        let exclusion = match self.subblock {
+            Some(SubBlock::Exclusive) => Exclusion::Exclusive,
+            Some(SubBlock::Shared) | None => Exclusion::Shared,
         };
         if rewrites && self.shared {
             return Err(CliError::parameters(format!(
@@ -144,12 +144,12 @@ impl BlockOptions {
             } else {
                 "parts of a cipher sector are overwritten alone".to_owned()
             };
-            match policy {
-                Policy::Shared => what,
-                Policy::Exclusive => format!("{what}, one at a time"),
+            match exclusion {
+                Exclusion::Shared => what,
+                Exclusion::Exclusive => format!("{what}, one at a time"),
             }
         });
-        if !rewrites && policy == Policy::Shared {
+        if !rewrites && exclusion == Exclusion::Shared {
             return Ok(Blocks {
                 gate: clear,
                 how,
@@ -159,7 +159,7 @@ impl BlockOptions {
         let options = SubBlockOptions {
             logical_block: block,
             sector,
-            policy,
+            exclusion,
         };
         Ok(Blocks {
             gate: Gate::new(SubBlockDevice::new(clear, options)?),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+pub use base16ct::lower::encode_string as hex;
 use cryptline_testkit::oracle::pattern;
 use cryptline_testkit::peer::{self, Peer, Run};
 use sha2::{Digest, Sha256};
@@ -191,14 +192,6 @@ pub struct Patch {
 /// A path as an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("a path of this test")
-}
-
-/// Lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// As `sha256sum` prints it.

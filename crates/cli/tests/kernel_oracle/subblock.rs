@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::layer::{
-    CryptDevice, CryptOptions, Policy, SubBlockDevice, SubBlockOptions, Zeroes,
+    CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes,
 };
 use cryptline_engine::{BackendChoice, Gate, Operation, Request};
 use cryptline_testkit::oracle::{Oracle, Outcomes, pattern};
@@ -34,7 +34,7 @@ struct Case {
     key: Vec<u8>,
     sector: u32,
     large_iv: bool,
-    policy: Policy,
+    exclusion: Exclusion,
     zeroes: Zeroes,
     image: PathBuf,
     name: String,
@@ -42,7 +42,7 @@ struct Case {
 
 /// Overwrites and rewrites, with IVs that count sectors of either size.
 pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
-    let shared = (Policy::Shared, Zeroes::Decrypt);
+    let shared = (Exclusion::Shared, Zeroes::Decrypt);
     let cases = [
         ("aes-xts-plain64", 64, 4096, false, shared),
         ("aes-xts-plain64", 64, 4096, true, shared),
@@ -52,7 +52,7 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
             64,
             4096,
             false,
-            (Policy::Exclusive, Zeroes::Detect),
+            (Exclusion::Exclusive, Zeroes::Detect),
         ),
         ("aes-cbc-essiv:sha256", 32, 4096, false, shared),
         ("aes-cbc-essiv:sha256", 32, 4096, true, shared),
@@ -62,14 +62,14 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
             32,
             4096,
             false,
-            (Policy::Exclusive, Zeroes::Detect),
+            (Exclusion::Exclusive, Zeroes::Detect),
         ),
         ("xchacha12,aes-adiantum-plain64", 32, 4096, false, shared),
     ];
     let cases = (0..).zip(cases).map(|(index, case)| {
-        let (cipher, key_bytes, sector, large_iv, (policy, zeroes)) = case;
+        let (cipher, key_bytes, sector, large_iv, (exclusion, zeroes)) = case;
         let name = format!(
-            "small blocks {index}: {cipher}, sectors of {sector}, large IV {large_iv}, {policy:?}, {zeroes:?}"
+            "small blocks {index}: {cipher}, sectors of {sector}, large IV {large_iv}, {exclusion:?}, {zeroes:?}"
         );
         let start = usize::try_from(OFFSET).expect("a small number") * 512;
         Case {
@@ -77,7 +77,7 @@ pub fn ask<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check<'a>> {
             key: pattern::bytes(9000 + index, key_bytes),
             sector,
             large_iv,
-            policy,
+            exclusion,
             zeroes,
             image: bench.image(&format!("small blocks {index}"), start + CLEAR),
             name,
@@ -163,11 +163,11 @@ impl Case {
             self.cipher.contains("xts"),
             "what is overwritten alone"
         );
-        if !is_fine || self.policy == Policy::Exclusive {
+        if !is_fine || self.exclusion == Exclusion::Exclusive {
             let options = SubBlockOptions {
                 logical_block: 512,
                 sector: self.sector,
-                policy: self.policy,
+                exclusion: self.exclusion,
             };
             gate = Gate::new(SubBlockDevice::new(gate, options).expect("smaller blocks"));
         }
@@ -185,7 +185,7 @@ impl Case {
         for seed in [OLD_SEED, SEED] {
             let bytes = pattern::bytes(seed, CLEAR);
             for (token, (from, len)) in (0..).zip(pieces(seed)) {
-                while driver.queue.in_flight() >= 32 {
+                while driver.channel.in_flight() >= 32 {
                     let done = driver.next_completion().expect("something in flight");
                     done.result.expect("a write");
                 }

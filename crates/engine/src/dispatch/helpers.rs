@@ -1,8 +1,8 @@
 //! Helpers: threads that take pieces of large requests while cores are idle. For `auto`.
 //!
-//! One pool serves all queues of the process. A queue lays pieces on its desk, calls helpers to it
-//! and works on the pieces itself; who is first takes one. A helper that comes late finds an empty
-//! desk, so calling one costs no more than the call.
+//! One pool serves all queues of the process. A queue puts pieces into its shared slots, wakes
+//! helpers and works on the pieces itself; whoever is first takes one. A helper that comes late finds
+//! nothing, so waking one costs no more than the wake-up.
 //!
 //! Helpers sleep when there is nothing to do; for a moment after their last work they look out for
 //! more, since an awake helper is worth having for much smaller requests than one that must be woken.
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::crew::{CREW_MAX, Crew, Work};
 use super::idle::Idle;
-use super::job::Desk;
+use super::job::SharedSlots;
+use super::pool::{THREADS_MAX, Work, WorkerPool};
 use crate::OpenError;
 
 /// How long a helper looks out for more work.
@@ -26,11 +26,11 @@ const LEAST: Duration = Duration::from_micros(6);
 
 /// A pool of helpers. Cheap to clone; the threads end with the last clone.
 #[derive(Clone)]
-pub struct Helpers(Arc<Pool>);
+pub struct Helpers(Arc<Inner>);
 
-struct Pool {
-    crew: Crew<Call>,
-    hands: Arc<Hands>,
+struct Inner {
+    pool: WorkerPool<Call>,
+    work: Arc<HelperWork>,
     /// Cipher time from which a request is worth sharing with a helper that is awake.
     awake: Duration,
     /// The same for one that must be woken.
@@ -41,28 +41,30 @@ impl Helpers {
     /// Starts `count` threads (at most 64) and measures how long a hand-off to them takes: a few
     /// milliseconds. With 0, `auto` is `inline`.
     pub fn start(count: usize) -> Result<Self, OpenError> {
-        Self::with(count, Hands { idle: Idle::new() }, measure)
+        Self::with(count, HelperWork { idle: Idle::new() }, measure)
     }
 
     /// Helpers that behave as if every core were idle and a hand-off cost nothing: so that a test
     /// sees requests shared on any machine, and as small as can be.
     pub fn always(count: usize) -> Result<Self, OpenError> {
         let idle = Idle::always(count);
-        Self::with(count, Hands { idle }, |_| (Duration::ZERO, Duration::ZERO))
+        Self::with(count, HelperWork { idle }, |_| {
+            (Duration::ZERO, Duration::ZERO)
+        })
     }
 
     fn with(
         count: usize,
-        hands: Hands,
-        measure: impl Fn(&Crew<Call>) -> (Duration, Duration),
+        work: HelperWork,
+        measure: impl Fn(&WorkerPool<Call>) -> (Duration, Duration),
     ) -> Result<Self, OpenError> {
-        let hands = Arc::new(hands);
-        let crew = Crew::start("helper", count.min(CREW_MAX), &hands);
-        let (crew, _) = crew.map_err(OpenError::Ring)?;
-        let (awake, asleep) = measure(&crew);
-        Ok(Self(Arc::new(Pool {
-            crew,
-            hands,
+        let work = Arc::new(work);
+        let pool = WorkerPool::start("helper", count.min(THREADS_MAX), &work);
+        let (pool, _) = pool.map_err(OpenError::Ring)?;
+        let (awake, asleep) = measure(&pool);
+        Ok(Self(Arc::new(Inner {
+            pool,
+            work,
             awake,
             asleep,
         })))
@@ -71,22 +73,22 @@ impl Helpers {
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.0.crew.size()
+        self.0.pool.size()
     }
 
     /// How many may be called now without taking a core from anybody.
     pub(crate) fn available(&self) -> usize {
-        self.0.hands.idle.cores().min(self.0.crew.size())
+        self.0.work.idle.cores().min(self.0.pool.size())
     }
 
     /// Lets the machine's idleness be measured again where that is due. Reads the clock.
     pub(crate) fn refresh(&self) {
-        self.0.hands.idle.refresh();
+        self.0.work.idle.refresh();
     }
 
     /// Whether one is awake.
     pub(crate) fn is_awake(&self) -> bool {
-        self.0.crew.is_awake()
+        self.0.pool.is_awake()
     }
 
     /// Cipher time from which a request is worth sharing: with a helper that is awake, and with one
@@ -95,10 +97,15 @@ impl Helpers {
         (self.0.awake, self.0.asleep)
     }
 
-    /// Calls `count` helpers to a desk.
-    pub(crate) fn call(&self, desk: &Arc<Desk>, count: usize) {
+    /// Wakes `count` helpers to work on what is in `slots`.
+    pub(crate) fn call(&self, slots: &Arc<SharedSlots>, count: usize) {
         for _ in 0..count {
-            if self.0.crew.hand_out(Call::Desk(Arc::clone(desk))).is_err() {
+            if self
+                .0
+                .pool
+                .hand_out(Call::SharedSlots(Arc::clone(slots)))
+                .is_err()
+            {
                 return;
             }
         }
@@ -107,16 +114,16 @@ impl Helpers {
 
 /// What a helper is called to.
 enum Call {
-    Desk(Arc<Desk>),
+    SharedSlots(Arc<SharedSlots>),
     /// Only to see how long it takes to come.
     Trial(Arc<AtomicU64>),
 }
 
-struct Hands {
+struct HelperWork {
     idle: Idle,
 }
 
-impl Work<Call> for Hands {
+impl Work<Call> for HelperWork {
     fn begin(&self, _thread: usize) -> std::io::Result<()> {
         self.idle.count_mine();
         Ok(())
@@ -124,7 +131,7 @@ impl Work<Call> for Hands {
 
     fn run(&self, call: Call) {
         match call {
-            Call::Desk(desk) => work_at(&desk),
+            Call::SharedSlots(slots) => work_on(&slots),
             Call::Trial(count) => _ = count.fetch_add(1, Ordering::Release),
         }
     }
@@ -138,15 +145,15 @@ impl Work<Call> for Hands {
     }
 }
 
-/// Does what lies on a desk, and what comes while somebody is still laying out.
-fn work_at(desk: &Desk) {
+/// Does the jobs in `slots`, and those that come while their queue still adds some.
+fn work_on(slots: &SharedSlots) {
     let mut waits_since = None;
     loop {
-        if let Some(mut job) = desk.take() {
+        if let Some(mut job) = slots.take() {
             job.run();
-            desk.give_back(job);
+            slots.give_back(job);
             waits_since = None;
-        } else if desk.more_comes()
+        } else if slots.more_comes()
             && waits_since.get_or_insert_with(Instant::now).elapsed() < LOOKOUT
         {
             std::hint::spin_loop();
@@ -157,14 +164,14 @@ fn work_at(desk: &Desk) {
 }
 
 /// The two thresholds: what a hand-off costs, doubled, since half of the work is all it can save.
-fn measure(crew: &Crew<Call>) -> (Duration, Duration) {
-    if crew.size() == 0 {
+fn measure(pool: &WorkerPool<Call>) -> (Duration, Duration) {
+    if pool.size() == 0 {
         return (Duration::MAX, Duration::MAX);
     }
     let count = Arc::new(AtomicU64::new(0));
     let trial = || {
         let (before, start) = (count.load(Ordering::Acquire), Instant::now());
-        if crew.hand_out(Call::Trial(Arc::clone(&count))).is_err() {
+        if pool.hand_out(Call::Trial(Arc::clone(&count))).is_err() {
             return Duration::MAX;
         }
         let called = start.elapsed();

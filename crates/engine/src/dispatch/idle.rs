@@ -182,7 +182,7 @@ fn spare(last: &Sample, next: &Sample) -> usize {
     let helped = Duration::from_nanos(next.helped.saturating_sub(last.helped)).as_secs_f64();
     let left = next.quota * elapsed - used;
     let cores = ((idle.min(left) + helped) / elapsed + ENOUGH).floor();
-    (0..=super::crew::CREW_MAX)
+    (0..=super::pool::THREADS_MAX)
         .rev()
         .find(|&count| count as f64 <= cores)
         .unwrap_or(0)

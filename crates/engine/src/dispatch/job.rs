@@ -1,4 +1,4 @@
-//! Work for the cipher that may be done by another thread, and the desk it comes back to.
+//! Work for the cipher that may be done by another thread, and the slots through which it is shared.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use cryptline_sys::{Buffer, Waker};
 use rustix::io::Errno;
 
 use crate::Fault;
-use crate::codec::Codec;
+use crate::cipher_map::CipherMap;
 
 /// Which way the cipher goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum Direction {
 
 /// One piece of data under the cipher. Owns the bytes.
 pub(crate) struct Job {
-    pub codec: Arc<Codec>,
+    pub cipher_map: Arc<CipherMap>,
     pub direction: Direction,
     /// Where it lies on the clear disk, in bytes.
     pub offset: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Job {
     pub part: usize,
     /// Set where the piece has come to its end: the cipher broke, or the write was made.
     pub result: Option<Result<(), Fault>>,
-    /// It lay on the desk, for whoever came first.
+    /// It was offered to whoever came first.
     pub lent: bool,
     /// Whether the time is wanted, and then how long the cipher took, in nanoseconds.
     pub measured: bool,
@@ -48,11 +48,11 @@ impl Job {
     pub fn run(&mut self) {
         let started = self.measured.then(Instant::now);
         let Some(data) = &mut self.data else { return };
-        let (codec, offset) = (&self.codec, self.offset);
+        let (cipher_map, offset) = (&self.cipher_map, self.offset);
         // Somebody waits for this piece: it must come back even from a defect.
         let outcome = catch_unwind(AssertUnwindSafe(|| match self.direction {
-            Direction::Decrypt => codec.decrypt(offset, data),
-            Direction::Encrypt { .. } => codec.encrypt(offset, data),
+            Direction::Decrypt => cipher_map.decrypt(offset, data),
+            Direction::Encrypt { .. } => cipher_map.encrypt(offset, data),
         }));
         if outcome.is_err() {
             self.result = Some(Err(Fault::Io(Errno::IO)));
@@ -64,12 +64,12 @@ impl Job {
 }
 
 /// Where one queue and the threads that work for it exchange jobs. Fixed in size; no locks.
-pub(crate) struct Desk {
+pub(crate) struct SharedSlots {
     /// What anybody may take.
     todo: ArrayQueue<Job>,
     /// What has come back.
     done: ArrayQueue<Job>,
-    /// More will be laid out in a moment.
+    /// More will be offered in a moment.
     more_comes: AtomicBool,
     waker: Waker,
     /// What the ring keeps must outlive jobs that are still with a worker when the ring is gone:
@@ -77,9 +77,9 @@ pub(crate) struct Desk {
     _kept: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
-impl Desk {
-    /// A desk for at most `jobs` jobs at a time, whose queue is woken by `waker`; for whose ring
-    /// `kept` is kept.
+impl SharedSlots {
+    /// Slots for at most `jobs` jobs at a time. Their queue is woken by `waker`, and its ring has kept
+    /// `kept`.
     pub fn new(jobs: usize, waker: Waker, kept: Vec<Arc<dyn Any + Send + Sync>>) -> Self {
         Self {
             _kept: kept,
@@ -90,12 +90,12 @@ impl Desk {
         }
     }
 
-    /// Lays a job out for whoever comes first; gives it back where the desk is full.
-    pub fn lay_out(&self, job: Job) -> Result<(), Job> {
+    /// Offers a job to whoever comes first; gives it back where all slots are taken.
+    pub fn offer(&self, job: Job) -> Result<(), Job> {
         self.todo.push(job)
     }
 
-    /// Whether one more job can be laid out.
+    /// Whether one more job can be offered.
     pub fn has_room(&self) -> bool {
         !self.todo.is_full()
     }
@@ -105,13 +105,13 @@ impl Desk {
         self.todo.pop()
     }
 
-    /// Says whether more will be laid out in a moment, so that a helper who has done the last job need
-    /// not be called again. Only advice: nothing depends on it.
+    /// Says whether more will be offered in a moment, so that a helper that has done the last job need
+    /// not be woken again. Only advice: nothing depends on it.
     pub fn announce_more(&self, more: bool) {
         self.more_comes.store(more, Ordering::Relaxed);
     }
 
-    /// Whether more will be laid out in a moment.
+    /// Whether more will be offered in a moment.
     pub fn more_comes(&self) -> bool {
         self.more_comes.load(Ordering::Relaxed)
     }
@@ -124,7 +124,7 @@ impl Desk {
     /// Gives a job back and wakes its queue.
     pub fn give_back(&self, job: Job) {
         let full = self.done.push(job).is_err();
-        debug_assert!(!full, "more jobs came back than the desk was made for");
+        debug_assert!(!full, "more jobs came back than there are slots for");
         self.waker.wake();
     }
 

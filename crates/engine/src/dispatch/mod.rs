@@ -7,20 +7,20 @@
 //! ```
 //!
 //! What goes to another thread is a [`Job`](job::Job): a value that owns the bytes to work on. It
-//! is moved there and moved back to the [`Desk`](job::Desk) of the queue it came from, so two threads
+//! is moved there and moved back to the [`SharedSlots`](job::SharedSlots) of the queue it came from, so two threads
 //! never see the same bytes.
 //!
 //! ```text
-//! auto     CryptQueue ─ job ─► Desk.todo ◄─ whoever is first: the queue itself, or a helper
-//!                      ◄─ job ─ Desk.done ◄─┘
-//! queue    CryptQueue ─ job ─► Workers ─► (writes: Writer, sorted by sector) ─► Desk.done
+//! auto     SharedQueue ─ job ─► SharedSlots.todo ◄─ whoever is first: the queue itself, or a helper
+//!                       ◄─ job ─ SharedSlots.done ◄─┘
+//! queue    SharedQueue ─ job ─► Workers ─► (writes: Writer, sorted by sector) ─► SharedSlots.done
 //! ```
 
-mod crew;
 mod helpers;
 mod idle;
 pub(crate) mod job;
 mod pace;
+mod pool;
 mod quota;
 mod workers;
 mod writer;

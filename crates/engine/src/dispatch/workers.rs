@@ -1,9 +1,9 @@
 //! Workers: the cipher's threads under `queue`, as dm-crypt's `kcryptd`.
 //!
 //! ```text
-//! read    medium ─► worker decrypts ─► desk
-//! write   worker encrypts ─► writer (sorted by sector) ─► desk
-//!                         └► desk, which submits it: with submit_from_crypt_cpus
+//! read    medium ─► worker decrypts ─► slots
+//! write   worker encrypts ─► writer (sorted by sector) ─► slots
+//!                         └► slots, which submits it: with submit_from_crypt_cpus
 //! ```
 //!
 //! There is one worker for each core, and a request goes to any of them; with `same_cpu_crypt` each is
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use cryptline_sys::BackendChoice;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-use super::crew::{CREW_MAX, Crew, Work};
-use super::job::{Desk, Direction, Job};
+use super::job::{Direction, Job, SharedSlots};
+use super::pool::{THREADS_MAX, Work, WorkerPool};
 use super::writer::Writer;
 use super::{Dispatch, Mode};
 use crate::{Gate, OpenError};
@@ -27,16 +27,16 @@ const HIGHEST_NICE: i32 = -20;
 
 /// The threads of one volume.
 pub(crate) struct Workers {
-    crews: Vec<Crew<Order>>,
+    pools: Vec<WorkerPool<Order>>,
     /// Crews by core, where each has its own.
     cores: Vec<usize>,
     kcryptd: Arc<Kcryptd>,
 }
 
-/// A job and the desk it goes back to.
+/// A job and the slots it goes back to.
 pub(super) struct Order {
     pub job: Job,
-    pub desk: Arc<Desk>,
+    pub slots: Arc<SharedSlots>,
 }
 
 impl Workers {
@@ -69,22 +69,22 @@ impl Workers {
         } else {
             vec![(cores.len(), None)]
         };
-        let crews = groups.into_iter().map(|(count, core)| {
-            let (crew, _) = Crew::start("kcryptd", count, &kcryptd(core))?;
-            Ok(crew)
+        let pools = groups.into_iter().map(|(count, core)| {
+            let (pool, _) = WorkerPool::start("kcryptd", count, &kcryptd(core))?;
+            Ok(pool)
         });
         Ok(Self {
-            crews: crews.collect::<io::Result<_>>().map_err(OpenError::Ring)?,
+            pools: pools.collect::<io::Result<_>>().map_err(OpenError::Ring)?,
             cores: if pinned { cores } else { Vec::new() },
             kcryptd: kcryptd(None),
         })
     }
 
     /// Gives a job to a worker. Where they are too far behind, the caller does it.
-    pub fn hand_out(&self, job: Job, desk: &Arc<Desk>) {
+    pub fn hand_out(&self, job: Job, slots: &Arc<SharedSlots>) {
         let order = Order {
             job,
-            desk: Arc::clone(desk),
+            slots: Arc::clone(slots),
         };
         let here = if self.cores.is_empty() {
             0
@@ -93,7 +93,7 @@ impl Workers {
             let place = self.cores.iter().position(|&known| known == core);
             place.unwrap_or(0)
         };
-        if let Err(order) = self.crews[here].hand_out(order) {
+        if let Err(order) = self.pools[here].hand_out(order) {
             self.kcryptd.run(order);
         }
     }
@@ -124,7 +124,7 @@ impl Work<Order> for Kcryptd {
         order.job.run();
         match (&self.writer, order.job.direction, order.job.result) {
             (Some(writer), Direction::Encrypt { .. }, None) => writer.hand_over(order),
-            _ => order.desk.give_back(order.job),
+            _ => order.slots.give_back(order.job),
         }
     }
 }
@@ -142,7 +142,7 @@ pub fn may_raise_priority() -> bool {
         .is_ok_and(|raised| raised.is_ok())
 }
 
-/// The cores this process may use, at most as many as a crew has threads.
+/// The cores this process may use, at most as many as a pool has threads.
 fn usable_cores() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| {
         let mut first = CpuSet::new();
@@ -150,5 +150,5 @@ fn usable_cores() -> Vec<usize> {
         first
     });
     let cores = (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core));
-    cores.take(CREW_MAX).collect()
+    cores.take(THREADS_MAX).collect()
 }

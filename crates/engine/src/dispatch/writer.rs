@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cryptline_sys::{BackendChoice, Ring, Waker};
+use cryptline_sys::{BackendChoice, Waker};
 
 use super::job::Direction;
 use super::workers::{Order, raise_priority};
-use crate::gate::{Gate, GatedQueue};
-use crate::slab::Slab;
-use crate::{Completion, OpenError, Operation, Request, Submitted};
+use crate::gate::Gate;
+use crate::in_flight::InFlight;
+use crate::{Channel, Completion, OpenError, Operation, Request, Submitted};
 
 /// Writes in flight at a time.
 const DEPTH: u32 = 256;
@@ -52,10 +52,10 @@ impl Writer {
         let run = move || {
             // A refusal is told where the option is read (`may_raise_priority`).
             let _ = high_priority.then(raise_priority);
-            match Desktop::open(&lower, start, backend) {
-                Ok((mut desktop, waker)) => {
+            match WriterLoop::open(&lower, start, backend) {
+                Ok((mut writer, waker)) => {
                     let _ = say.send(Ok(waker));
-                    desktop.run(&thread_inbox);
+                    writer.run(&thread_inbox);
                 }
                 Err(error) => _ = say.send(Err(error)),
             }
@@ -89,29 +89,27 @@ impl Drop for Writer {
 }
 
 /// What the thread works with.
-struct Desktop {
-    ring: Ring,
-    lower: GatedQueue,
+struct WriterLoop {
+    lower: Channel,
     start: u64,
     /// Sorted, the lowest sector last.
     held: Vec<Order>,
-    flying: Slab<Order>,
+    below: InFlight<Order>,
     done: Vec<Completion>,
 }
 
-impl Desktop {
+impl WriterLoop {
     fn open(lower: &Gate, start: u64, backend: BackendChoice) -> Result<(Self, Waker), OpenError> {
-        let mut ring = Ring::new(backend, DEPTH).map_err(OpenError::Ring)?;
-        let waker = ring.waker().map_err(OpenError::Ring)?;
-        let desktop = Self {
-            lower: lower.open_queue(&mut ring)?,
-            flying: Slab::new(ring.depth()),
-            ring,
+        let mut lower = Channel::open(lower, backend, DEPTH)?;
+        let waker = lower.ring_mut().waker().map_err(OpenError::Ring)?;
+        let writer = Self {
+            below: InFlight::new(lower.ring().depth()),
+            lower,
             start,
             held: Vec::with_capacity(LIST),
             done: Vec::with_capacity(DEPTH as usize),
         };
-        Ok((desktop, waker))
+        Ok((writer, waker))
     }
 
     fn run(&mut self, inbox: &Inbox) {
@@ -123,14 +121,13 @@ impl Desktop {
                     .sort_unstable_by_key(|order| std::cmp::Reverse(order.job.offset));
             }
             self.submit_held();
-            if stop && self.flying.is_empty() && self.held.is_empty() {
+            if stop && self.below.is_empty() && self.held.is_empty() {
                 return;
             }
-            if self.ring.wait().is_err() {
+            if self.lower.wait(&mut self.done).is_err() {
                 // Nothing that was submitted is lost by this; the next wait may work.
                 std::thread::sleep(Duration::from_millis(1));
             }
-            self.lower.poll(&mut self.ring, &mut self.done);
             while let Some(completion) = self.done.pop() {
                 self.give_back(completion);
             }
@@ -138,7 +135,7 @@ impl Desktop {
     }
 
     fn submit_held(&mut self) {
-        while !self.flying.is_full() {
+        while !self.below.is_full() {
             let Some(mut order) = self.held.pop() else {
                 return;
             };
@@ -148,11 +145,11 @@ impl Desktop {
                 continue;
             };
             let durable = direction == Direction::Encrypt { durable: true };
-            let Ok(index) = self.flying.insert(order) else {
+            let mut request = Request::write(offset, data, durable, 0);
+            let Ok(()) = self.below.enter(&mut request, order) else {
                 unreachable!("a place was free a moment ago")
             };
-            let request = Request::write(offset, data, durable, index as u64);
-            match self.lower.submit(&mut self.ring, request) {
+            match self.lower.submit(request) {
                 Submitted::Done(completion) => self.give_back(completion),
                 Submitted::Pending => {}
             }
@@ -160,17 +157,16 @@ impl Desktop {
     }
 
     fn give_back(&mut self, completion: Completion) {
-        let Completion { request, result } = completion;
-        let index = usize::try_from(request.token).unwrap_or(usize::MAX);
-        let Some(Order { mut job, desk }) = self.flying.remove(index) else {
-            debug_assert!(false, "a completion for nothing");
-            return;
-        };
+        let Completion {
+            mut request,
+            result,
+        } = completion;
+        let Order { mut job, slots } = self.below.leave(&mut request);
         if let Operation::Write { data, .. } = request.operation {
             job.data = Some(data);
         }
         job.result = Some(result);
-        desk.give_back(job);
+        slots.give_back(job);
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
-use cryptline_sys::Buffer;
+use cryptline_sys::{Buffer, Ring};
 
-use super::super::job::{Desk, Job};
+use super::super::job::{Job, SharedSlots};
 use super::*;
-use crate::codec::{Codec, Zeroes};
+use crate::cipher_map::{CipherMap, Zeroes};
 use crate::{Device, Extent, Fault, Geometry, Queue};
 
 /// Notes the offset of each write; the first waits until it is let through.
@@ -66,9 +66,9 @@ impl Queue for NotesQueue {
     }
 }
 
-fn order(sector: u64, codec: &Arc<Codec>, desk: &Arc<Desk>) -> Order {
+fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> Order {
     let job = Job {
-        codec: Arc::clone(codec),
+        cipher_map: Arc::clone(cipher_map),
         direction: Direction::Encrypt { durable: false },
         offset: sector * 512,
         data: Some(Buffer::alloc(512).unwrap()),
@@ -81,7 +81,7 @@ fn order(sector: u64, codec: &Arc<Codec>, desk: &Arc<Desk>) -> Order {
     };
     Order {
         job,
-        desk: Arc::clone(desk),
+        slots: Arc::clone(slots),
     }
 }
 
@@ -94,9 +94,9 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
         iv_large_sectors: false,
     };
     let cipher = SectorCipher::new(&spec, &[], options).unwrap();
-    let codec = Arc::new(Codec::new(cipher, Zeroes::Decrypt));
+    let cipher_map = Arc::new(CipherMap::new(cipher, Zeroes::Decrypt));
     let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
-    let desk = Arc::new(Desk::new(16, ring.waker().unwrap(), Vec::new()));
+    let slots = Arc::new(SharedSlots::new(16, ring.waker().unwrap(), Vec::new()));
     let (seen, heard) = channel();
     let (let_through, first) = channel();
     let notes = Notes {
@@ -104,16 +104,16 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
         first: Mutex::new(Some(first)),
     };
     let writer = Writer::start(Gate::new(notes), 4096, BackendChoice::Syscalls, false).unwrap();
-    writer.hand_over(order(7, &codec, &desk));
+    writer.hand_over(order(7, &cipher_map, &slots));
     assert_eq!(heard.recv().unwrap(), 4096 + 7 * 512);
     for sector in [90, 3, 50, 1, 70, 2] {
-        writer.hand_over(order(sector, &codec, &desk));
+        writer.hand_over(order(sector, &cipher_map, &slots));
     }
     let_through.send(()).unwrap();
     drop(writer);
     let sectors: Vec<u64> = heard.try_iter().map(|at| (at - 4096) / 512).collect();
     assert_eq!(sectors, [1, 2, 3, 50, 70, 90]);
-    let back = std::iter::from_fn(|| desk.collect());
+    let back = std::iter::from_fn(|| slots.collect());
     assert!(
         back.map(|job| (job.result, job.data.is_some()))
             .eq([(Some(Ok(())), true); 7])

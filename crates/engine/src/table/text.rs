@@ -1,7 +1,5 @@
 //! Words, numbers and hexadecimal digits of a table line.
 
-use std::fmt::Write as _;
-
 use zeroize::Zeroizing;
 
 /// Words of a line as the kernel splits them: a backslash takes the next character as it is.
@@ -58,22 +56,16 @@ pub(super) fn is_space(character: char) -> bool {
     matches!(character, ' ' | '\t' | '\n' | '\x0b' | '\x0c' | '\r')
 }
 
+/// An odd last digit is ignored, as the kernel does.
 pub(super) fn decode_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let mut bytes = Zeroizing::new(Vec::with_capacity(text.len() / 2));
-    for pair in text.as_bytes().chunks_exact(2) {
-        let high = char::from(pair[0]).to_digit(16)?;
-        let low = char::from(pair[1]).to_digit(16)?;
-        bytes.push(u8::try_from(high * 16 + low).ok()?);
-    }
+    let len = text.len() / 2;
+    let mut bytes = Zeroizing::new(vec![0; len]);
+    base16ct::mixed::decode(&text.as_bytes()[..2 * len], &mut bytes).ok()?;
     Some(bytes)
 }
 
 pub(super) fn encode_hex(bytes: &[u8]) -> Zeroizing<String> {
-    let mut text = Zeroizing::new(String::with_capacity(bytes.len() * 2));
-    for byte in bytes {
-        let _ = write!(*text, "{byte:02x}");
-    }
-    text
+    Zeroizing::new(base16ct::lower::encode_string(bytes))
 }
 
 /// Digits only: no sign, no space.

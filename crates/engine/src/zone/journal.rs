@@ -159,9 +159,12 @@ pub fn load(store: &dyn StateStore, len: u64) -> Result<Loaded, StateError> {
         });
         loaded.to_repair += u32::from(differ);
         let is_lost = newest.is_none();
-        loaded.saved.extend(zones.map(|index| match is_lost {
-            true if layout.is_sequential(index) => lost_zone(&layout),
-            _ => state::record(&block, index),
+        loaded.saved.extend(zones.map(|index| {
+            if is_lost && layout.is_sequential(index) {
+                lost_zone(&layout)
+            } else {
+                state::record(&block, index)
+            }
         }));
         loaded.images.push(block);
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use careless::{Mistake, careless};
 use cryptline_engine::dispatch::Mode;
-use cryptline_engine::layer::Policy;
+use cryptline_engine::layer::Exclusion;
 use cryptline_testkit::suite::devices::{
     AES_512, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS,
 };
@@ -114,23 +114,23 @@ promises_are_kept! {
     file_by_direct_io_of_patient_clients: 10_000, stacks::direct_file(Habits { hasty: false, ..Habits::ALL });
     file_in_memory: 10_000, stacks::file_in_memory(Habits::ALL);
     file_in_memory_of_patient_clients: 10_000, stacks::file_in_memory(Habits { hasty: false, ..Habits::ALL });
-    xts_in_512: 6_000, stacks::encrypted(&AES_512, 512, Policy::Shared, INLINE);
-    xts_in_4096: 3_000, stacks::encrypted(&AES_4096, 4096, Policy::Shared, INLINE);
-    xts_in_512_of_4096: 3_000, stacks::encrypted(&AES_4096, 512, Policy::Shared, INLINE);
-    xts_with_helpers: 1_500, stacks::encrypted(&AES_512, 512, Policy::Shared, AUTO);
-    xts_with_workers: 1_500, stacks::encrypted(&AES_512, 512, Policy::Shared, QUEUE);
-    xts_with_bound_workers: 500, stacks::encrypted(&AES_512, 512, Policy::Shared, QUEUE_FLAGS);
+    xts_in_512: 6_000, stacks::encrypted(&AES_512, 512, Exclusion::Shared, INLINE);
+    xts_in_4096: 3_000, stacks::encrypted(&AES_4096, 4096, Exclusion::Shared, INLINE);
+    xts_in_512_of_4096: 3_000, stacks::encrypted(&AES_4096, 512, Exclusion::Shared, INLINE);
+    xts_with_helpers: 1_500, stacks::encrypted(&AES_512, 512, Exclusion::Shared, AUTO);
+    xts_with_workers: 1_500, stacks::encrypted(&AES_512, 512, Exclusion::Shared, QUEUE);
+    xts_with_bound_workers: 500, stacks::encrypted(&AES_512, 512, Exclusion::Shared, QUEUE_FLAGS);
     xts_with_holes: 4_000, stacks::sparse(&AES_512);
-    cbc_in_4096: 2_000, stacks::encrypted(&CBC_4096, 4096, Policy::Shared, INLINE);
-    cbc_with_helpers: 600, stacks::encrypted(&CBC_4096, 4096, Policy::Shared, AUTO);
-    cbc_with_workers: 800, stacks::encrypted(&CBC_4096, 4096, Policy::Shared, QUEUE);
-    cbc_in_512_of_4096: 500, stacks::encrypted(&CBC_4096, 512, Policy::Shared, INLINE);
-    cbc_in_512_of_4096_exclusive: 300, stacks::encrypted(&CBC_4096, 512, Policy::Exclusive, INLINE);
-    cbc_in_512_of_4096_with_helpers: 400, stacks::encrypted(&CBC_4096, 512, Policy::Shared, AUTO);
+    cbc_in_4096: 2_000, stacks::encrypted(&CBC_4096, 4096, Exclusion::Shared, INLINE);
+    cbc_with_helpers: 600, stacks::encrypted(&CBC_4096, 4096, Exclusion::Shared, AUTO);
+    cbc_with_workers: 800, stacks::encrypted(&CBC_4096, 4096, Exclusion::Shared, QUEUE);
+    cbc_in_512_of_4096: 500, stacks::encrypted(&CBC_4096, 512, Exclusion::Shared, INLINE);
+    cbc_in_512_of_4096_exclusive: 300, stacks::encrypted(&CBC_4096, 512, Exclusion::Exclusive, INLINE);
+    cbc_in_512_of_4096_with_helpers: 400, stacks::encrypted(&CBC_4096, 512, Exclusion::Shared, AUTO);
     pmem: 4_000, stacks::pmem();
     btt_in_512: 50, stacks::btt(512);
     btt_in_4096: 50, stacks::btt(4096);
-    cbc_in_1024_of_4096_with_workers: 200, stacks::encrypted(&CBC_4096, 1024, Policy::Shared, QUEUE);
+    cbc_in_1024_of_4096_with_workers: 200, stacks::encrypted(&CBC_4096, 1024, Exclusion::Shared, QUEUE);
 }
 
 fn zones_keep_their_promises(mode: Option<Mode>, cases: usize) {

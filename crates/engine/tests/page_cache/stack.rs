@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cryptline_engine::{
-    BackendChoice, Buffer, Completion, Fault, Gate, GatedQueue, Operation, Request, Ring, Submitted,
+    BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted,
 };
 use cryptline_testkit::cache::{FileOf, Machine, Survivors, Temper};
 use tempfile::TempDir;
@@ -232,24 +232,21 @@ impl Stack {
 
 /// A thread that uses the device, without the thread.
 pub struct Client {
-    pub ring: Ring,
-    pub queue: GatedQueue,
+    pub channel: Channel,
     pub done: Vec<Completion>,
 }
 
 impl Client {
     pub fn open(gate: &Gate, backend: BackendChoice) -> Self {
-        let mut ring = Ring::new(backend, DEPTH).unwrap();
         Self {
-            queue: gate.open_queue(&mut ring).unwrap(),
-            ring,
+            channel: Channel::open(gate, backend, DEPTH).unwrap(),
             done: Vec::new(),
         }
     }
 
     /// Carries out a request with nothing else in flight.
     pub fn finish(&mut self, request: Request) -> Result<Operation, Fault> {
-        if let Submitted::Done(done) = self.queue.submit(&mut self.ring, request) {
+        if let Submitted::Done(done) = self.channel.submit(request) {
             self.done.push(done);
         }
         self.settle();
@@ -258,14 +255,12 @@ impl Client {
     }
 
     pub fn poll(&mut self) {
-        self.ring.poll().unwrap();
-        self.queue.poll(&mut self.ring, &mut self.done);
+        self.channel.poll(&mut self.done).unwrap();
     }
 
     pub fn settle(&mut self) {
-        while self.queue.in_flight() > 0 {
-            self.ring.wait().unwrap();
-            self.queue.poll(&mut self.ring, &mut self.done);
+        while self.channel.in_flight() > 0 {
+            self.channel.wait(&mut self.done).unwrap();
         }
     }
 }

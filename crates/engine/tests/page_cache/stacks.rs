@@ -6,7 +6,7 @@ use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
 use cryptline_engine::btt::{Btt, BttDevice, NewTable};
 use cryptline_engine::dispatch::Dispatch;
-use cryptline_engine::layer::Policy;
+use cryptline_engine::layer::Exclusion;
 use cryptline_sys::{SharedMemory, Simulation};
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, INLINE, Layout};
@@ -59,7 +59,12 @@ pub fn file_in_memory(habits: Habits) -> Option<Stack> {
 ///
 /// A medium that tears a cipher sector which is noise without all of its bytes is no medium for it
 /// (`layer/subblock`); XTS does not mind.
-pub fn encrypted(layout: &'static Layout, block: u32, policy: Policy, dispatch: Dispatch) -> Stack {
+pub fn encrypted(
+    layout: &'static Layout,
+    block: u32,
+    exclusion: Exclusion,
+    dispatch: Dispatch,
+) -> Stack {
     let (size, unit) = match layout.cipher.contains("xts") {
         _ if layout.sector_size == 512 => (SIZE, 512),
         true => (SIZE_4096, 512),
@@ -73,7 +78,7 @@ pub fn encrypted(layout: &'static Layout, block: u32, policy: Policy, dispatch: 
             Purpose::Check => INLINE,
         };
         let lower = Fresh::new(buffered(bed));
-        devices::in_blocks(lower, layout, block, policy, dispatch).gate
+        devices::in_blocks(lower, layout, block, exclusion, dispatch).gate
     });
     stack.threaded = threaded;
     stack

@@ -219,7 +219,7 @@ impl<'a> World<'a> {
         first: usize,
         kind: Kind,
     ) -> Result<(), String> {
-        let Some(Client { ring, queue, done }) = &mut self.clients[client] else {
+        let Some(Client { channel, done }) = &mut self.clients[client] else {
             return Ok(());
         };
         let token = self.next_token;
@@ -246,7 +246,7 @@ impl<'a> World<'a> {
             offset,
             token,
         };
-        if let Submitted::Done(completion) = queue.submit(ring, request) {
+        if let Submitted::Done(completion) = channel.submit(request) {
             done.push(completion);
         }
         if let Some(image) = self.stack.bed.machine.take_left() {
@@ -331,7 +331,7 @@ impl<'a> World<'a> {
     fn settle(&mut self, client: usize) -> Result<(), String> {
         let started = Instant::now();
         let is_busy = |client: &Option<Client>| {
-            let queue = client.as_ref().map(|client| &client.queue);
+            let queue = client.as_ref().map(|client| &client.channel);
             queue.is_some_and(|queue| queue.in_flight() > 0)
         };
         while is_busy(&self.clients[client]) {

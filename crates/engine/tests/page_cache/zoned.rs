@@ -358,8 +358,8 @@ impl World<'_> {
         request.token = token;
         self.log.push(format!("submits {what}"));
         self.flying.push((token, what, flying));
-        let Client { ring, queue, done } = &mut self.client;
-        if let Submitted::Done(completion) = queue.submit(ring, request) {
+        let Client { channel, done } = &mut self.client;
+        if let Submitted::Done(completion) = channel.submit(request) {
             done.push(completion);
         }
         self.reap();

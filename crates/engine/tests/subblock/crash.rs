@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use cryptline_engine::layer::{Policy, Zeroes};
+use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::{AES_4096, CBC_4096, Layout};
 
@@ -94,7 +94,7 @@ impl Story {
 }
 
 fn open(layout: &Layout, stage: &Stage) -> Driver {
-    let gate = in_small_blocks(stage.gate(), layout, Policy::Shared, Zeroes::Decrypt);
+    let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, Zeroes::Decrypt);
     Driver::new(&gate, SETUPS[1])
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cryptline_engine::layer::{
-    CryptDevice, CryptOptions, Policy, SubBlockDevice, SubBlockOptions, Zeroes,
+    CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes,
 };
 use cryptline_engine::{Gate, GatedQueue, Ring, Submitted};
 use cryptline_testkit::model::ModelDisk;
@@ -54,7 +54,7 @@ fn scenes(play: impl Fn(Scene)) {
                 at_once,
                 start: CBC_4096.start,
             });
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, Policy::Shared, Zeroes::Decrypt);
+            let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut other = Driver::new(&gate, setup);
             let model = other.fill_device(1);
             stage.forget();
@@ -206,7 +206,7 @@ fn dropping_a_rewrite_over_a_file_frees_its_sector_with_the_ring() {
         for base in [devices::file_buffered, devices::file_direct] {
             let Some(base) = base() else { continue };
             let Fresh { gate, keep: _keep } = base;
-            let gate = in_small_blocks(gate, &CBC_4096, Policy::Shared, Zeroes::Decrypt);
+            let gate = in_small_blocks(gate, &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut driver = Driver::new(&gate, setup);
             let mut model = driver.fill_device(1);
             for round in 0..8 {
@@ -259,7 +259,7 @@ fn written_by_a_thread(stage: &Stage) -> Gate {
     let options = SubBlockOptions {
         logical_block: 512,
         sector: CBC_4096.sector_size,
-        policy: Policy::Shared,
+        exclusion: Exclusion::Shared,
     };
     Gate::new(SubBlockDevice::new(Gate::new(clear), options).unwrap())
 }
@@ -306,7 +306,7 @@ fn sector_of_a_dropped_rewrite_is_claimed_while_another_thread_writes_it() {
                 "read while the old rewrite was still to be written"
             );
         });
-        while other.queue.in_flight() > 0 {
+        while other.channel.in_flight() > 0 {
             settle(&mut [&mut other]);
         }
         model.discard(3 * SECTOR, BLOCK);

@@ -1,6 +1,6 @@
 //! A durable write is one durable point, in however many parts it reaches the medium.
 
-use cryptline_engine::layer::{Policy, Zeroes};
+use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::CBC_4096;
 
@@ -17,7 +17,7 @@ fn scenes(play: impl Fn(&Stage, &mut Driver)) {
                 at_once,
                 start: CBC_4096.start,
             });
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, Policy::Shared, Zeroes::Decrypt);
+            let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut driver = Driver::new(&gate, setup);
             let mut model = driver.fill_device(1);
             stage.forget();

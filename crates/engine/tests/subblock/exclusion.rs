@@ -1,6 +1,6 @@
 //! Who waits for whom, and what is put into one rewrite.
 
-use cryptline_engine::layer::{Policy, Zeroes};
+use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_engine::{Gate, Ring};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::Driver;
@@ -23,7 +23,7 @@ struct Scene {
 }
 
 /// Plays a scene over every backend, on a medium that answers at once and on one that does not.
-fn scenes(policy: Policy, play: impl Fn(Scene)) {
+fn scenes(exclusion: Exclusion, play: impl Fn(Scene)) {
     for setup in SETUPS {
         for at_once in [true, false] {
             println!("{setup:?}, at once: {at_once}");
@@ -32,7 +32,7 @@ fn scenes(policy: Policy, play: impl Fn(Scene)) {
                 at_once,
                 start: CBC_4096.start,
             });
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, policy, Zeroes::Decrypt);
+            let gate = in_small_blocks(stage.gate(), &CBC_4096, exclusion, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, setup);
             let model = one.fill_device(1);
             stage.forget();
@@ -56,7 +56,7 @@ impl Scene {
 #[test]
 fn aligned_write_is_not_lost_between_read_and_write_back() {
     for same_queue in [false, true] {
-        scenes(Policy::Shared, |mut scene| {
+        scenes(Exclusion::Shared, |mut scene| {
             let Scene {
                 stage,
                 model,
@@ -93,7 +93,7 @@ fn aligned_write_is_not_lost_between_read_and_write_back() {
 #[test]
 fn rewrite_waits_for_an_aligned_write_under_way() {
     for same_queue in [false, true] {
-        scenes(Policy::Shared, |mut scene| {
+        scenes(Exclusion::Shared, |mut scene| {
             let Scene {
                 stage,
                 model,
@@ -121,7 +121,7 @@ fn rewrite_waits_for_an_aligned_write_under_way() {
 
 #[test]
 fn rewrite_waits_for_a_claimed_aligned_write_too() {
-    scenes(Policy::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |mut scene| {
         let Scene {
             stage,
             model,
@@ -148,7 +148,7 @@ fn rewrite_waits_for_a_claimed_aligned_write_too() {
 
 #[test]
 fn reads_of_a_sector_wait_for_its_rewrite_and_see_no_half_of_it() {
-    scenes(Policy::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |mut scene| {
         let Scene {
             stage,
             model,
@@ -181,7 +181,7 @@ fn reads_of_a_sector_wait_for_its_rewrite_and_see_no_half_of_it() {
 
 #[test]
 fn rewrite_waits_for_reads_of_its_sector() {
-    scenes(Policy::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |mut scene| {
         let Scene {
             stage,
             model,
@@ -227,7 +227,7 @@ fn meanwhile_elsewhere(scene: &mut Scene) -> Vec<u64> {
 
 #[test]
 fn other_sectors_do_not_wait_for_a_rewrite() {
-    scenes(Policy::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |mut scene| {
         assert_eq!(meanwhile_elsewhere(&mut scene), [2, 3, 4, 5, 6, 7]);
         scene.verify_all();
     });
@@ -235,7 +235,7 @@ fn other_sectors_do_not_wait_for_a_rewrite() {
 
 #[test]
 fn everything_waits_for_an_exclusive_rewrite() {
-    scenes(Policy::Exclusive, |mut scene| {
+    scenes(Exclusion::Exclusive, |mut scene| {
         assert_eq!(meanwhile_elsewhere(&mut scene), [0; 0]);
         scene.verify_all();
     });
@@ -250,7 +250,12 @@ fn exclusive_overwrite_of_part_of_a_sector_excludes_everything_too() {
             start: NULL_4096.start,
         };
         let stage = Stage::new(manner);
-        let gate = in_small_blocks(stage.gate(), &NULL_4096, Policy::Exclusive, Zeroes::Decrypt);
+        let gate = in_small_blocks(
+            stage.gate(),
+            &NULL_4096,
+            Exclusion::Exclusive,
+            Zeroes::Decrypt,
+        );
         let mut one = Driver::new(&gate, setup);
         let mut other = Driver::new(&gate, setup);
         let mut model = one.fill_device(1);
@@ -284,7 +289,7 @@ fn queue_behind_a_rewrite(scene: &mut Scene, queued: std::ops::Range<u64>) {
 
 #[test]
 fn queued_writes_to_a_sector_are_put_into_the_next_rewrite() {
-    scenes(Policy::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |mut scene| {
         queue_behind_a_rewrite(&mut scene, 1..8);
         let ended = settle(&mut [&mut scene.one]);
         assert_eq!(ended, [1, 2, 3, 4, 5, 6, 7, 100]);
@@ -296,7 +301,7 @@ fn queued_writes_to_a_sector_are_put_into_the_next_rewrite() {
 
 #[test]
 fn queued_writes_that_cover_a_sector_read_nothing() {
-    scenes(Policy::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |mut scene| {
         queue_behind_a_rewrite(&mut scene, 0..8);
         let ended = settle(&mut [&mut scene.one]);
         assert_eq!(ended, [0, 1, 2, 3, 4, 5, 6, 7, 100]);
@@ -308,7 +313,7 @@ fn queued_writes_that_cover_a_sector_read_nothing() {
 
 #[test]
 fn rewrites_by_many_queues_of_one_sector_all_arrive() {
-    scenes(Policy::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |mut scene| {
         let setup = SETUPS[0];
         let mut others: Vec<_> = (0..6).map(|_| Driver::new(&scene.gate, setup)).collect();
         scene.stage.hold(Read, 3 * SECTOR);
@@ -335,7 +340,7 @@ fn two_queues_on_one_ring_wake_each_other() {
                 at_once,
                 start: CBC_4096.start,
             });
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, Policy::Shared, Zeroes::Decrypt);
+            let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let helper = Driver::new(&gate, setup);
             let mut ring = Ring::new(setup.backend, 16).unwrap();
             let mut queues = [0, 1].map(|_| gate.open_queue(&mut ring).unwrap());
@@ -370,7 +375,7 @@ fn two_queues_on_one_ring_wake_each_other() {
 
 #[test]
 fn discard_of_a_sector_waits_for_its_rewrite() {
-    scenes(Policy::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |mut scene| {
         let Scene {
             stage,
             model,
@@ -398,7 +403,7 @@ fn discard_of_a_sector_waits_for_its_rewrite() {
 fn request_over_more_sectors_than_there_are_slots_excludes_rewrites_too() {
     // 12 sectors of the device share no slot; the whole device is still fewer sectors than slots, so
     // what is asked here is that a long request holds every sector of it.
-    scenes(Policy::Shared, |mut scene| {
+    scenes(Exclusion::Shared, |mut scene| {
         let Scene {
             stage,
             model,

@@ -1,6 +1,6 @@
 //! A part that fails fails its request, once; nobody else; and leaves no claim behind.
 
-use cryptline_engine::layer::{Policy, Zeroes};
+use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_engine::{Completion, Fault, Operation};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::Driver;
@@ -41,7 +41,7 @@ fn with_fault(op: Op, at: u64, play: impl Fn(Scene)) {
                 at_once,
                 start: CBC_4096.start,
             });
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, Policy::Shared, Zeroes::Decrypt);
+            let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, setup);
             let model = one.fill_device(1);
             stage.forget();
@@ -167,7 +167,8 @@ fn failing_part_of_a_zeroing_fails_it_once() {
                 at_once: false,
                 start: NULL_4096.start,
             });
-            let gate = in_small_blocks(stage.gate(), &NULL_4096, Policy::Shared, Zeroes::Decrypt);
+            let gate =
+                in_small_blocks(stage.gate(), &NULL_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, SETUPS[0]);
             let mut model = one.fill_device(1);
             stage.fail(op, at, EIO, late);
@@ -194,7 +195,7 @@ fn writes_put_into_one_rewrite_fail_together_each_once() {
                 at_once: false,
                 start: CBC_4096.start,
             });
-            let gate = in_small_blocks(stage.gate(), &CBC_4096, Policy::Shared, Zeroes::Decrypt);
+            let gate = in_small_blocks(stage.gate(), &CBC_4096, Exclusion::Shared, Zeroes::Decrypt);
             let mut one = Driver::new(&gate, SETUPS[0]);
             let mut model = one.fill_device(1);
             stage.hold(Write, TAIL);

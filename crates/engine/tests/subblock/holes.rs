@@ -1,7 +1,7 @@
 //! Places that were never written, or were given back, read as zeros.
 
 use cryptline_engine::Gate;
-use cryptline_engine::layer::{Policy, Zeroes};
+use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_testkit::model::ModelDisk;
 use cryptline_testkit::suite::devices::{self, AES_4096, CBC_4096, Layout};
 use cryptline_testkit::suite::{Driver, Fresh, Setup};
@@ -18,7 +18,7 @@ fn empty(layout: &Layout) -> (Stage, Gate) {
         at_once: true,
         start: layout.start,
     });
-    let gate = in_small_blocks(stage.gate(), layout, Policy::Shared, Zeroes::Detect);
+    let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, Zeroes::Detect);
     (stage, gate)
 }
 
@@ -47,7 +47,7 @@ fn disk_never_written_reads_as_zeros_and_its_extents_say_so() {
             let Some(Fresh { gate, keep: _keep }) = base() else {
                 continue;
             };
-            let gate = in_small_blocks(gate, layout, Policy::Shared, Zeroes::Detect);
+            let gate = in_small_blocks(gate, layout, Exclusion::Shared, Zeroes::Detect);
             let mut driver = Driver::new(&gate, Setup::ALL[0]);
             let mut model = ModelDisk::new(driver.size());
             model.zero(0, driver.size());
@@ -97,7 +97,7 @@ fn discards_make_zeros_again() {
             let Some(Fresh { gate, keep: _keep }) = base() else {
                 continue;
             };
-            let gate = in_small_blocks(gate, layout, Policy::Shared, Zeroes::Detect);
+            let gate = in_small_blocks(gate, layout, Exclusion::Shared, Zeroes::Detect);
             let mut driver = Driver::new(&gate, Setup::ALL[0]);
             let mut model = driver.fill_device(1);
             let (offset, len) = (64 * SECTOR, 16 * SECTOR);
@@ -137,7 +137,7 @@ fn sector_with_a_hole_in_its_middle_is_not_called_zero_where_it_is_not() {
             start: layout.start,
         };
         let stage = Stage::with(manner, bytes);
-        let gate = in_small_blocks(stage.gate(), layout, Policy::Shared, Zeroes::Detect);
+        let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, Zeroes::Detect);
         let mut driver = Driver::new(&gate, SETUPS[0]);
         let zero_bytes = check_extents(&gate, &mut driver);
         let expected = match layout.sector_size == 4096 && layout.key_bytes == 16 {

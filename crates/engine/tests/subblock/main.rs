@@ -24,7 +24,7 @@ mod stage;
 mod stamps;
 
 use cryptline_engine::layer::{
-    CryptDevice, CryptOptions, Policy, SubBlockDevice, SubBlockOptions, Zeroes,
+    CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes,
 };
 use cryptline_engine::{Completion, Gate, Operation, Request};
 use cryptline_testkit::model::ModelDisk;
@@ -46,7 +46,7 @@ const NULL_4096: Layout = Layout {
 };
 
 /// A volume over `lower` in blocks of 512 bytes.
-fn in_small_blocks(lower: Gate, layout: &Layout, policy: Policy, zeroes: Zeroes) -> Gate {
+fn in_small_blocks(lower: Gate, layout: &Layout, exclusion: Exclusion, zeroes: Zeroes) -> Gate {
     let options = CryptOptions {
         start: layout.start,
         allow_discards: true,
@@ -57,13 +57,13 @@ fn in_small_blocks(lower: Gate, layout: &Layout, policy: Policy, zeroes: Zeroes)
     };
     let clear = CryptDevice::new(lower, devices::cipher(layout), options).expect("it fits");
     let clear = Gate::new(clear);
-    if policy == Policy::Shared && clear.geometry().logical_block == 512 {
+    if exclusion == Exclusion::Shared && clear.geometry().logical_block == 512 {
         return clear;
     }
     let options = SubBlockOptions {
         logical_block: 512,
         sector: layout.sector_size,
-        policy,
+        exclusion,
     };
     Gate::new(SubBlockDevice::new(clear, options).expect("smaller blocks"))
 }

@@ -1,6 +1,6 @@
 //! Discards and zeroes of parts of sectors.
 
-use cryptline_engine::layer::{Policy, Zeroes};
+use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::{AES_4096, CBC_4096, Layout};
 
@@ -21,7 +21,7 @@ fn scenes(
                 at_once,
                 start: layout.start,
             });
-            let gate = in_small_blocks(stage.gate(), layout, Policy::Shared, zeroes);
+            let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, zeroes);
             let mut driver = Driver::new(&gate, setup);
             let mut model = driver.fill_device(1);
             stage.forget();

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cryptline_engine::dispatch::Dispatch;
-use cryptline_engine::layer::Policy;
+use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{Gate, Operation, Request};
 use cryptline_testkit::suite::devices::{
     self, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE, QUEUE_FLAGS, QUICK,
@@ -364,11 +364,24 @@ fn on(make: impl Fn() -> Option<Fresh>, mixes_in_place: bool) {
 }
 
 /// Plays over a volume on `base`.
-fn over(base: impl Fn() -> Option<Fresh>, layout: &Layout, policy: Policy, dispatch: Dispatch) {
+fn over(
+    base: impl Fn() -> Option<Fresh>,
+    layout: &Layout,
+    exclusion: Exclusion,
+    dispatch: Dispatch,
+) {
     let Some(sample) = base() else { return };
     // Where the medium has no small blocks, XTS is rewritten under a claim too.
     let is_fine = sample.gate.geometry().logical_block <= 512;
-    let make = || Some(devices::in_blocks(base()?, layout, 512, policy, dispatch));
+    let make = || {
+        Some(devices::in_blocks(
+            base()?,
+            layout,
+            512,
+            exclusion,
+            dispatch,
+        ))
+    };
     on(make, is_fine && layout.cipher.contains("xts"));
 }
 
@@ -377,11 +390,11 @@ fn slow_ram() -> Option<Fresh> {
 }
 
 macro_rules! every_block_is_somebodys_last_word {
-    ($($name:ident: $base:expr, $layout:expr, $policy:ident $(by $dispatch:expr)?;)+) => { $(
+    ($($name:ident: $base:expr, $layout:expr, $exclusion:ident $(by $dispatch:expr)?;)+) => { $(
         #[test]
         fn $name() {
             let dispatch = [INLINE, $($dispatch)?];
-            over($base, &$layout, Policy::$policy, dispatch[dispatch.len() - 1]);
+            over($base, &$layout, Exclusion::$exclusion, dispatch[dispatch.len() - 1]);
         }
     )+ };
 }

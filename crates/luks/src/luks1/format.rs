@@ -6,12 +6,13 @@ use super::{DIGEST_LEN, HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN
 use super::{SLOTS, SLOTS_OFFSET, Slot};
 use crate::af::STRIPES;
 use crate::area::{Extent, KeyArea, fill_random, stripes_len};
+use crate::cost::{KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, write_at};
 use crate::error::Error;
-use crate::format::{FormatOptions, KdfKind, new_kdf, parameters, pbkdf2_iterations};
 use crate::hash::Hash;
 use crate::kdf::{Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
 use crate::luks2;
+use crate::options::{FormatOptions, parameters};
 use crate::random;
 
 /// First sector of the first slot's stripes, and what slots are aligned to.

@@ -9,11 +9,12 @@ use super::binary::{BINARY_LEN, Binary, COPY_SIZES, Copy, MAGIC_SECONDARY};
 use super::validate::KEYSLOTS_SIZE_MAX;
 use crate::af::STRIPES;
 use crate::area::{Extent, KeyArea, fill_random, is_null_cipher, stripes_len};
+use crate::cost::{KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
-use crate::format::{FormatOptions, KdfKind, new_kdf, parameters, pbkdf2_iterations};
 use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
+use crate::options::{FormatOptions, parameters};
 use crate::random;
 
 /// Size of one copy: 16 KiB.

@@ -95,10 +95,8 @@ impl Cryptsetup {
         let text = run.success().stdout_text();
         let (_, dump) = text.split_once("MK dump:").expect("a key dump");
         let digits = dump.split_whitespace();
-        let digits = digits.take_while(|word| word.len() == 2);
-        digits
-            .map(|byte| u8::from_str_radix(byte, 16).unwrap())
-            .collect()
+        let digits: String = digits.take_while(|word| word.len() == 2).collect();
+        base16ct::mixed::decode_vec(digits).unwrap()
     }
 
     /// Whether `passphrase` opens the image, by its own judgement.

@@ -1,28 +1,28 @@
-//! Exports: volumes with the names and promises under which clients see them.
+//! Exports: volumes as clients see them, with names and transmission flags.
 
 use std::sync::Arc;
 
 use cryptline_engine::Gate;
 
-use super::stats::ExportStats;
+use crate::stats::ExportStats;
 use cryptline_nbd::{
     BlockSizes, Capabilities, ExportInfo, OfferError, ServerOffer, TlsMode, TransmissionFlags,
 };
 
-/// Bytes of the blocks that clients expect who never ask.
+/// The block size in bytes that a client assumes when it does not ask.
 const UNASKED_BLOCK: u32 = 512;
 
 /// One volume to serve.
 pub struct Export {
     /// The name clients ask for; the first export also answers to the empty name.
     pub name: String,
-    /// A line for people.
+    /// A line for people, shown when a client lists the exports.
     pub description: String,
     /// The volume.
     pub gate: Gate,
-    /// The smallest block in bytes that clients are told who ask for it, where it is larger than the
-    /// volume's: who knows it spares the volume what smaller ones cost. Others get the volume's, if
-    /// that is 512; clients that never ask are refused where it is larger.
+    /// The minimum block size in bytes to advertise, where it is larger than the volume's: a client that
+    /// keeps to it spares the volume the cost of smaller writes. A client that does not ask gets the
+    /// volume's own; where that is larger than 512, the client is refused.
     pub minimum_block: u32,
     /// Its counters.
     pub stats: Arc<ExportStats>,
@@ -73,7 +73,7 @@ pub struct Exports {
 impl Exports {
     /// Checks and fixes the list.
     ///
-    /// Errors: an export that NBD can not describe, such as a zoned volume.
+    /// Errors: an export that NBD cannot describe, such as a zoned volume.
     pub fn new(exports: Vec<Export>, tls: TlsMode) -> Result<Arc<Self>, OfferError> {
         let zoned = |export: &&Export| export.gate.geometry().zones.is_some();
         if let Some(export) = exports.iter().find(zoned) {

@@ -2,28 +2,22 @@
 //!
 //! ```text
 //! server     accepts, one thread a connection, stops cleanly
-//! clients    who is connected, and who gives way
-//! socket     their sockets
-//! handshake  the protocol's state machine over a blocking socket, TLS where asked
-//! session    the transmission phase: one ring, no locks
-//! transport    its bytes, plain or TLS
-//! job          its requests
+//! handshake  until client and server agree on an export
+//! wire       the transmission phase, served by a lane
 //! status       its block status replies
-//! export     what is served      stats  what it did
+//! export     what is served
 //! ```
 
-mod clients;
 mod export;
 mod handshake;
-mod job;
 mod server;
-mod session;
-mod socket;
-pub mod stats;
 mod status;
-mod tls;
-mod transport;
+mod wire;
 
+pub use crate::net::{
+    Clients, Listener, StopHandle, Subject, SubjectError, TlsConfigError, private_key_path,
+    server_config,
+};
+pub use crate::stats;
 pub use export::{Export, Exports};
-pub use server::{Listener, Server, ServerOptions, StopHandle};
-pub use tls::{Clients, Subject, SubjectError, TlsConfigError, private_key_path, server_config};
+pub use server::{Server, ServerOptions};

@@ -1,12 +1,10 @@
 //! The answer to a block status request, from the holes of the device below.
 
-use std::sync::Arc;
-
-use cryptline_engine::{Extent, Gate};
-use cryptline_sys::{Arena, Buffer};
-
+use cryptline_engine::{Buffer, Extent, Gate};
 use cryptline_nbd::reply::{self, BlockStatus};
 use cryptline_nbd::{RequestHeader, wire};
+
+use crate::lane::{Room, SMALL};
 
 /// Extents looked up for one request: each is a system call or two.
 const EXTENTS_MAX: usize = 256;
@@ -16,12 +14,11 @@ pub(super) fn block_status(
     gate: &Gate,
     header: &RequestHeader,
     req_one: bool,
-    arena: &Arc<Arena>,
+    room: &Room,
     context: u32,
 ) -> Option<(Buffer, usize)> {
-    let mut buffer = arena
-        .take()
-        .or_else(|| Buffer::alloc(arena.slot_size()).ok())?;
+    let free = room.buffer(SMALL);
+    let mut buffer = free.or_else(|| Buffer::alloc(SMALL).ok())?;
     let mut status = BlockStatus::new(&mut buffer)?;
     let end = header.offset + u64::from(header.length);
     let mut position = header.offset;
@@ -51,9 +48,9 @@ pub(super) fn block_status(
     Some((buffer, len))
 }
 
-/// A hole that does not read as zeros, as the cipher shows one, is called data. The protocol knows a
-/// hole of unknown contents, but its clients take it for one that need not be read (`qemu-img compare`
-/// finds two such disks different that hold the same bytes), and there it holds bytes like any other.
+/// A hole that the cipher does not show as zeros is reported as data. The protocol has holes of unknown
+/// content, but clients do not read those (`qemu-img compare` then finds two disks different that hold the
+/// same bytes), and here such a hole holds bytes like any other range.
 fn describe(extent: Extent) -> reply::Extent {
     let flags = match (extent.hole, extent.zero) {
         (_, false) => 0,

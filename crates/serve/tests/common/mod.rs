@@ -15,7 +15,7 @@ pub mod turnstile;
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_nbd::TlsMode;
 use cryptline_serve::nbd::stats::{ExportStats, Snapshot};
 use cryptline_serve::nbd::{Clients, Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_sys::lock;
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use tempfile::TempDir;
 
@@ -243,10 +244,6 @@ impl Drop for Served {
             let _ = self.stop_and_join();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes of this process in memory.

@@ -124,19 +124,30 @@ impl VolatileDisk {
     }
 }
 
+/// Of a disk of `size` bytes that can do everything.
+pub fn geometry(size: u64, answers_at_once: bool) -> Geometry {
+    Geometry {
+        size,
+        logical_block: 512,
+        preferred_block: 4096,
+        read_only: false,
+        rotational: false,
+        discard: true,
+        write_zeroes: true,
+        answers_at_once,
+        zones: None,
+    }
+}
+
+/// `len` bytes that may hold anything.
+pub fn data(len: u64) -> Extent {
+    let (hole, zero) = (false, false);
+    Extent { len, hole, zero }
+}
+
 impl Device for VolatileDisk {
     fn geometry(&self) -> Geometry {
-        Geometry {
-            size: self.stable().len() as u64,
-            logical_block: 512,
-            preferred_block: 4096,
-            read_only: false,
-            rotational: false,
-            discard: true,
-            write_zeroes: true,
-            answers_at_once: true,
-            zones: None,
-        }
+        geometry(self.stable().len() as u64, true)
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -144,11 +155,7 @@ impl Device for VolatileDisk {
     }
 
     fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(Extent {
-            len,
-            hole: false,
-            zero: false,
-        })
+        Ok(data(len))
     }
 }
 

@@ -7,8 +7,10 @@ use cryptline_engine::{
     Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
     Submitted,
 };
+use cryptline_sys::lock;
 use cryptline_testkit::suite::Fresh;
 
+use super::stack::{data, geometry};
 use super::wait_until;
 
 /// A disk of any size that holds nothing: what is written is gone, and what is read is noise.
@@ -47,6 +49,11 @@ impl Turnstile {
         let mut state = self.lock();
         state.passes = state.passes.saturating_add(count);
         self.inner.1.notify_all();
+    }
+
+    /// Takes back the passes that nobody has used.
+    pub fn take_back(&self) {
+        self.lock().passes = 0;
     }
 
     /// Makes it refuse to zero by itself after the next `count` times.
@@ -96,23 +103,13 @@ impl Turnstile {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.inner.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.0)
     }
 }
 
 impl Device for Turnstile {
     fn geometry(&self) -> Geometry {
-        Geometry {
-            size: self.size,
-            logical_block: 512,
-            preferred_block: 4096,
-            read_only: false,
-            rotational: false,
-            discard: true,
-            write_zeroes: true,
-            answers_at_once: false,
-            zones: None,
-        }
+        geometry(self.size, false)
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -120,11 +117,7 @@ impl Device for Turnstile {
     }
 
     fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
-        Ok(Extent {
-            len,
-            hole: false,
-            zero: false,
-        })
+        Ok(data(len))
     }
 }
 

@@ -8,7 +8,7 @@ mod common;
 mod handshake;
 mod transmission;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::common::raw::Raw;
 use crate::common::{Served, pattern, resident_bytes, wait_until};
@@ -16,7 +16,7 @@ use crate::common::{Served, pattern, resident_bytes, wait_until};
 /// Holds off the other tests of this program.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    cryptline_sys::lock(&TURN)
 }
 
 /// A new client gets full service.

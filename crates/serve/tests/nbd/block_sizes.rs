@@ -1,7 +1,7 @@
 //! Clients that ask how small blocks may be, and clients that never do.
 
 use cryptline_engine::base::DirectMode;
-use cryptline_engine::layer::Policy;
+use cryptline_engine::layer::Exclusion;
 use cryptline_nbd::NbdError;
 use cryptline_nbd::client::{info_data, option};
 use cryptline_nbd::wire::{cmd, info, opt, rep};
@@ -15,7 +15,7 @@ const IGNORANT: [Style; 2] = [Style::NeverAsks, Style::ExportName];
 /// CBC in sectors of 4096 bytes, in blocks of 512 for those who take them for granted.
 fn setup() -> Setup {
     let lower = stack::file(4 << 20, DirectMode::Auto);
-    let over = devices::in_blocks(lower, &CBC_4096, 512, Policy::Shared, devices::INLINE);
+    let over = devices::in_blocks(lower, &CBC_4096, 512, Exclusion::Shared, devices::INLINE);
     Setup::new(over).minimum_block(4096)
 }
 

@@ -1,14 +1,14 @@
-//! The NBD server against programs we did not write, our own client, failures and a model.
+//! The NBD server against programs we did not write and a client of our own. What all fronts promise is
+//! checked in `front`.
 
 #[path = "../common/mod.rs"]
 mod common;
 
-mod abandoned;
 mod block_sizes;
 mod client_shapes;
+mod ending;
 mod failures;
 mod libnbd;
-mod model;
 mod peers;
 mod promises;
 mod statistics;

@@ -6,7 +6,6 @@ use cryptline_nbd::{NbdError, TransmissionFlags};
 use cryptline_testkit::suite::devices;
 
 use crate::common::raw::{Raw, Style};
-use crate::common::turnstile::Turnstile;
 use crate::common::{BACKENDS, Setup, pattern, stack};
 
 #[test]
@@ -35,71 +34,6 @@ fn flush_on_one_connection_covers_writes_completed_on_all() {
         served.end_well();
         assert_eq!(disk.flushes(), 2, "the server flushes when it stops");
     }
-}
-
-/// Whoever encrypts them: a write that is answered is under the flush that comes after, and a
-/// durable one is durable.
-#[test]
-fn promises_hold_whoever_runs_the_cipher() {
-    let everyone = |backend| stack::DISPATCHES.map(|dispatch| (backend, dispatch));
-    for (backend, dispatch) in BACKENDS.into_iter().flat_map(everyone) {
-        let disk = stack::VolatileDisk::new(2 << 20);
-        let over = devices::dispatched(disk.stack(), &stack::AES_512, dispatch);
-        let served = Setup::new(over).backend(backend).start();
-        let [mut writer, mut flusher] = [Raw::connect(&served), Raw::connect(&served)];
-        let start = usize::try_from(stack::AES_512.start).expect("small");
-        // The disk below, decrypted.
-        let clear = || {
-            let mut clear = disk.stable()[start..].to_vec();
-            devices::cipher(&stack::AES_512).decrypt_in_place(0, &mut clear);
-            clear
-        };
-        let mut expected = clear();
-        for round in 0..4 {
-            let offset = round * (300 << 10);
-            let data = pattern(0, 200 << 10, round);
-            let at = usize::try_from(offset).expect("small");
-            let durable = round % 2 == 1;
-            if durable {
-                writer
-                    .write_with(cmd_flag::FUA, offset, &data)
-                    .expect("written")
-            } else {
-                writer.write(offset, &data).expect("written");
-                flusher.flush().expect("flushed");
-            }
-            expected[at..][..data.len()].copy_from_slice(&data);
-            assert!(
-                clear() == expected,
-                "{backend:?} {dispatch:?} round {round}"
-            );
-        }
-        served.end_well();
-    }
-}
-
-#[test]
-fn forced_unit_access_is_durable_when_it_is_answered() {
-    let disk = stack::VolatileDisk::new(1 << 20);
-    let served = Setup::new(disk.stack()).start();
-    let mut client = Raw::connect(&served);
-    let data = pattern(0, 600 << 10, 1);
-    client
-        .write_with(cmd_flag::FUA, 512, &data)
-        .expect("written");
-    assert!(disk.stable()[512..][..data.len()] == data);
-    client.write(0, &pattern(0, 512, 2)).expect("written");
-    assert!(
-        disk.stable()[..512] == [0; 512],
-        "was not asked to be durable"
-    );
-    for command in [cmd::WRITE_ZEROES, cmd::TRIM] {
-        client.write_with(cmd_flag::FUA, 0, &data).expect("written");
-        let answer = client.ask(command, cmd_flag::FUA, (4096, 8192));
-        assert_eq!(answer.outcome, Ok(vec![]));
-        assert!(disk.stable()[4096..][..8192].iter().all(|byte| *byte == 0));
-    }
-    served.end_well();
 }
 
 #[test]
@@ -211,39 +145,6 @@ fn read_only_export_refuses_every_change_with_eperm() {
 }
 
 #[test]
-fn zeroing_is_fast_only_where_zeros_need_not_be_written() {
-    let fast = cmd_flag::FAST_ZERO;
-    for (over, is_fast) in [
-        (devices::crypt(stack::ram(4 << 20), &stack::NULL), true),
-        (stack::crypt_over_ram(4 << 20), false),
-    ] {
-        let served = Setup::new(over).start();
-        let mut client = Raw::connect(&served);
-        client.write(0, &pattern(0, 1 << 20, 1)).expect("written");
-        let answer = client.ask(cmd::WRITE_ZEROES, fast, (4096, 8192));
-        let expected = if is_fast {
-            Ok(vec![])
-        } else {
-            Err(NbdError::NotSup)
-        };
-        assert_eq!(answer.outcome, expected);
-        let untouched = client.read(4096, 8192) == pattern(0, 1 << 20, 1)[4096..][..8192];
-        assert_eq!(untouched, !is_fast);
-        for flags in [0, cmd_flag::NO_HOLE, cmd_flag::FUA] {
-            client.write(0, &pattern(0, 1 << 20, 2)).expect("written");
-            let answer = client.ask(cmd::WRITE_ZEROES, flags, (512, 700 << 10));
-            assert_eq!(answer.outcome, Ok(vec![]));
-            let read = client.read(0, 1 << 20);
-            assert!(read[512..][..700 << 10].iter().all(|byte| *byte == 0));
-            assert!(read[..512] == pattern(0, 512, 2));
-            let after = 512 + (700 << 10);
-            assert!(read[after..] == pattern(0, 1 << 20, 2)[after..]);
-        }
-        served.end_well();
-    }
-}
-
-#[test]
 fn four_gibibytes_are_zeroed_beside_another_write() {
     let size = 5 << 30;
     let over = devices::crypt(stack::file(size, DirectMode::Off), &stack::NULL);
@@ -285,52 +186,6 @@ fn block_status_calls_holes_what_they_read_as() {
             .extents;
         assert_eq!(one.len(), 1);
         assert!((1..=8192).contains(&one[0].length));
-        served.end_well();
-    }
-}
-
-#[test]
-fn largest_requests_pass_with_small_ones_between_them() {
-    for backend in BACKENDS {
-        for style in [Style::Structured, Style::Simple] {
-            let served = Setup::new(stack::crypt_over_ram(40 << 20))
-                .backend(backend)
-                .start();
-            let mut client = Raw::connect_as(&served, style);
-            let data = pattern(0, 32 << 20, 7);
-            client.write(4096, &data).expect("written");
-            let mut cookies = Vec::new();
-            for index in 0..6 {
-                cookies.push(client.send(cmd::READ, 0, (4096, 32 << 20)));
-                cookies.push(client.send(cmd::READ, 0, (4096 + index * 512, 4096)));
-            }
-            let mut answers = client.answers(12);
-            for (index, cookie) in cookies.into_iter().enumerate() {
-                let read = answers.remove(&cookie).expect("one each").data();
-                match index % 2 {
-                    0 => assert!(read == data),
-                    _ => assert!(read == data[index / 2 * 512..][..4096]),
-                }
-            }
-            served.end_well();
-        }
-    }
-}
-
-#[test]
-fn zeroing_that_the_device_gives_up_half_way_is_durable_as_a_whole() {
-    const LENGTH: u32 = 128 << 20;
-    for (zeroed, flushes) in [(1, 1), (0, 0)] {
-        let disk = Turnstile::new(1 << 30);
-        disk.let_pass(u64::MAX);
-        disk.zero_only(zeroed);
-        let served = Setup::new(disk.stack()).start();
-        let mut client = Raw::connect(&served);
-        let answer = client.ask(cmd::WRITE_ZEROES, cmd_flag::FUA, (0, LENGTH));
-        assert!(answer.outcome.is_ok());
-        // Durable writes of the rest say nothing of what the device has done before.
-        assert_eq!(disk.flushes(), flushes, "{zeroed} steps by the device");
-        drop(client);
         served.end_well();
     }
 }

@@ -1,6 +1,7 @@
-//! What a thread may not do in a sandbox, tried: the proof that it is one.
+//! Attempts at what a sandboxed thread must not be able to do: the proof that the sandbox holds.
 //!
-//! Each attempt is harmless where it is allowed: it opens and closes, or names what does not exist.
+//! Each attempt is harmless where it succeeds: it opens and closes something, or names what does not
+//! exist.
 
 use std::io;
 use std::ptr;

@@ -1,15 +1,15 @@
 //! Giving up rights, on every thread of the process.
 //!
-//! Linux keeps `no_new_privs`, capabilities and the Landlock domain for each thread. A thread that
-//! was started earlier keeps what it had, and whoever controls one thread of a process controls
-//! all of its memory. So the threads that are there already must be reached too:
+//! Linux keeps `no_new_privs`, capabilities and the Landlock domain per thread. A thread that was
+//! started earlier keeps what it had, and whoever controls one thread of a process controls all of its
+//! memory. So existing threads must be reached too:
 //!
 //! ```text
 //! this thread   applies the restriction, then for each other thread: names it, signals it, waits
 //! that thread   handler: is it me? ─► one or a few system calls ─► result
 //! ```
 //!
-//! That is how C libraries carry `setuid` to all threads. New threads inherit.
+//! C libraries apply `setuid` to all threads in the same way. New threads inherit.
 
 mod attempts;
 
@@ -17,8 +17,8 @@ pub use attempts::{Attempt, attempts};
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a thread may take to run the handler.
@@ -99,7 +99,7 @@ impl Restriction<'_> {
     /// given it up and others not.
     pub fn apply_to_others(self) -> io::Result<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = crate::lock(&ONE_AT_A_TIME);
         set_handler(Some(on_signal))?;
         let result = self.signal_others();
         ORDER.target.store(0, Ordering::Release);

@@ -5,17 +5,16 @@
 //! elsewhere                                         ordinary stores, msync
 //! ```
 //!
-//! The file can be cut short by anybody while it is mapped, a hole can meet a full disk, a memory
-//! cell can fail. The kernel then raises SIGBUS in the middle of a copy. [`sigbus`] puts a page of
-//! zeros in the place of the lost one, so that the copy ends, and remembers it: the copy and
-//! everything after it report [`Lost`]. No other way checks a mapping: the size can change between
-//! any check and the copy.
+//! Anybody can truncate the file while it is mapped, a hole can meet a full disk, a memory cell can
+//! fail. The kernel then raises SIGBUS in the middle of a copy. [`sigbus`] maps a page of zeros in place
+//! of the lost one, so that the copy ends, and records the loss: the copy and everything after it
+//! report [`Lost`]. Checking the size first would not do: it can change between the check and the copy.
 //!
-//! A mapping that lost something never gets well, whatever becomes of the file: acknowledged stores
-//! may be gone. So it is too when an msync fails, which the kernel tells once.
+//! A mapping that lost something stays lost, whatever becomes of the file: acknowledged stores may be
+//! gone. The same holds after a failed msync, which the kernel reports once.
 //!
 //! As in [`SharedMemory`](crate::SharedMemory), no reference into the mapping ever exists, and copies
-//! may race. A copy that the handler has interrupted goes on with the very instruction that failed.
+//! may race. A copy that the handler has interrupted resumes at the instruction that failed.
 
 mod persist;
 mod sigbus;
@@ -23,8 +22,8 @@ mod sigbus;
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -262,7 +261,7 @@ impl Mapping {
 
     /// Syncs the open file by `sync`, alone, and gives the mapping up where that fails.
     fn sync_by(&self, sync: impl FnOnce() -> Result<(), Errno>) -> io::Result<()> {
-        let mut last = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = crate::lock(&self.syncing);
         (*last)?;
         if let Err(errno) = sync() {
             *last = Err(errno);

@@ -1,7 +1,7 @@
 //! Stores that reach persistent memory, and the fence that orders them.
 //!
-//! Large stores bypass the caches (`movntdq`); small ones, and the ends of large ones, are written
-//! and their cache line is emptied with the best instruction that the processor has. Intel SDM,
+//! Large stores bypass the caches (`movntdq`); small ones, and the ends of large ones, are stored, and
+//! their cache lines written back with the best instruction that the processor has. Intel SDM,
 //! volume 1, "Programming with Persistent Memory"; AMD64 APM, volume 3.
 
 /// The instruction that writes a cache line back.

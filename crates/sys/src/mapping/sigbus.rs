@@ -1,4 +1,4 @@
-//! What happens when a page of a mapping is gone: SIGBUS, caught for our own mappings only.
+//! When a page of a mapping is gone: SIGBUS, caught for our own mappings only.
 //!
 //! ```text
 //! a copy touches a lost page ─► SIGBUS on this thread ─► handler: is the address in a guarded range?
@@ -7,9 +7,9 @@
 //!                                                        no: whoever handled SIGBUS before
 //! ```
 //!
-//! systemd's journal and libwayland read files that others can cut short in the same way. The
-//! handler does what is async-signal-safe: atomic loads and stores in a fixed table, and one
-//! system call. It is installed with the first mapping and stays.
+//! systemd's journal and libwayland read files that others can truncate in the same way. The handler
+//! does only what is async-signal-safe: atomic loads and stores in a fixed table, and one system call.
+//! It is installed with the first mapping and stays.
 
 use std::io;
 use std::sync::OnceLock;

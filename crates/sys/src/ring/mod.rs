@@ -10,17 +10,18 @@
 //! the kernel works on it, and is moved out with its result. So there is no moment at which Rust
 //! code could hold a reference to bytes that the kernel is reading or writing.
 //!
-//! Two engines carry it out, and everything above is the same over both:
+//! Two engines do the work, and everything above is the same over both:
 //!
 //! * `uring`: io_uring. Submissions are batched: one system call submits all and waits.
 //! * `syscalls`: `preadv2`/`pwritev2` at once, sockets by `poll`. For places that forbid io_uring
 //!   (most container seccomp profiles, `kernel.io_uring_disabled`).
 //!
-//! Tests have a third, `simulated`: files in a kernel of their own making.
+//! Tests have a third, `simulated`: files in a simulated kernel.
 //!
 //! A ring never leaves the thread that made it.
 
 mod batch;
+mod descriptor;
 mod operation;
 mod simulated;
 mod syscalls;
@@ -36,7 +37,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -44,12 +45,13 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::Arena;
+use descriptor::Descriptor;
 pub use operation::{Allocate, Io};
 use simulated::Simulated;
 use syscalls::Syscalls;
 use unheard::Unheard;
 use uring::Uring;
-use waker::Bell;
+use waker::Sleeper;
 
 /// Which engine a ring should use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,8 +126,8 @@ enum Engine {
 /// Nothing may ever poll the descriptor of the io_uring below it, and so nobody is given it. With
 /// `IORING_SETUP_DEFER_TASKRUN` the kernel finishes work only while the thread is inside
 /// `io_uring_enter`; a poll on the descriptor can miss for good that there is some (seen on Linux
-/// 6.18). Who waits, waits in [`wait`](Self::wait). Where a loop of somebody else's must be told, an
-/// eventfd registered with the ring is what works.
+/// 6.18). The thread waits in [`wait`](Self::wait), or in a loop of its own for
+/// [`descriptor`](Self::descriptor).
 pub struct Ring {
     engine: Engine,
     files: Vec<Arc<OwnedFd>>,
@@ -137,7 +139,8 @@ pub struct Ring {
     /// When the next `wait` must return, if nothing else ends it.
     wake_by: Option<Instant>,
     /// Others may end a `wait`: there is a [`Waker`].
-    bell: Option<Arc<Bell>>,
+    sleeper: Option<Arc<Sleeper>>,
+    descriptor: Option<Descriptor>,
     /// The next `wait` must not wait.
     stay_awake: bool,
     unheard: Unheard,
@@ -173,7 +176,8 @@ impl Ring {
             finished: Vec::with_capacity(depth as usize),
             transfer_limit: usize::MAX,
             wake_by: None,
-            bell: None,
+            sleeper: None,
+            descriptor: None,
             stay_awake: false,
             kept: Vec::new(),
             unheard: Unheard::default(),
@@ -249,6 +253,7 @@ impl Ring {
         if let Some(result) = at_once {
             self.finish(slot, result);
         }
+        self.raise();
         Ok(())
     }
 
@@ -262,36 +267,74 @@ impl Ring {
             _ => syscalls::run(file, &mut io),
         };
         self.inboxes[usize::from(source.0)].push_back(Done { token, result, io });
+        self.raise();
     }
 
     /// Makes the next [`wait`](Self::wait) return at `moment`, should nothing have finished by
     /// then. The earliest of several moments counts. It is forgotten after that wait, so who has
     /// timed work says so again in each `submit` and `poll`.
     pub fn wake_by(&mut self, moment: Instant) {
-        self.wake_by = Some(self.wake_by.map_or(moment, |earlier| earlier.min(moment)));
+        let moment = self.wake_by.map_or(moment, |earlier| earlier.min(moment));
+        self.wake_by = Some(moment);
+        if let Some(descriptor) = &mut self.descriptor {
+            descriptor.raise_at(moment);
+        }
     }
 
     /// Lets the next [`wait`](Self::wait) hand over and take in, but not wait: for a queue that has
     /// more to give than it gave in this `poll`.
     pub fn stay_awake(&mut self) {
         self.stay_awake = true;
+        self.raise();
     }
 
     /// What ends a wait of this ring from another thread.
     pub fn waker(&mut self) -> io::Result<Waker> {
-        let bell = match &self.bell {
-            Some(bell) => bell,
+        Ok(self.sleeper()?.waker())
+    }
+
+    /// A descriptor that is readable while [`poll`](Self::poll) has something to do: to hand over what
+    /// was submitted, or to take in what has finished. It stays the same; each loop can wait for it.
+    pub fn descriptor(&mut self) -> io::Result<BorrowedFd<'_>> {
+        let descriptor = match self.descriptor.take() {
+            Some(descriptor) => descriptor,
             None => {
-                let bell = Bell::new()?;
+                let descriptor = Descriptor::new(self.sleeper()?)?;
                 match &mut self.engine {
-                    Engine::Uring(uring) => uring.listen(Arc::clone(&bell)),
-                    Engine::Syscalls(syscalls) => syscalls.listen(Arc::clone(&bell)),
-                    Engine::Simulated(simulated) => simulated.sockets.listen(Arc::clone(&bell)),
+                    Engine::Uring(uring) => uring.register_eventfd()?,
+                    Engine::Syscalls(syscalls) => syscalls.publish_in(descriptor.epoll()),
+                    Engine::Simulated(simulated) => {
+                        simulated.sockets.publish_in(descriptor.epoll());
+                    }
                 }
-                self.bell.insert(bell)
+                descriptor
             }
         };
-        Ok(bell.waker())
+        let descriptor: &Descriptor = self.descriptor.insert(descriptor);
+        Ok(descriptor.as_fd())
+    }
+
+    fn sleeper(&mut self) -> io::Result<&Arc<Sleeper>> {
+        let sleeper = match self.sleeper.take() {
+            Some(sleeper) => sleeper,
+            None => {
+                let sleeper = Sleeper::new()?;
+                match &mut self.engine {
+                    Engine::Uring(uring) => uring.listen(Arc::clone(&sleeper)),
+                    Engine::Syscalls(syscalls) => syscalls.listen(Arc::clone(&sleeper)),
+                    Engine::Simulated(simulated) => simulated.sockets.listen(Arc::clone(&sleeper)),
+                }
+                sleeper
+            }
+        };
+        Ok(self.sleeper.insert(sleeper))
+    }
+
+    /// Makes the descriptor readable, where there is one.
+    fn raise(&mut self) {
+        if let Some(descriptor) = &mut self.descriptor {
+            descriptor.raise();
+        }
     }
 
     /// Keeps a value until the ring is dropped and nothing it had in flight can touch memory or files
@@ -348,8 +391,31 @@ impl Ring {
             patience = Patience::None;
         }
         let entered = self.enter_engine(patience);
-        if let Some(bell) = &self.bell {
-            bell.awake();
+        if self.descriptor.is_some() {
+            return entered.and(self.settle());
+        }
+        if let Some(sleeper) = &self.sleeper {
+            sleeper.awake();
+        }
+        entered
+    }
+
+    /// Makes the descriptor unreadable, unless there is more to do.
+    fn settle(&mut self) -> io::Result<()> {
+        let Some(descriptor) = &mut self.descriptor else {
+            return Ok(());
+        };
+        descriptor.lower();
+        // What has finished until then is taken in here; what finishes from now on raises it again.
+        let entered = self.enter_engine(Patience::None);
+        let is_refused = match &mut self.engine {
+            Engine::Uring(uring) => uring.is_refused(),
+            Engine::Syscalls(_) => false,
+            // Its kernel works only while it is called.
+            Engine::Simulated(_) => self.slots.len() > self.free_slots.len(),
+        };
+        if let Some(descriptor) = self.descriptor.as_mut().filter(|_| is_refused) {
+            descriptor.raise_at(Instant::now() + uring::PAUSE);
         }
         entered
     }
@@ -402,16 +468,19 @@ impl Ring {
     fn may_wait(&mut self) -> bool {
         !std::mem::take(&mut self.stay_awake)
             && self.inboxes.iter().all(VecDeque::is_empty)
-            && self.bell.as_ref().is_none_or(|bell| bell.fall_asleep())
+            && (self.sleeper.as_ref()).is_none_or(|sleeper| sleeper.fall_asleep())
     }
 
     /// How long a `wait` may take; takes the moment of `wake_by` with it.
     fn patience(&mut self, wait: bool) -> Patience {
         if !wait {
+            if self.descriptor.is_some() {
+                self.wake_by = None;
+            }
             return Patience::None;
         }
         let Some(moment) = self.wake_by.take() else {
-            let nothing_can_end_it = self.in_flight() == 0 && self.bell.is_none();
+            let nothing_can_end_it = self.in_flight() == 0 && self.sleeper.is_none();
             return if nothing_can_end_it {
                 Patience::None
             } else {
@@ -495,6 +564,9 @@ impl Drop for Ring {
     }
 }
 
+#[cfg(test)]
+#[path = "descriptor_tests.rs"]
+mod descriptor_tests;
 #[cfg(test)]
 #[path = "ring_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! The engine of tests: file I/O reaches a kernel of the test's making instead of Linux.
+//! The engine for tests: file I/O reaches a kernel that the test provides instead of Linux.
 //!
 //! ```text
 //! submit ──► pending ──► Kernel::run (takes effect) ──► finished (is reported)
@@ -7,7 +7,7 @@
 //! Taking effect and being reported are two moments, as in a real kernel: of two `fsync` in flight
 //! the second to take effect can be the first to be reported. [`Kernel::next`] chooses both.
 //!
-//! Descriptors are real, so that what is above opens and locks files as ever. Sockets and wakers
+//! Descriptors are real, so that the code above opens and locks files as usual. Sockets and wakers
 //! work as over system calls. A [`Mapping`](crate::Mapping) maps real memory; only its `msync` comes
 //! here.
 

@@ -1,7 +1,7 @@
 //! The engine for places that forbid io_uring: file I/O by system calls at once, sockets by `poll`.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::unheard::is_sync;
-use super::waker::Bell;
+use super::waker::Sleeper;
 use super::{Allocate, InFlight, Io, Patience};
 
-/// The place of the bell among the waiting.
-const BELL: u32 = u32::MAX;
+/// The place of the wake-up among the waiting.
+const WOKEN: u32 = u32::MAX;
 
 type Finished = (u32, Result<usize, Errno>);
 
@@ -22,7 +22,9 @@ pub(super) struct Syscalls {
     /// Slots whose socket was not ready, and what `poll` is asked about each, side by side.
     waiting: Vec<u32>,
     polled: Vec<libc::pollfd>,
-    bell: Option<Arc<Bell>>,
+    sleeper: Option<Arc<Sleeper>>,
+    /// The set of a [`Descriptor`](super::descriptor::Descriptor), which these sockets belong to.
+    epoll: Option<Arc<OwnedFd>>,
 }
 
 impl Syscalls {
@@ -30,14 +32,15 @@ impl Syscalls {
         Self {
             waiting: Vec::with_capacity(depth as usize),
             polled: Vec::with_capacity(depth as usize),
-            bell: None,
+            sleeper: None,
+            epoll: None,
         }
     }
 
-    /// Lets `bell` end a wait.
-    pub fn listen(&mut self, bell: Arc<Bell>) {
-        self.watch(BELL, bell.event(), libc::POLLIN);
-        self.bell = Some(bell);
+    /// Lets `sleeper` end a wait.
+    pub fn listen(&mut self, sleeper: Arc<Sleeper>) {
+        self.watch(WOKEN, sleeper.eventfd(), libc::POLLIN);
+        self.sleeper = Some(sleeper);
     }
 
     /// Carries the operation out, or notes that its socket must become ready first.
@@ -58,6 +61,42 @@ impl Syscalls {
             events,
             revents: 0,
         });
+        if slot != WOKEN {
+            self.publish(fd.as_raw_fd());
+        }
+    }
+
+    /// Lets the sockets that are waited for, now and later, make `epoll` readable.
+    pub fn publish_in(&mut self, epoll: &Arc<OwnedFd>) {
+        self.epoll = Some(Arc::clone(epoll));
+        for index in 0..self.waiting.len() {
+            if self.waiting[index] != WOKEN {
+                self.publish(self.polled[index].fd);
+            }
+        }
+    }
+
+    /// Brings the set up to date on one socket.
+    fn publish(&self, fd: RawFd) {
+        let Some(epoll) = &self.epoll else { return };
+        let waiting = self.polled.iter().filter(|polled| polled.fd == fd);
+        let events = waiting.fold(0, |all, polled| all | polled.events);
+        let mut event = libc::epoll_event {
+            events: u32::from(events.cast_unsigned()),
+            u64: 0,
+        };
+        let operations: &[_] = if events == 0 {
+            &[libc::EPOLL_CTL_DEL]
+        } else {
+            &[libc::EPOLL_CTL_MOD, libc::EPOLL_CTL_ADD]
+        };
+        for &operation in operations {
+            // SAFETY: the event lives until the end of this function; both descriptors are kept open,
+            // by this engine and by the ring.
+            if unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd, &raw mut event) } == 0 {
+                return;
+            }
+        }
     }
 
     /// Tries the waiting sockets that are ready; waits for one as long as `patience` says.
@@ -68,7 +107,7 @@ impl Syscalls {
         patience: Patience,
         finished: &mut Vec<Finished>,
     ) -> io::Result<()> {
-        let sockets = self.waiting.len() - usize::from(self.bell.is_some());
+        let sockets = self.waiting.len() - usize::from(self.sleeper.is_some());
         let pointless = match patience {
             Patience::None => sockets == 0,
             Patience::For(_) => false,
@@ -94,13 +133,9 @@ impl Syscalls {
         let mut index = 0;
         while index < self.waiting.len() {
             let slot = self.waiting[index];
-            if slot == BELL {
-                if let Some(bell) = self
-                    .bell
-                    .as_ref()
-                    .filter(|_| self.polled[index].revents != 0)
-                {
-                    bell.silence();
+            if slot == WOKEN {
+                if let (Some(sleeper), true) = (&self.sleeper, self.polled[index].revents != 0) {
+                    sleeper.clear();
                 }
                 index += 1;
                 continue;
@@ -114,7 +149,8 @@ impl Syscalls {
                 index += 1;
             } else {
                 self.waiting.swap_remove(index);
-                self.polled.swap_remove(index);
+                let fd = self.polled.swap_remove(index).fd;
+                self.publish(fd);
                 finished.push((slot, result));
             }
         }

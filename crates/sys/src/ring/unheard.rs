@@ -1,8 +1,8 @@
 //! The results of syncs that nobody takes any more, because their ring is dropped.
 //!
-//! The kernel tells some failures only to the caller of that very sync: a disk that could not empty its
-//! cache is asked again by the next one, and may say yes. So who cares says so beforehand, and a failed
-//! sync whose result was never taken sets a mark.
+//! The kernel reports some failures only to the caller of that sync: a disk that could not flush its
+//! cache is asked again by the next one, and may succeed. So whoever cares registers beforehand, and a
+//! failed sync whose result was never taken sets a mark.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

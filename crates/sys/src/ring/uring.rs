@@ -5,9 +5,9 @@
 //!   └───► backlog, while that is full ──┘
 //! ```
 //!
-//! Pushing never fails. Where the kernel refuses to take what is queued (EBUSY: too many completions
-//! lie untaken; EAGAIN: it lacks memory), everything stays queued: the caller takes in completions
-//! and comes again, and where there are none, [`Uring::refused`] pauses in between.
+//! Pushing never fails. Where the kernel refuses what is queued (EBUSY: too many unread completions;
+//! EAGAIN: out of memory), everything stays queued: the caller reads completions and tries again, and
+//! where there are none, [`Uring::refused`] pauses in between.
 //!
 //! Nothing polls the ring's descriptor: see [`Ring`](super::Ring).
 
@@ -21,18 +21,18 @@ use io_uring::squeue::Entry;
 use io_uring::{EnterFlags, IoUring, Probe, opcode, types};
 use rustix::io::Errno;
 
-use super::waker::Bell;
+use super::waker::Sleeper;
 use super::{Io, Patience};
 use crate::{Arena, Buffer};
 
 /// Marks the cancel requests, which have no slot.
 const CANCEL: u64 = u64::MAX;
-/// Marks the poll on the bell, which has no slot either.
-const BELL: u64 = u64::MAX - 1;
+/// Marks the poll on the eventfd, which has no slot either.
+const WOKEN: u64 = u64::MAX - 1;
 /// Marks the end of a wait's time, on kernels that want an entry for it.
 const TIMER: u64 = u64::MAX - 2;
 /// How long a wait pauses where the kernel takes nothing and nothing has finished.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
 /// So many refusals in a row, with a pause after each, and a ring that is dropped gives up.
 const REFUSALS: u32 = if cfg!(test) { 20 } else { 2000 };
 /// How often a ring that is dropped repeats what it wants cancelled.
@@ -48,9 +48,9 @@ pub(super) struct Uring {
     limit: Box<types::Timespec>,
     /// That entry is queued, and the kernel has not taken it.
     timer_queued: bool,
-    bell: Option<Arc<Bell>>,
-    /// The kernel watches the bell.
-    listening: bool,
+    sleeper: Option<Arc<Sleeper>>,
+    /// The kernel watches its eventfd.
+    watching: bool,
     /// How often in a row the kernel has taken nothing.
     refusals: u32,
     #[cfg(test)]
@@ -94,8 +94,8 @@ impl Uring {
             times_waits,
             limit: Box::default(),
             timer_queued: false,
-            bell: None,
-            listening: false,
+            sleeper: None,
+            watching: false,
             refusals: 0,
             #[cfg(test)]
             faults: VecDeque::new(),
@@ -106,14 +106,27 @@ impl Uring {
 
     /// Makes room for `depth` operations in flight, all of which the kernel may refuse for a while.
     pub fn reserve(&mut self, depth: usize) {
-        // The bell and the timer come on top.
+        // The poll and the timer come on top.
         let all = depth.saturating_add(2);
         self.backlog.reserve(all.saturating_sub(self.backlog.len()));
     }
 
-    /// Lets `bell` end a wait.
-    pub fn listen(&mut self, bell: Arc<Bell>) {
-        self.bell = Some(bell);
+    /// Lets `sleeper` end a wait.
+    pub fn listen(&mut self, sleeper: Arc<Sleeper>) {
+        self.sleeper = Some(sleeper);
+    }
+
+    /// Lets the kernel signal the sleeper's eventfd: whenever it posts completions, and when it first has
+    /// some to post that it will post only while the owner is inside it.
+    pub fn register_eventfd(&self) -> io::Result<()> {
+        let sleeper = self.sleeper.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let event = sleeper.eventfd().as_raw_fd();
+        self.ring.submitter().register_eventfd(event)
+    }
+
+    /// Whether operations wait for the kernel to take them.
+    pub fn is_refused(&mut self) -> bool {
+        !self.backlog.is_empty() || !self.ring.submission().is_empty()
     }
 
     pub fn register(&self, arena: &Arc<Arena>) -> bool {
@@ -169,7 +182,7 @@ impl Uring {
     pub fn enter(&mut self, patience: Patience) -> io::Result<()> {
         let ready = !self.ring.completion().is_empty();
         if patience != Patience::None {
-            self.watch_bell();
+            self.watch_eventfd();
         }
         let patience = if ready { Patience::None } else { patience };
         if let Patience::For(limit) = patience
@@ -257,17 +270,17 @@ impl Uring {
         Ok(())
     }
 
-    /// Asks for a completion when the bell rings, once.
-    fn watch_bell(&mut self) {
-        let Some(bell) = self.bell.as_ref().filter(|_| !self.listening) else {
+    /// Asks for a completion when it is signalled, once.
+    fn watch_eventfd(&mut self) {
+        let Some(sleeper) = self.sleeper.as_ref().filter(|_| !self.watching) else {
             return;
         };
-        let event = types::Fd(bell.event().as_raw_fd());
+        let event = types::Fd(sleeper.eventfd().as_raw_fd());
         let flags = u32::from(libc::POLLIN.cast_unsigned());
-        let entry = opcode::PollAdd::new(event, flags).build().user_data(BELL);
-        // SAFETY: the entry refers to no memory, and `self.bell` keeps the descriptor open.
+        let entry = opcode::PollAdd::new(event, flags).build().user_data(WOKEN);
+        // SAFETY: the entry refers to no memory, and `self.sleeper` keeps the descriptor open.
         unsafe { self.push_entry(entry) };
-        self.listening = true;
+        self.watching = true;
     }
 
     /// Asks for a completion after `limit`, or as soon as another has come: so no timer is left
@@ -288,14 +301,14 @@ impl Uring {
     pub fn reap(&mut self) -> Option<(u32, Result<usize, Errno>)> {
         loop {
             let entry = self.ring.completion().next()?;
-            if entry.user_data() == BELL {
-                self.listening = false;
-                if let Some(bell) = &self.bell {
-                    bell.silence();
+            if entry.user_data() == WOKEN {
+                self.watching = false;
+                if let Some(sleeper) = &self.sleeper {
+                    sleeper.clear();
                 }
             }
             let Ok(slot) = u32::try_from(entry.user_data()) else {
-                continue; // the bell, a timer, or a cancel request
+                continue; // the eventfd, a timer, or a cancel request
             };
             let result = usize::try_from(entry.result())
                 .map_err(|_| Errno::from_raw_os_error(entry.result().saturating_neg()));

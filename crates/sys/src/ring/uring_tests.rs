@@ -1,5 +1,5 @@
-//! What io_uring refuses for a while, and more completions than its queue holds: nothing is lost,
-//! and nobody spins.
+//! Submissions that io_uring refuses for a while, and more completions than its queue holds: nothing
+//! is lost, and nothing spins.
 
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;

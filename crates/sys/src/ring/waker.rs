@@ -19,7 +19,7 @@ const ASLEEP: u32 = 2;
 
 /// Ends a ring's wait from any thread.
 #[derive(Clone)]
-pub struct Waker(Arc<Bell>);
+pub struct Waker(Arc<Sleeper>);
 
 impl Waker {
     /// Makes the ring's present or next wait return at once. What the caller did before this is
@@ -27,24 +27,23 @@ impl Waker {
     pub fn wake(&self) {
         let before = self.0.state.fetch_or(NOTIFIED, Ordering::AcqRel);
         if before & (NOTIFIED | ASLEEP) == ASLEEP {
-            // It can fail only where the counter is at its limit, and then the ring is woken.
-            let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
+            self.0.signal();
         }
     }
 }
 
 /// The sleeper's side.
-pub(super) struct Bell {
+pub(super) struct Sleeper {
     state: AtomicU32,
-    event: OwnedFd,
+    eventfd: OwnedFd,
 }
 
-impl Bell {
+impl Sleeper {
     pub fn new() -> io::Result<Arc<Self>> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Arc::new(Self {
             state: AtomicU32::new(0),
-            event: rustix::event::eventfd(0, flags)?,
+            eventfd: rustix::event::eventfd(0, flags)?,
         }))
     }
 
@@ -53,8 +52,8 @@ impl Bell {
     }
 
     /// Becomes readable when somebody wakes a sleeper.
-    pub fn event(&self) -> &OwnedFd {
-        &self.event
+    pub fn eventfd(&self) -> &OwnedFd {
+        &self.eventfd
     }
 
     /// Says that the thread is about to wait; `false` where it must not, because it has been woken.
@@ -69,9 +68,21 @@ impl Bell {
         }
     }
 
-    /// Makes the event unreadable again.
-    pub fn silence(&self) {
+    /// Says that the thread will now look at everything others have left for it, and that it counts as
+    /// asleep all the same: it waits elsewhere, for the eventfd.
+    pub fn look(&self) {
+        self.state.swap(ASLEEP, Ordering::AcqRel);
+    }
+
+    /// Makes the eventfd readable.
+    pub fn signal(&self) {
+        // It can fail only where the counter is at its limit, and then the eventfd is readable.
+        let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
+    }
+
+    /// Makes the eventfd unreadable again.
+    pub fn clear(&self) {
         let mut count = [0; 8];
-        let _ = rustix::io::read(&self.event, &mut count);
+        let _ = rustix::io::read(&self.eventfd, &mut count);
     }
 }

@@ -1,5 +1,5 @@
-//! Values that are secrets, many to a page: a volume's expanded keys take some kilobytes, and what
-//! may be locked is often no more than 64.
+//! Secret values, many to a page: a volume's expanded keys take a few kilobytes, and often no more
+//! than 64 may be locked.
 //!
 //! ```text
 //! chunk of 16 KiB   [ XTS schedules     ][ ESSIV ][     free      ]     units of 64 bytes
@@ -11,7 +11,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use zeroize::Zeroize;
 
@@ -32,7 +32,7 @@ struct Chunk {
 }
 
 fn chunks() -> MutexGuard<'static, Vec<Chunk>> {
-    CHUNKS.lock().unwrap_or_else(PoisonError::into_inner)
+    crate::lock(&CHUNKS)
 }
 
 impl Chunk {

@@ -3,11 +3,11 @@
 //! ```text
 //! SecretBuf        bytes, in pages of their own: passphrases, keys on their way
 //! heap::SecretBox  a value among others in a few shared pages: expanded keys
-//! stack            stacks of threads that have keys in hand
+//! stack            stacks of threads that handle keys
 //! ```
 //!
-//! The types have neither `Debug` nor `Clone`, so a key can not slip into a log or be copied
-//! without a visible call.
+//! The types have neither `Debug` nor `Clone`, so a key cannot slip into a log or be copied without a
+//! visible call.
 
 mod heap;
 mod stack;

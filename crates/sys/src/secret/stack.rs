@@ -1,4 +1,4 @@
-//! Stacks of threads that have keys in hand.
+//! Stacks of threads that handle keys.
 //!
 //! ```text
 //! on_secret_stack   one piece of work on a stack of its own, which is wiped and unmapped after it:

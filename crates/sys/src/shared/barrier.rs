@@ -1,8 +1,8 @@
-//! A barrier between threads of which one side, the one that runs all the time, pays nothing.
+//! A barrier between threads that costs nothing on the side that runs all the time.
 //!
-//! membarrier(2) makes every running thread of the process pass a full barrier, wherever it is; so the
-//! other threads need to keep the compiler in order only. Where the kernel has no such call, both
-//! sides pass barriers of their own.
+//! membarrier(2) makes every running thread of the process execute a full barrier, wherever it is; so
+//! the other threads only need a compiler fence. Where the kernel lacks the call, both sides execute
+//! barriers of their own.
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 

@@ -1,4 +1,4 @@
-//! One bit a page: whether it may hold anything but zeros.
+//! One bit per page: whether it may hold anything but zeros.
 //!
 //! ```text
 //! writer    copy bytes in ─► look at the bit ─► set it where it is clear

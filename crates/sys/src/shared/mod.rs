@@ -17,7 +17,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 
 use crate::racing;
 use barrier::Barrier;
@@ -45,29 +45,15 @@ impl SharedMemory {
     fn with(len: usize, barrier: Barrier) -> io::Result<Self> {
         let page = crate::page_size();
         let mapped = len.max(1);
-        // Miri does not know memory that is set aside only when it is used.
-        let unreserved = if cfg!(miri) {
-            MapFlags::empty()
-        } else {
-            MapFlags::NORESERVE
-        };
-        // SAFETY: a new anonymous private mapping: it aliases nothing.
-        let address = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                mapped,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | unreserved,
-            )
-        }?;
-        let start = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let start = crate::buffer::reserve(mapped)?;
+        let address = start.as_ptr();
         // SAFETY: the range is the new mapping; the call is a hint. What a RAM disk holds is
         // ciphertext, but there may be gigabytes of it: keep it out of core dumps.
-        let _ = unsafe { advise(address.cast(), mapped, Advice::LinuxDontDump) };
+        let _ = unsafe { advise(address, mapped, Advice::LinuxDontDump) };
         let written = Marks::new(mapped.div_ceil(page), barrier);
         let Some(written) = written else {
             // SAFETY: the mapping made above, which nobody else knows.
-            let _ = unsafe { rustix::mm::munmap(address, mapped) };
+            let _ = unsafe { rustix::mm::munmap(address.cast(), mapped) };
             return Err(io::ErrorKind::OutOfMemory.into());
         };
         Ok(Self {

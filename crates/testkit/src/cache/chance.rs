@@ -1,5 +1,5 @@
-//! What the model leaves to chance, drawn anew from a seed at each step of a history: so a step does
-//! the same whichever steps were removed before it.
+//! What the model leaves to chance, drawn from a new seed at each step of a history, so that a step
+//! does the same whichever steps were removed before it.
 
 /// How wild a kernel is: each field is "one in so many", 0 for never.
 #[derive(Clone, Copy, Debug, Default)]

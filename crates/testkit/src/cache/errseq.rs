@@ -1,4 +1,4 @@
-//! `errseq_t`, as in Linux's lib/errseq.c: an error that each open file is told of once.
+//! `errseq_t`, as in Linux's lib/errseq.c: an error that is reported once to each open file.
 //!
 //! ```text
 //! bits 0..12   the last error

@@ -7,17 +7,17 @@
 //!      writeback, eviction, another program's fsync, power cut: steps of a test
 //! ```
 //!
-//! * A write into the cache is lost where its writeback fails: the page is clean then, reads show it
-//!   until it is evicted, and each open file is told once (`errseq_t`, lib/errseq.c), by `fsync` or
-//!   by a durable write. Who opens the file later is told only of what nobody was told of.
+//! * A write into the cache is lost when its writeback fails: the page is then clean, reads show it
+//!   until it is evicted, and the error is reported once to each open file (`errseq_t`,
+//!   lib/errseq.c), by `fsync` or a durable write. A file opened later gets it only if nobody has.
 //! * `fsync` makes durable what the medium has; a durable write only its own range.
 //! * A crash keeps any version of each unit that was not made durable: 512 bytes, or as many as the
 //!   medium writes at once.
 //! * Transfers come back short or interrupted; operations take effect, and are reported, in any order.
 //!
-//! Open files are those of the system, so what is above opens them as ever; only their content is
-//! here. Which moment counts as `open` is that at which a ring gets the file. A machine is made once
-//! and for good (a ring's backend refers to it), and [reset](Machine::reset) for each history.
+//! Open files are the system's, so the code above opens them as usual; only their content is here. A
+//! file counts as opened when a ring gets it. A machine is made once and for good (a ring's backend
+//! refers to it), and [reset](Machine::reset) for each history.
 
 mod chance;
 pub mod errseq;
@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use cryptline_sys::{Allocate, BackendChoice, Io, Kernel, Next, Simulation};
 use rustix::fs::OFlags;
@@ -185,7 +185,7 @@ impl Machine {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        cryptline_sys::lock(&self.state)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The model against what Linux does, call by call.
+//! The model compared with what Linux does, call by call.
 
 use cryptline_sys::{Buffer, FileId, Ring, Source};
 

@@ -4,10 +4,11 @@
 //! under the oracle makes it again and compares. Its own head comment describes the format.
 
 use std::fmt::Write as _;
-
 use std::time::Duration;
 
-use super::kernel::HexSum;
+use base16ct::lower::encode_string as hex;
+use sha2::{Digest, Sha256};
+
 use super::matrix::{COMBINATIONS, Combination};
 use super::{Oracle, pattern};
 
@@ -170,7 +171,7 @@ impl Vector {
     fn describe(&self, index: usize, ciphertext: &[u8]) -> String {
         let mut text = String::new();
         let _infallible = writeln!(text, "table {}", self.table(index, "DEVICE", 0));
-        let _infallible = writeln!(text, "sha256 {:x}", HexSum(ciphertext));
+        let _infallible = writeln!(text, "sha256 {}", hex(&Sha256::digest(ciphertext)));
         for (number, sector) in ciphertext.chunks(self.sector_bytes).enumerate() {
             let number = number * self.sector_bytes / 512;
             let _infallible = writeln!(text, "sector {number} {}", hex(&sector[..32]));
@@ -178,8 +179,4 @@ impl Vector {
         text.push('\n');
         text
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use base16ct::lower::encode_string as hex;
 use sha2::{Digest, Sha256};
 
 use crate::peer;
@@ -324,21 +325,10 @@ fn sums(folder: &Path) -> Result<String, String> {
     for path in files_below(folder).map_err(at(folder))? {
         if path != "SHA256SUMS" {
             let bytes = fs::read(folder.join(&path)).map_err(at(folder))?;
-            let _infallible = writeln!(lines, "{:x}  {path}", HexSum(&bytes));
+            let _infallible = writeln!(lines, "{}  {path}", hex(&Sha256::digest(&bytes)));
         }
     }
     Ok(lines)
-}
-
-/// Formats as the SHA-256 of its bytes.
-pub(super) struct HexSum<'a>(pub(super) &'a [u8]);
-
-impl std::fmt::LowerHex for HexSum<'_> {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        Sha256::digest(self.0)
-            .iter()
-            .try_for_each(|byte| write!(out, "{byte:02x}"))
-    }
 }
 
 /// All regular files below `root` as relative paths, sorted.

@@ -1,4 +1,4 @@
-//! Ciphers, modes and IVs of dm-crypt beyond plain AES-XTS that are asked of the kernel.
+//! Ciphers, modes and IVs of dm-crypt beyond plain AES-XTS that are compared with the kernel.
 //!
 //! SM4 and SM3 are not among them: Debian builds its kernel without both.
 //!

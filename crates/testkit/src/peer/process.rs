@@ -9,10 +9,11 @@ use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cryptline_sys::lock;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// How often a waiting parent looks at its child.
@@ -299,8 +300,7 @@ impl Output {
             std::thread::spawn(move || {
                 let mut chunk = vec![0; 64 * 1024];
                 while let Ok(length @ 1..) = pipe.read(&mut chunk) {
-                    let mut kept = bytes.lock().unwrap_or_else(PoisonError::into_inner);
-                    kept.extend_from_slice(&chunk[..length]);
+                    lock(&bytes).extend_from_slice(&chunk[..length]);
                 }
             })
         });
@@ -308,10 +308,7 @@ impl Output {
     }
 
     fn so_far(&self) -> Vec<u8> {
-        self.bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.bytes).clone()
     }
 
     fn finish(&mut self) -> Vec<u8> {

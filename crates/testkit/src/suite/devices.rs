@@ -10,7 +10,7 @@ use cryptline_engine::base::{
 use cryptline_engine::btt::{Btt, BttDevice, Medium, NewTable};
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{
-    CryptDevice, CryptOptions, DelayDevice, DelaySpec, FaultDevice, FaultPlan, Policy,
+    CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice, FaultPlan,
     SubBlockDevice, SubBlockOptions, Zeroes,
 };
 use cryptline_engine::{Gate, OpenError};
@@ -263,19 +263,19 @@ pub fn in_blocks(
     lower: Fresh,
     layout: &Layout,
     block: u32,
-    policy: Policy,
+    exclusion: Exclusion,
     dispatch: Dispatch,
 ) -> Fresh {
     let clear = stacked(lower, layout, dispatch, |options| {
         options.logical_block = Some(block);
     });
-    if policy == Policy::Shared && clear.gate.geometry().logical_block == block {
+    if exclusion == Exclusion::Shared && clear.gate.geometry().logical_block == block {
         return clear;
     }
     let options = SubBlockOptions {
         logical_block: block,
         sector: layout.sector_size,
-        policy,
+        exclusion,
     };
     let device = SubBlockDevice::new(clear.gate, options).expect("smaller blocks");
     Fresh {

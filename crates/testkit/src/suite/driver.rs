@@ -1,10 +1,10 @@
-//! One thread's hold on a device: a ring, a queue, buffers, and a strict count of completions.
+//! One thread's access to a device: a channel, buffers, and a strict count of completions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use cryptline_engine::{
-    Arena, Buffer, Completion, Fault, Gate, GatedQueue, Operation, Request, Ring, Submitted,
+    Arena, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted,
 };
 
 use super::{Setup, fill};
@@ -15,12 +15,10 @@ const DEPTH: u32 = 64;
 /// Bytes in a pooled buffer; longer ones are allocated.
 const SLOT: usize = 128 * 1024;
 
-/// A ring and a queue, used as a front would use them.
+/// A channel, used as a front would use it.
 pub struct Driver {
-    /// The ring, for tests that want to disturb it.
-    pub ring: Ring,
-    /// The queue.
-    pub queue: GatedQueue,
+    /// The channel, for tests that want to disturb it.
+    pub channel: Channel,
     arena: Arc<Arena>,
     done: Vec<Completion>,
     tokens: HashSet<u64>,
@@ -31,16 +29,15 @@ impl Driver {
     /// Opens a queue for the calling thread.
     #[must_use]
     pub fn new(gate: &Gate, setup: Setup) -> Self {
-        let mut ring = Ring::new(setup.backend, DEPTH).expect("a ring");
-        let arena = Arena::new(SLOT, DEPTH as usize).expect("memory for buffers");
-        if setup.registered {
-            // May be refused (RLIMIT_MEMLOCK); then I/O goes without.
-            let _ = ring.register(&arena);
-        }
+        let mut channel = Channel::open(gate, setup.backend, DEPTH).expect("a channel");
+        let arena = if setup.registered {
+            channel.buffers(SLOT, DEPTH as usize)
+        } else {
+            Arena::new(SLOT, DEPTH as usize)
+        };
         Self {
-            queue: gate.open_queue(&mut ring).expect("a queue"),
-            ring,
-            arena,
+            channel,
+            arena: arena.expect("memory for buffers"),
             done: Vec::with_capacity(DEPTH as usize),
             tokens: HashSet::new(),
             next_token: 1 << 40,
@@ -50,13 +47,13 @@ impl Driver {
     /// Size of the device in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.queue.geometry().size
+        self.channel.geometry().size
     }
 
     /// Bytes in a logical block.
     #[must_use]
     pub fn block(&self) -> u64 {
-        u64::from(self.queue.geometry().logical_block)
+        u64::from(self.channel.geometry().logical_block)
     }
 
     /// A buffer of `len` bytes with stale contents: from the pool where it fits.
@@ -85,7 +82,7 @@ impl Driver {
     /// Passes a request to the device. Its token must not be in flight already.
     pub fn submit(&mut self, request: Request) {
         assert!(self.tokens.insert(request.token), "token used twice");
-        match self.queue.submit(&mut self.ring, request) {
+        match self.channel.submit(request) {
             Submitted::Done(completion) => self.done.push(completion),
             Submitted::Pending => {}
         }
@@ -94,12 +91,12 @@ impl Driver {
     /// The next completion, in any order, or `None` where nothing is in flight.
     pub fn next_completion(&mut self) -> Option<Completion> {
         while self.done.is_empty() {
-            if self.queue.in_flight() == 0 {
+            if self.channel.in_flight() == 0 {
                 assert!(self.tokens.is_empty(), "lost: {:?}", self.tokens);
                 return None;
             }
-            self.ring.wait().expect("a ring can be waited for");
-            self.queue.poll(&mut self.ring, &mut self.done);
+            let waited = self.channel.wait(&mut self.done);
+            waited.expect("a ring can be waited for");
         }
         // From the front: the order in which the device gave them.
         let completion = self.done.remove(0);
@@ -110,8 +107,8 @@ impl Driver {
 
     /// Takes in what has ended, without waiting for more.
     pub fn turn(&mut self) -> Vec<Completion> {
-        self.ring.poll().expect("a ring can be entered");
-        self.queue.poll(&mut self.ring, &mut self.done);
+        let polled = self.channel.poll(&mut self.done);
+        polled.expect("a ring can be entered");
         let ended: Vec<_> = self.done.drain(..).collect();
         for completion in &ended {
             let known = self.tokens.remove(&completion.request.token);

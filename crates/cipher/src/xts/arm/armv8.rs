@@ -13,20 +13,14 @@ use std::arch::aarch64::{
 };
 use std::arch::asm;
 
-use cipher::Array;
-use cipher::consts::U128;
-use cipher::inout::{InOut, InOutBuf};
-use cipher::typenum::Unsigned;
-
 use crate::cpu::detection::Armv8;
 use crate::iv::IvSequence;
-use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
-};
+use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
-type Unit = U128;
+/// Bytes in a unit.
+const UNIT: usize = 128;
 type Vector = uint8x16_t;
 /// A tweak.
 type Spread = uint8x16_t;
@@ -39,11 +33,14 @@ type Masks = [uint8x16_t; 8];
 /// x^128 is x^7 + x^2 + x + 1, as bits.
 const REDUCTION: u8 = 0x87;
 
+use load as round_key;
+use load as spread;
+
 // AESE adds the round key first, so there is one round more before the last key: the loops have
 // all between the first and the last two.
 xts_kernel! {
     /// The kernel of CPUs with ARMv8's AES.
-    Armv8Xts, Armv8, "neon,aes", "aes-xts (armv8)", [8, 10, 12]
+    Armv8Xts, Armv8, "neon,aes", "aes-xts (armv8)", aes_round, [8, 10, 12]
 }
 
 #[inline]
@@ -53,12 +50,12 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     masks: &mut Masks,
     excess: &mut Powers,
     start: Option<&[u8; 16]>,
-    mut data: InOut<'_, '_, Array<u8, Unit>>,
+    data: &mut [u8; UNIT],
 ) {
     let keys = opaque(keys);
     let last = load(&keys.last);
     let mut state = *masks;
-    let (source, _) = data.get_in().as_slice().as_chunks::<16>();
+    let (source, _) = data.as_chunks::<16>();
     for (state, source) in state.iter_mut().zip(source) {
         *state = xor(*state, load(source));
     }
@@ -94,7 +91,7 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
         round::<ENCRYPT>(&mut state, key);
     }
     let key = load(keys.last_middle_key());
-    let (destination, _) = data.get_out().as_mut_slice().as_chunks_mut::<16>();
+    let (destination, _) = data.as_chunks_mut::<16>();
     for ((state, mask), destination) in state.into_iter().zip(*masks).zip(destination) {
         let out = if ENCRYPT {
             vaeseq_u8(state, key)
@@ -112,11 +109,18 @@ fn round<const ENCRYPT: bool>(state: &mut [uint8x16_t; 8], key: &RoundKey) {
     let key = load(key);
     for state in state {
         *state = if ENCRYPT {
-            vaesmcq_u8(vaeseq_u8(*state, key))
+            aes_round(*state, key)
         } else {
             vaesimcq_u8(vaesdq_u8(*state, key))
         };
     }
+}
+
+/// A round of encryption that is not the last.
+#[inline]
+#[target_feature(enable = "neon,aes")]
+fn aes_round(state: uint8x16_t, key: uint8x16_t) -> uint8x16_t {
+    vaesmcq_u8(vaeseq_u8(state, key))
 }
 
 /// Keeps the compiler from moving work between rounds: everything before is done before, and
@@ -208,7 +212,7 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
     let places = load(ivs.layout.byte_places());
     let state = [(); N].map(|()| {
         let number = vcombine_u8(vcreate_u8(ivs.next >> ivs.shift), vcreate_u8(0));
-        ivs.next = ivs.nth(1);
+        ivs.next = ivs.after(1);
         vqtbl1q_u8(number, places)
     });
     iv_round(state, &keys.first)
@@ -216,30 +220,9 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
 
 #[inline]
 #[target_feature(enable = "neon,aes")]
-fn iv_round<const N: usize>(state: [Vector; N], key: &RoundKey) -> [Vector; N] {
-    let key = load(key);
-    state.map(|state| vaesmcq_u8(vaeseq_u8(state, key)))
-}
-
-#[inline]
-#[target_feature(enable = "neon,aes")]
 fn end_ivs<const N: usize>(keys: &Schedule, state: [Vector; N]) -> [Vector; N] {
     let (key, last) = (load(keys.last_middle_key()), load(&keys.last));
     state.map(|state| xor(vaeseq_u8(state, key), last))
-}
-
-#[inline]
-#[target_feature(enable = "neon,aes")]
-fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
-    for (state, out) in state.into_iter().zip(tweaks) {
-        store(out, state);
-    }
-}
-
-#[inline]
-#[target_feature(enable = "neon,aes")]
-fn spread(tweak: &[u8; 16]) -> Spread {
-    load(tweak)
 }
 
 #[inline]

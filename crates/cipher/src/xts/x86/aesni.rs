@@ -13,20 +13,14 @@ use std::arch::x86_64::{
     _mm_xor_si128,
 };
 
-use cipher::Array;
-use cipher::consts::U128;
-use cipher::inout::{InOut, InOutBuf};
-use cipher::typenum::Unsigned;
-
 use crate::cpu::detection::AesNi;
 use crate::iv::IvSequence;
-use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
-};
+use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
-type Unit = U128;
+/// Bytes in a unit.
+const UNIT: usize = 128;
 type Vector = __m128i;
 /// A tweak.
 type Spread = __m128i;
@@ -35,9 +29,11 @@ type Powers = __m128i;
 /// The tweaks of a unit, each XORed with the last round key.
 type Masks = [__m128i; 8];
 
+use load as spread;
+
 xts_kernel! {
     /// The kernel of CPUs with AES-NI.
-    AesNiXts, AesNi, "aes,ssse3", "aes-xts (aesni)", [9, 11, 13]
+    AesNiXts, AesNi, "aes,ssse3", "aes-xts (aesni)", _mm_aesenc_si128, [9, 11, 13]
 }
 
 #[inline]
@@ -47,16 +43,16 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     masks: &mut Masks,
     power: &mut Powers,
     start: Option<&[u8; 16]>,
-    mut data: InOut<'_, '_, Array<u8, Unit>>,
+    data: &mut [u8; UNIT],
 ) {
     let mut tweak = match start {
         Some(tweak) => load(tweak),
         None => *power,
     };
     let keys = opaque(keys);
-    let (first, last) = (quarter(&keys.first), quarter(&keys.last));
+    let (first, last) = (round_key(&keys.first), round_key(&keys.last));
     let mut state = *masks;
-    let (source, _) = data.get_in().as_slice().as_chunks::<16>();
+    let (source, _) = data.as_chunks::<16>();
     for (state, source) in state.iter_mut().zip(source) {
         *state = xor(xor(*state, first), load(source));
     }
@@ -82,7 +78,7 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     for key in &middle[8..] {
         round::<ENCRYPT>(&mut state, key);
     }
-    let (destination, _) = data.get_out().as_mut_slice().as_chunks_mut::<16>();
+    let (destination, _) = data.as_chunks_mut::<16>();
     for ((state, mask), destination) in state.into_iter().zip(*masks).zip(destination) {
         let out = if ENCRYPT {
             _mm_aesenclast_si128(state, mask)
@@ -98,7 +94,7 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn round<const ENCRYPT: bool>(state: &mut [__m128i; 8], key: &RoundKey) {
-    let key = quarter(key);
+    let key = round_key(key);
     for state in state {
         *state = if ENCRYPT {
             _mm_aesenc_si128(*state, key)
@@ -140,7 +136,7 @@ fn fence(state: &mut [__m128i; 8], made: &mut __m128i, power: &mut __m128i) {
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
 fn first_masks(keys: &Schedule, mut tweak: Spread) -> (Masks, Powers) {
-    let last = quarter(&keys.last);
+    let last = round_key(&keys.last);
     let masks = [(); 8].map(|()| {
         let mask = xor(tweak, last);
         tweak = double(tweak);
@@ -177,10 +173,10 @@ fn first_ivs<const MIDDLE: usize>(
 fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vector; N] {
     let places = load(ivs.layout.byte_places());
     let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
-    let first = quarter(&keys.first);
+    let first = round_key(&keys.first);
     [(); N].map(|()| {
         let number = _mm_cvtsi64_si128(ivs.next.cast_signed());
-        ivs.next = ivs.nth(1);
+        ivs.next = ivs.after(1);
         xor(
             _mm_shuffle_epi8(_mm_srl_epi64(number, shift), places),
             first,
@@ -190,36 +186,15 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
 
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
-fn iv_round<const N: usize>(state: [Vector; N], key: &RoundKey) -> [Vector; N] {
-    let key = quarter(key);
-    state.map(|state| _mm_aesenc_si128(state, key))
-}
-
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
 fn end_ivs<const N: usize>(keys: &Schedule, state: [Vector; N]) -> [Vector; N] {
-    let last = quarter(&keys.last);
+    let last = round_key(&keys.last);
     state.map(|state| _mm_aesenclast_si128(state, last))
-}
-
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
-fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
-    for (state, out) in state.into_iter().zip(tweaks) {
-        store(out, state);
-    }
-}
-
-#[inline]
-#[target_feature(enable = "aes,ssse3")]
-fn spread(tweak: &[u8; 16]) -> Spread {
-    load(tweak)
 }
 
 /// A round key.
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
-fn quarter(key: &RoundKey) -> __m128i {
+fn round_key(key: &RoundKey) -> __m128i {
     load(key.first_chunk().expect("16 of 64"))
 }
 

@@ -16,20 +16,14 @@ use std::arch::x86_64::{
     _mm256_srlv_epi64, _mm256_storeu_si256, _mm256_sub_epi64, _mm256_xor_si256,
 };
 
-use cipher::Array;
-use cipher::consts::U256;
-use cipher::inout::{InOut, InOutBuf};
-use cipher::typenum::Unsigned;
-
 use crate::cpu::detection::Avx2;
 use crate::iv::IvSequence;
-use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
-};
+use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
-type Unit = U256;
+/// Bytes in a unit.
+const UNIT: usize = 256;
 type Vector = __m256i;
 /// A tweak in both halves.
 type Spread = __m256i;
@@ -45,7 +39,7 @@ const LANES: u64 = 2;
 
 xts_kernel! {
     /// The kernel of CPUs with VAES, used on 256 bits.
-    Avx2Xts, Avx2, "avx2,vaes,vpclmulqdq", "aes-xts (vaes, avx2)", [9, 11, 13]
+    Avx2Xts, Avx2, "avx2,vaes,vpclmulqdq", "aes-xts (vaes, avx2)", _mm256_aesenc_epi128, [9, 11, 13]
 }
 
 #[inline]
@@ -55,16 +49,16 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     masks: &mut Masks,
     powers: &mut Powers,
     start: Option<&[u8; 16]>,
-    mut data: InOut<'_, '_, Array<u8, Unit>>,
+    data: &mut [u8; UNIT],
 ) {
     let keys = opaque(keys);
-    let state = enter(keys, *masks, data.get_in());
+    let state = enter(keys, *masks, data);
     let mut rounds = Rounds::<ENCRYPT, MIDDLE> { keys, state };
     // Straight-line code: a loop would not keep all of it in registers.
     let [a, b, c, d] = *powers;
     let ([a, b], [c, d]) = match start {
         Some(tweak) => {
-            let tweak = broadcast(tweak);
+            let tweak = spread(tweak);
             let low = rounds.with_powers::<0>(tweak, 0);
             (low, rounds.with_powers::<3>(tweak, 4))
         }
@@ -73,10 +67,10 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
             (low, rounds.with_times::<3, 2, 14>([c, d], zero()))
         }
     };
-    let last = half(&keys.last);
+    let last = round_key(&keys.last);
     let [m4, m5] = rounds.with_times::<6, 1, 15>([a, b], last);
     let [m6, m7] = rounds.with_times::<9, 1, 15>([c, d], last);
-    rounds.end(*masks, data.get_out());
+    rounds.end(*masks, data);
     let [m0, m1, m2, m3] = [a, b, c, d].map(|power| xor(power, last));
     *masks = [m0, m1, m2, m3, m4, m5, m6, m7];
     *powers = [a, b, c, d];
@@ -84,9 +78,9 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
 
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn enter(keys: &Schedule, masks: Masks, source: &Array<u8, Unit>) -> [__m256i; 8] {
-    let (source, _) = source.as_slice().as_chunks();
-    let first = half(&keys.first);
+fn enter(keys: &Schedule, masks: Masks, source: &[u8; UNIT]) -> [__m256i; 8] {
+    let (source, _) = source.as_chunks();
+    let first = round_key(&keys.first);
     let mut state = masks;
     for (state, source) in state.iter_mut().zip(source) {
         *state = xor(xor(*state, first), load(source));
@@ -154,7 +148,7 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
     #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
     fn pairs(&mut self, first: usize, count: usize) {
         for pair in first..first + count {
-            let key = half(&self.keys.middle_keys::<MIDDLE>()[pair / 4]);
+            let key = round_key(&self.keys.middle_keys::<MIDDLE>()[pair / 4]);
             for at in [pair % 4 * 2, pair % 4 * 2 + 1] {
                 self.state[at] = if ENCRYPT {
                     _mm256_aesenc_epi128(self.state[at], key)
@@ -168,9 +162,9 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
     /// The rounds that are left, and the last one.
     #[inline]
     #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-    fn end(mut self, masks: Masks, destination: &mut Array<u8, Unit>) {
+    fn end(mut self, masks: Masks, destination: &mut [u8; UNIT]) {
         self.pairs(WORKS * Self::PAIRS, 4 * MIDDLE - WORKS * Self::PAIRS);
-        let (destination, _) = destination.as_mut_slice().as_chunks_mut();
+        let (destination, _) = destination.as_chunks_mut();
         for pair in [0, 2, 4, 6] {
             for at in [pair, pair + 1] {
                 self.state[at] = if ENCRYPT {
@@ -223,7 +217,7 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn first_masks(keys: &Schedule, tweak: Spread) -> (Masks, Powers) {
-    let last = half(&keys.last);
+    let last = round_key(&keys.last);
     let powers = [0, 2, 4, 6, 8, 10, 12, 14].map(|first| {
         let over = over_by(tweak, first);
         let shifted = _mm256_sllv_epi64(tweak, two_powers(first));
@@ -297,7 +291,7 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
     [(); N].map(|()| {
         let state = whiten(keys, ivs, next);
         next = _mm256_add_epi64(next, step);
-        ivs.next = ivs.nth(LANES);
+        ivs.next = ivs.after(LANES);
         state
     })
 }
@@ -306,39 +300,17 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn whiten(keys: &Schedule, ivs: &IvSequence, numbers: Vector) -> Vector {
-    let places = broadcast(ivs.layout.byte_places());
+    let places = spread(ivs.layout.byte_places());
     let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
     let iv = _mm256_shuffle_epi8(_mm256_srl_epi64(numbers, shift), places);
-    xor(iv, half(&keys.first))
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn iv_round<const N: usize>(state: [Vector; N], key: &RoundKey) -> [Vector; N] {
-    let key = half(key);
-    state.map(|state| _mm256_aesenc_epi128(state, key))
+    xor(iv, round_key(&keys.first))
 }
 
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn end_ivs<const N: usize>(keys: &Schedule, state: [Vector; N]) -> [Vector; N] {
-    let last = half(&keys.last);
+    let last = round_key(&keys.last);
     state.map(|state| _mm256_aesenclast_epi128(state, last))
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
-    let (out, _) = tweaks.as_flattened_mut().as_chunks_mut();
-    for (state, out) in state.into_iter().zip(out) {
-        store(out, state);
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn spread(tweak: &[u8; 16]) -> Spread {
-    broadcast(tweak)
 }
 
 #[inline]
@@ -349,7 +321,7 @@ fn xor(a: __m256i, b: __m256i) -> __m256i {
 
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn broadcast(block: &[u8; 16]) -> __m256i {
+fn spread(block: &[u8; 16]) -> Spread {
     // SAFETY: `block` is 16 bytes to read; this load needs no alignment.
     let block = unsafe { _mm_loadu_si128(block.as_ptr().cast::<__m128i>()) };
     _mm256_broadcastsi128_si256(block)
@@ -358,7 +330,7 @@ fn broadcast(block: &[u8; 16]) -> __m256i {
 /// A round key.
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn half(key: &RoundKey) -> __m256i {
+fn round_key(key: &RoundKey) -> __m256i {
     load(key.first_chunk().expect("32 of 64"))
 }
 

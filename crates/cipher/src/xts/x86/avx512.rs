@@ -18,20 +18,14 @@ use std::arch::x86_64::{
     _mm512_ternarylogic_epi64, _mm512_xor_si512,
 };
 
-use cipher::Array;
-use cipher::consts::U512;
-use cipher::inout::{InOut, InOutBuf};
-use cipher::typenum::Unsigned;
-
 use crate::cpu::detection::Avx512;
 use crate::iv::IvSequence;
-use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, word_by_word, xts_kernel,
-};
+use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_kernel};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
-type Unit = U512;
+/// Bytes in a unit.
+const UNIT: usize = 512;
 type Vector = __m512i;
 /// A tweak in every 128 bits.
 type Spread = __m512i;
@@ -45,9 +39,11 @@ const LANES: u64 = 4;
 /// Truth table of the XOR of three.
 const XOR3: i32 = 0x96;
 
+use load as round_key;
+
 xts_kernel! {
     /// The kernel of CPUs with VAES and AVX-512.
-    Avx512Xts, Avx512, "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", "aes-xts (vaes, avx512)", [9, 11, 13]
+    Avx512Xts, Avx512, "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", "aes-xts (vaes, avx512)", _mm512_aesenc_epi128, [9, 11, 13]
 }
 
 #[inline]
@@ -57,14 +53,14 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     masks: &mut Masks,
     powers: &mut Powers,
     start: Option<&[u8; 16]>,
-    mut data: InOut<'_, '_, Array<u8, Unit>>,
+    data: &mut [u8; UNIT],
 ) {
     let keys = opaque(keys);
-    let state = enter(keys, *masks, data.get_in());
+    let state = enter(keys, *masks, data);
     let mut rounds = Rounds::<ENCRYPT, MIDDLE> { keys, state };
     // Straight-line code: a loop would not keep all of it in registers.
     let next = match start {
-        Some(tweak) => rounds.with_first_powers(broadcast(tweak)),
+        Some(tweak) => rounds.with_first_powers(spread(tweak)),
         None => {
             rounds.go_on(0, *powers, *powers);
             rounds.with_times::<1, 4>(*powers, zero())
@@ -74,7 +70,7 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     let [m2, m3] = rounds.with_times::<5, 1>(next, last);
     let [m4, m5] = rounds.with_times::<9, 2>(next, last);
     let [m6, m7] = rounds.with_times::<13, 3>(next, last);
-    rounds.end(*masks, data.get_out());
+    rounds.end(*masks, data);
     let [m0, m1] = next.map(|power| xor(power, last));
     *masks = [m0, m1, m2, m3, m4, m5, m6, m7];
     *powers = next;
@@ -82,8 +78,8 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn enter(keys: &Schedule, masks: Masks, source: &Array<u8, Unit>) -> [__m512i; 8] {
-    let (source, _) = source.as_slice().as_chunks();
+fn enter(keys: &Schedule, masks: Masks, source: &[u8; UNIT]) -> [__m512i; 8] {
+    let (source, _) = source.as_chunks();
     let first = load(&keys.first);
     let mut state = masks;
     for (state, source) in state.iter_mut().zip(source) {
@@ -193,9 +189,9 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
     /// time from the rounds of the next unit on Zen 4.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-    fn end(mut self, masks: Masks, destination: &mut Array<u8, Unit>) {
+    fn end(mut self, masks: Masks, destination: &mut [u8; UNIT]) {
         self.pairs(WORKS * Self::PAIRS, 4 * MIDDLE - WORKS * Self::PAIRS);
-        let (destination, _) = destination.as_mut_slice().as_chunks_mut();
+        let (destination, _) = destination.as_chunks_mut();
         for pair in [0, 2, 4, 6] {
             for at in [pair, pair + 1] {
                 self.state[at] = if ENCRYPT {
@@ -362,7 +358,7 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
     [(); N].map(|()| {
         let state = whiten(keys, ivs, next);
         next = _mm512_add_epi64(next, step);
-        ivs.next = ivs.nth(LANES);
+        ivs.next = ivs.after(LANES);
         state
     })
 }
@@ -371,17 +367,10 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn whiten(keys: &Schedule, ivs: &IvSequence, numbers: Vector) -> Vector {
-    let places = broadcast(ivs.layout.byte_places());
+    let places = spread(ivs.layout.byte_places());
     let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
     let iv = _mm512_shuffle_epi8(_mm512_srl_epi64(numbers, shift), places);
     xor(iv, load(&keys.first))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn iv_round<const N: usize>(state: [Vector; N], key: &RoundKey) -> [Vector; N] {
-    let key = load(key);
-    state.map(|state| _mm512_aesenc_epi128(state, key))
 }
 
 #[inline]
@@ -393,28 +382,13 @@ fn end_ivs<const N: usize>(keys: &Schedule, state: [Vector; N]) -> [Vector; N] {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
-    let (out, _) = tweaks.as_flattened_mut().as_chunks_mut();
-    for (state, out) in state.into_iter().zip(out) {
-        store(out, state);
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn spread(tweak: &[u8; 16]) -> Spread {
-    broadcast(tweak)
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn xor(a: __m512i, b: __m512i) -> __m512i {
     _mm512_xor_si512(a, b)
 }
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-fn broadcast(block: &[u8; 16]) -> __m512i {
+fn spread(block: &[u8; 16]) -> Spread {
     // SAFETY: `block` is 16 bytes to read; this load needs no alignment.
     let block = unsafe { _mm_loadu_si128(block.as_ptr().cast::<__m128i>()) };
     _mm512_broadcast_i32x4(block)

@@ -6,7 +6,7 @@ use cryptline_sys::{Buffer, Ring};
 
 use super::Shared;
 use crate::gate::GatedQueue;
-use crate::slab::Slab;
+use crate::in_flight::InFlight;
 use crate::zone::{Saved, ZoneAction};
 use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
 
@@ -16,8 +16,8 @@ const FLUSH: u64 = u64::MAX;
 pub(super) struct ZonedQueue {
     lower: GatedQueue,
     shared: Arc<Shared>,
-    /// Requests below carry their place here as their token.
-    below: Slab<Below>,
+    /// What each request below is.
+    below: InFlight<Kind>,
     /// Wait for the next flush below: flushes, and durable writes that are written.
     waiting: Vec<Request>,
     /// Wait for the one that is under way.
@@ -30,12 +30,7 @@ pub(super) struct ZonedQueue {
     arrived: Vec<Completion>,
 }
 
-/// A request in the device below.
-struct Below {
-    token: u64,
-    kind: Kind,
-}
-
+/// What a request in the device below is.
 enum Kind {
     /// Nothing is to be done when it comes back.
     Plain,
@@ -64,7 +59,7 @@ impl ZonedQueue {
         let zones = usize::try_from(shared.table.layout().count).unwrap_or(0);
         Self {
             lower,
-            below: Slab::new(depth),
+            below: InFlight::new(depth),
             waiting: Vec::with_capacity(depth),
             flushing: Vec::with_capacity(depth),
             noted: Vec::with_capacity(if shared.journal.is_some() { zones } else { 0 }),
@@ -317,11 +312,9 @@ impl ZonedQueue {
     fn send(&mut self, ring: &mut Ring, request: Request, kind: Kind) {
         let mut next = Some((request, kind));
         while let Some((mut request, kind)) = next.take() {
-            let token = request.token;
-            let Ok(place) = self.below.insert(Below { token, kind }) else {
+            let Ok(()) = self.below.enter(&mut request, kind) else {
                 unreachable!("the callers have looked for a free place, or just freed one")
             };
-            request.token = place as u64;
             if let Submitted::Done(completion) = self.lower.submit(ring, request) {
                 next = self.arrive(ring, completion);
             }
@@ -335,11 +328,8 @@ impl ZonedQueue {
             self.flush(ring);
             return None;
         }
-        let place = usize::try_from(completion.request.token).ok();
-        let Some(Below { token, kind }) = place.and_then(|place| self.below.remove(place)) else {
-            unreachable!("the gate below lets nothing back that was not submitted")
-        };
-        completion.request.token = token;
+        let kind = self.below.leave(&mut completion.request);
+        let token = completion.request.token;
         match kind {
             Kind::Plain => self.ended.push(completion),
             Kind::Read { zeros } => self.ended.push(clear_tail(completion, zeros)),

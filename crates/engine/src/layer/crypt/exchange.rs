@@ -1,11 +1,11 @@
 //! The exchange: requests whose cipher may run on other threads (`auto` and `queue`).
 //!
 //! ```text
-//! read    cut ─► medium, part by part ─► job ─► desk ─► back here ─┐
-//! write   cut ─► job ─► desk ─► back here ─► medium ───────────────┴─► joined, completed
+//! read    cut ─► medium, part by part ─► job ─► slots ─► back here ─┐
+//! write   cut ─► job ─► slots ─► back here ─► medium ───────────────┴─► joined, completed
 //! ```
 //!
-//! Under `auto` jobs lie on the desk for whoever comes first, this queue or a helper; under `queue`
+//! Under `auto` jobs lie in the slots for whoever comes first, this queue or a helper; under `queue`
 //! workers get them. Where a medium answers at once, a large request is read and decrypted (or
 //! encrypted and written) part by part, so that one core moves bytes while another runs the cipher;
 //! where it does not, part k is decrypted while part k+1 is on its way.
@@ -18,8 +18,8 @@ use cryptline_sys::{Buffer, Ring};
 use super::policy::{Plan, Policy};
 use super::queue::TURN;
 use super::split::{Cut, Kind, PARTS_MAX, Split, next_part};
-use crate::codec::Codec;
-use crate::dispatch::job::{Desk, Direction, Job};
+use crate::cipher_map::CipherMap;
+use crate::dispatch::job::{Direction, Job, SharedSlots};
 use crate::dispatch::{Dispatch, Helpers, Pace, Workers};
 use crate::gate::{Gate, GatedQueue};
 use crate::slab::Slab;
@@ -29,13 +29,13 @@ use crate::{Completion, OpenError, Operation, Request, Submitted};
 const SPLITS_MAX: usize = 64;
 /// Operations on a medium that pieces may cause beyond one for each request.
 const EXTRA_MAX: u32 = 128;
-/// A finished read of fewer bytes is not worth laying out by itself.
+/// A finished read of fewer bytes is not worth sharing by itself.
 const ALONE_LEAST: usize = 8 * 1024;
 
 pub(super) struct Exchange {
     policy: Policy,
     workers: Option<Arc<Workers>>,
-    codec: Arc<Codec>,
+    cipher_map: Arc<CipherMap>,
     /// First byte of the data on the lower device.
     start: u64,
     answers_at_once: bool,
@@ -43,11 +43,11 @@ pub(super) struct Exchange {
     may_split: bool,
     /// A second way into the lower device: its tokens are ours.
     pieces: GatedQueue,
-    desk: Arc<Desk>,
+    slots: Arc<SharedSlots>,
     splits: Slab<Split>,
     /// Counts requests in pieces, to tell one from the next in the same place.
     serial: u64,
-    /// Jobs laid out on the desk that have not come back.
+    /// Jobs in the shared slots that have not come back.
     lent: usize,
     /// Operations beyond one for each request.
     extra: usize,
@@ -66,7 +66,7 @@ pub(super) struct Parts<'a> {
     pub helpers: Option<(Helpers, Pace)>,
     pub workers: Option<Arc<Workers>>,
     pub lower: &'a Gate,
-    pub codec: &'a Arc<Codec>,
+    pub cipher_map: &'a Arc<CipherMap>,
     pub start: u64,
     pub ring: &'a mut Ring,
 }
@@ -82,12 +82,12 @@ impl Exchange {
         Ok(Self {
             policy: Policy::new(parts.dispatch, parts.helpers, answers_at_once),
             workers: parts.workers,
-            codec: Arc::clone(parts.codec),
+            cipher_map: Arc::clone(parts.cipher_map),
             start: parts.start,
             answers_at_once,
             may_split: parts.lower.geometry().zones.is_none(),
             pieces: parts.lower.open_queue(parts.ring)?,
-            desk: Arc::new(Desk::new(
+            slots: Arc::new(SharedSlots::new(
                 SPLITS_MAX * PARTS_MAX,
                 waker,
                 parts.ring.kept().to_vec(),
@@ -164,7 +164,7 @@ impl Exchange {
         let mine = self
             .place_of(serial)
             .map(|at| self.finished.swap_remove(at));
-        if !self.finished.is_empty() || self.desk.waiting() > 0 {
+        if !self.finished.is_empty() || self.slots.waiting() > 0 {
             ring.stay_awake();
         }
         Ok(match mine {
@@ -184,7 +184,7 @@ impl Exchange {
             if read_len(&reaped[index]) < ALONE_LEAST || self.splits.is_full() {
                 continue;
             }
-            // Nothing goes back from here: what is laid out is counted from the start of the clear
+            // Nothing goes back from here: what is shared is counted from the start of the clear
             // disk, and what lies in `reaped` from that of the lower device.
             let Completion { request, .. } = reaped.swap_remove(index);
             let Operation::Read(buffer) = request.operation else {
@@ -192,12 +192,12 @@ impl Exchange {
             };
             let (offset, cut) = (request.offset - self.start, Cut::whole(buffer.len()));
             let (index, _) = self.open_split(Kind::Read, offset, request.token, cut);
-            self.lay_out(self.job(index, 0, buffer));
+            self.offer(self.job(index, 0, buffer));
         }
-        self.policy.call(&self.desk, self.lent - before);
+        self.policy.call(&self.slots, self.lent - before);
     }
 
-    /// Takes in what has come back, works on what lies on the desk, and gives what is finished.
+    /// Takes in what has come back, works on what lies in the slots, and gives what is finished.
     /// Returns how many bytes of this turn are left.
     pub fn poll(
         &mut self,
@@ -213,23 +213,23 @@ impl Exchange {
             self.piece_back(ring, lower, piece);
         }
         self.reaped = reaped;
-        let laid_out = self.lent - before;
-        if laid_out > 1 {
-            self.policy.call(&self.desk, laid_out);
+        let offered = self.lent - before;
+        if offered > 1 {
+            self.policy.call(&self.slots, offered);
         }
         let mut turn = TURN;
         while turn > 0 {
             self.collect(ring, lower);
-            let Some(job) = self.desk.take() else { break };
+            let Some(job) = self.slots.take() else { break };
             turn = turn.saturating_sub(job.data.as_ref().map_or(0, |data| data.len()));
             self.run_here(ring, lower, job);
         }
         self.collect(ring, lower);
-        if self.lent > 0 && self.desk.waiting() == 0 && self.finished.is_empty() {
+        if self.lent > 0 && self.slots.waiting() == 0 && self.finished.is_empty() {
             self.work_until(ring, lower, TURN, |this| !this.finished.is_empty());
         }
         done.extend(self.finished.drain(..).map(|(_, completion)| completion));
-        if self.desk.waiting() > 0 {
+        if self.slots.waiting() > 0 {
             ring.stay_awake();
         }
         turn
@@ -258,7 +258,7 @@ impl Exchange {
         calls: bool,
     ) {
         let mut rest = Some(buffer);
-        self.desk.announce_more(calls && cut.count > 1);
+        self.slots.announce_more(calls && cut.count > 1);
         for part in 0..cut.count {
             let Some(data) = next_part(&mut rest, cut.part_len) else {
                 unreachable!("the number of parts was made from the length")
@@ -277,17 +277,17 @@ impl Exchange {
                 self.hand_out(ring, lower, self.job(index, part, data));
             }
             if part == 0 && calls {
-                self.policy.call(&self.desk, cut.count);
+                self.policy.call(&self.slots, cut.count);
             }
             // No further ahead than the others can follow: what was read is still in the cache.
             if is_read
-                && self.desk.waiting() > self.policy.lead()
-                && let Some(job) = self.desk.take()
+                && self.slots.waiting() > self.policy.lead()
+                && let Some(job) = self.slots.take()
             {
                 self.run_here(ring, lower, job);
             }
         }
-        self.desk.announce_more(false);
+        self.slots.announce_more(false);
     }
 
     /// Works on what there is until `is_enough`, or until what is missing is with helpers that take
@@ -302,7 +302,7 @@ impl Exchange {
         let mut until = None;
         while !is_enough(self) && self.lent > 0 {
             self.collect(ring, lower);
-            if let Some(job) = self.desk.take() {
+            if let Some(job) = self.slots.take() {
                 self.run_here(ring, lower, job);
                 until = None;
                 continue;
@@ -317,7 +317,7 @@ impl Exchange {
 
     /// Takes in the jobs that other threads have given back.
     fn collect(&mut self, ring: &mut Ring, lower: &mut GatedQueue) {
-        while let Some(job) = self.desk.collect() {
+        while let Some(job) = self.slots.collect() {
             self.lent -= usize::from(job.lent);
             self.elsewhere_ns = self.elsewhere_ns.saturating_add(job.took_ns);
             self.settle(ring, lower, job);
@@ -330,16 +330,16 @@ impl Exchange {
         self.settle(ring, lower, job);
     }
 
-    /// Gives a job to a worker, or lays it out for whoever comes first.
+    /// Gives a job to a worker, or offers it to whoever comes first.
     fn hand_out(&mut self, ring: &mut Ring, lower: &mut GatedQueue, job: Job) {
         let by_worker = self
             .policy
             .uses_workers(job.direction == Direction::Decrypt);
         match self.workers.as_ref().filter(|_| by_worker) {
-            Some(workers) => workers.hand_out(job, &self.desk),
+            Some(workers) => workers.hand_out(job, &self.slots),
             None => {
-                if self.desk.has_room() {
-                    self.lay_out(job)
+                if self.slots.has_room() {
+                    self.offer(job)
                 } else {
                     self.run_here(ring, lower, job)
                 }
@@ -347,11 +347,11 @@ impl Exchange {
         }
     }
 
-    fn lay_out(&mut self, mut job: Job) {
+    fn offer(&mut self, mut job: Job) {
         job.lent = true;
         self.lent += 1;
-        let full = self.desk.lay_out(job).is_err();
-        debug_assert!(!full, "the desk has room for all parts of all requests");
+        let full = self.slots.offer(job).is_err();
+        debug_assert!(!full, "there are slots for all parts of all requests");
     }
 
     fn job(&self, index: usize, part: usize, data: Buffer) -> Job {
@@ -359,7 +359,7 @@ impl Exchange {
             unreachable!("a part is away, so its request is here")
         };
         Job {
-            codec: Arc::clone(&self.codec),
+            cipher_map: Arc::clone(&self.cipher_map),
             direction: match split.kind() {
                 Kind::Read => Direction::Decrypt,
                 Kind::Write { durable, .. } => Direction::Encrypt { durable },

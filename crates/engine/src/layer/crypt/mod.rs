@@ -16,6 +16,7 @@
 mod exchange;
 mod policy;
 mod queue;
+mod shared;
 mod split;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,9 +25,10 @@ use cryptline_cipher::SectorCipher;
 use cryptline_sys::{Backend, BackendChoice, Ring};
 
 use self::exchange::Exchange;
-use self::queue::CryptQueue;
-use crate::codec::Codec;
-pub use crate::codec::Zeroes;
+use self::queue::InlineQueue;
+use self::shared::SharedQueue;
+use crate::cipher_map::CipherMap;
+pub use crate::cipher_map::Zeroes;
 use crate::dispatch::{Dispatch, Helpers, Mode, Pace, Workers};
 use crate::gate::Gate;
 use crate::zone::{Zone, ZoneModel};
@@ -60,7 +62,7 @@ pub struct CryptOptions {
 /// The clear disk.
 pub struct CryptDevice {
     lower: Gate,
-    codec: Arc<Codec>,
+    cipher_map: Arc<CipherMap>,
     start: u64,
     geometry: Geometry,
     dispatch: Dispatch,
@@ -115,29 +117,29 @@ impl CryptDevice {
                 options.start
             )));
         }
-        let codec = Codec::new(cipher, options.zeroes);
+        let cipher_map = CipherMap::new(cipher, options.zeroes);
         let zones = zones_above(&below, options.start, options.size, sector)?;
         let geometry = Geometry {
             zones,
             size,
             logical_block: logical_block(
-                &codec.cipher,
+                &cipher_map.cipher,
                 options.logical_block,
                 below.logical_block,
             )?,
             preferred_block: below.preferred_block.max(sector),
             discard: below.discard && options.allow_discards,
-            write_zeroes: below.write_zeroes && may_zero(&codec, options.allow_discards),
+            write_zeroes: below.write_zeroes && may_zero(&cipher_map, options.allow_discards),
             ..below
         };
         // Encrypting nothing is not worth anybody's help.
         let helpers = options
             .helpers
-            .filter(|helpers| helpers.count() > 0 && !codec.cipher.is_null());
+            .filter(|helpers| helpers.count() > 0 && !cipher_map.cipher.is_null());
         Ok(Self {
             lower,
-            helpers: helpers.map(|helpers| (helpers, Pace::of(&codec.cipher))),
-            codec: Arc::new(codec),
+            helpers: helpers.map(|helpers| (helpers, Pace::of(&cipher_map.cipher))),
+            cipher_map: Arc::new(cipher_map),
             start: options.start,
             geometry,
             dispatch: Dispatch {
@@ -159,18 +161,22 @@ impl Device for CryptDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        // First: it reserves places on the ring, which those that follow count with.
         let exchange = self.open_exchange(ring)?;
         let lower = self.lower.open_queue(ring)?;
-        let (codec, start) = (Arc::clone(&self.codec), self.start);
-        let queue = CryptQueue::new(lower, codec, start, exchange, ring.depth());
-        Ok(Box::new(queue))
+        let (cipher_map, start) = (Arc::clone(&self.cipher_map), self.start);
+        let inline = InlineQueue::new(lower, cipher_map, start, ring.depth());
+        Ok(match exchange {
+            Some(exchange) => Box::new(SharedQueue::new(inline, exchange)),
+            None => Box::new(inline),
+        })
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         let mut extent = self.lower.extent(self.start + offset, len)?;
         // Elsewhere a hole below reads as the decryption of zeros, which is noise.
-        extent.zero &= self.codec.zeroes_are_zeroes();
-        if let Some(place) = self.codec.place() {
+        extent.zero &= self.cipher_map.zeroes_are_zeroes();
+        if let Some(place) = self.cipher_map.place() {
             extent = in_places(extent, len, place);
         }
         Ok(extent)
@@ -230,7 +236,7 @@ fn zones_above(
 
 impl CryptDevice {
     /// What a queue needs to let others work for it; `None` where it never does.
-    fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Box<Exchange>>, OpenError> {
+    fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Exchange>, OpenError> {
         let Dispatch { read, write, .. } = self.dispatch;
         let uses_helpers = self.helpers.is_some() && (read == Mode::Auto || write == Mode::Auto);
         if !uses_helpers && !self.dispatch.uses_workers() {
@@ -246,11 +252,11 @@ impl CryptDevice {
             helpers: self.helpers.clone(),
             workers,
             lower: &self.lower,
-            codec: &self.codec,
+            cipher_map: &self.cipher_map,
             start: self.start,
             ring,
         })?;
-        Ok(Some(Box::new(exchange)))
+        Ok(Some(exchange))
     }
 
     fn workers(&self, ring: &Ring) -> Result<Arc<Workers>, OpenError> {
@@ -270,8 +276,8 @@ impl CryptDevice {
 
 /// Whether zeroing may be left to the device below. Zeros on the medium are not always zeros in the
 /// clear; and where they are, they show which blocks are zero, as discards show which are unused.
-fn may_zero(codec: &Codec, allow_discards: bool) -> bool {
-    codec.zeroes_are_zeroes() && (allow_discards || codec.cipher.is_null())
+fn may_zero(cipher_map: &CipherMap, allow_discards: bool) -> bool {
+    cipher_map.zeroes_are_zeroes() && (allow_discards || cipher_map.cipher.is_null())
 }
 
 /// A run that ends where a place does: one that is zero in a part of it only is not zero in the clear.

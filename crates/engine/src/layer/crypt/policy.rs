@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::split::{Cut, UNIT};
-use crate::dispatch::job::Desk;
+use crate::dispatch::job::SharedSlots;
 use crate::dispatch::{Dispatch, Helpers, Mode, Pace};
 use crate::{Operation, Request};
 
@@ -19,9 +19,9 @@ const OVERLAP_LEAST: usize = 256 * 1024;
 const OVERLAP_PART: usize = 128 * 1024;
 /// Cipher time of the smallest part worth moving to another core.
 const PART_TIME: Duration = Duration::from_micros(3);
-/// Parts for each pair of hands, so that nobody waits long for the first one or the last.
+/// Parts for each thread, so that nobody waits long for the first one or the last.
 const PARTS_EACH: usize = 16;
-/// Bytes in a part of a request that is left on the desk: what stays in a core's cache.
+/// Bytes in a part of a request that is left in the slots: what stays in a core's cache.
 const DEFER_PART: usize = 128 * 1024;
 /// Reads and writes between two looks at the clock, for shorter ones.
 const ASK_EVERY: u32 = 16;
@@ -37,7 +37,7 @@ pub(super) enum Plan {
     Queue(Cut),
     /// The submitter and helpers do it together, now.
     Share(Cut),
-    /// It is left on the desk until the submitter has submitted what else it has.
+    /// It is left in the slots until the submitter has submitted what else it has.
     Defer(Cut),
     /// Its parts are read one by one and decrypted as they come.
     Overlap(Cut),
@@ -110,7 +110,7 @@ impl Policy {
         }
     }
 
-    /// Whether finished reads of `bytes` bytes in all are worth laying out on the desk.
+    /// Whether finished reads of `bytes` bytes in all are worth sharing.
     pub fn is_worth_sharing(&mut self, bytes: usize) -> bool {
         let reads_auto = self.dispatch.read == Mode::Auto;
         let Some(help) = self.help.as_mut().filter(|_| reads_auto) else {
@@ -119,10 +119,10 @@ impl Policy {
         bytes >= help.awake && help.available() > 0 && help.is_worth_calling(bytes)
     }
 
-    /// Calls helpers to a desk with `jobs` jobs.
-    pub fn call(&self, desk: &Arc<Desk>, jobs: usize) {
+    /// Wakes helpers for the `jobs` jobs in `slots`.
+    pub fn call(&self, slots: &Arc<SharedSlots>, jobs: usize) {
         if let Some(help) = &self.help {
-            help.helpers.call(desk, help.helpers.available().min(jobs));
+            help.helpers.call(slots, help.helpers.available().min(jobs));
         }
     }
 
@@ -133,7 +133,7 @@ impl Policy {
         mode == Mode::Queue
     }
 
-    /// Parts that may have been read and wait on the desk before the submitter decrypts one itself.
+    /// Parts that may have been read and wait in the slots before the submitter decrypts one itself.
     pub fn lead(&self) -> usize {
         let helpers = self.help.as_ref().map_or(0, |help| help.helpers.count());
         2 * helpers + 2
@@ -162,8 +162,8 @@ impl Policy {
             Seen::Probe => Plan::Defer(pieces()),
             Seen::Deep if help.is_worth_calling(len) => Plan::Defer(pieces()),
             Seen::Flat if len >= help.awake && help.is_worth_calling(len) => {
-                let hands = help.available() + 1;
-                let part = help.part.max(len / (hands * PARTS_EACH)).min(len / 2);
+                let threads = help.available() + 1;
+                let part = help.part.max(len / (threads * PARTS_EACH)).min(len / 2);
                 Plan::Share(Cut::into_parts(len, part, usize::MAX))
             }
             Seen::Deep | Seen::Flat => Plan::Inline,

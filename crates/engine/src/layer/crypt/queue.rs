@@ -1,4 +1,4 @@
-//! One thread's way into a crypt device.
+//! One thread's way into a crypt device that runs the cipher itself.
 //!
 //! Finished reads are first all taken from the layer below and then decrypted, small ones before large
 //! ones, and of the large ones only so much at a time: a long decryption must not hold up a short one
@@ -10,8 +10,7 @@ use std::time::Instant;
 
 use cryptline_sys::Ring;
 
-use super::exchange::Exchange;
-use crate::codec::Codec;
+use crate::cipher_map::CipherMap;
 use crate::gate::GatedQueue;
 use crate::queue::AtOnce;
 use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
@@ -21,14 +20,14 @@ const LARGE: usize = 64 * 1024;
 /// Bytes decrypted in one `poll` beyond the small reads: about 50 microseconds.
 pub(super) const TURN: usize = 256 * 1024;
 
-pub(super) struct CryptQueue {
-    lower: GatedQueue,
-    exchange: Option<Box<Exchange>>,
-    inline: Inline,
+/// The queue of `inline`, and of what `SharedQueue` does not share.
+pub(super) struct InlineQueue {
+    pub lower: GatedQueue,
+    cipher: Cipher,
     /// Requests end before `submit` would return.
     is_at_once: bool,
     /// What the layer below has just finished.
-    reaped: Vec<Completion>,
+    pub reaped: Vec<Completion>,
     /// Large reads, to be decrypted in turns.
     ripe: VecDeque<Ripe>,
 }
@@ -40,29 +39,22 @@ struct Ripe {
 }
 
 /// The cipher, run by the thread that has the request.
-pub(super) struct Inline {
-    codec: Arc<Codec>,
+struct Cipher {
+    cipher_map: Arc<CipherMap>,
     /// First byte of the data on the lower device.
     start: u64,
     measuring: bool,
     crypto_time_ns: u64,
 }
 
-impl CryptQueue {
+impl InlineQueue {
     /// `depth` is how many requests may be in flight.
-    pub fn new(
-        lower: GatedQueue,
-        codec: Arc<Codec>,
-        start: u64,
-        exchange: Option<Box<Exchange>>,
-        depth: usize,
-    ) -> Self {
+    pub fn new(lower: GatedQueue, cipher_map: Arc<CipherMap>, start: u64, depth: usize) -> Self {
         Self {
-            is_at_once: exchange.is_none() && lower.at_once() == AtOnce::All,
+            is_at_once: lower.at_once() == AtOnce::All,
             lower,
-            exchange,
-            inline: Inline {
-                codec,
+            cipher: Cipher {
+                cipher_map,
                 start,
                 measuring: false,
                 crypto_time_ns: 0,
@@ -73,7 +65,7 @@ impl CryptQueue {
     }
 }
 
-impl Queue for CryptQueue {
+impl Queue for InlineQueue {
     fn at_once(&self) -> AtOnce {
         if self.is_at_once {
             AtOnce::All
@@ -86,77 +78,59 @@ impl Queue for CryptQueue {
         if !self.is_at_once {
             return None;
         }
-        self.inline.descend(request);
+        self.cipher.descend(request);
         let result = self.lower.answer_at_once(request);
         let result = result.expect("the layer below answers all requests at once");
-        self.inline.ascend(request, result);
+        self.cipher.ascend(request, result);
         Some(result)
     }
 
-    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
-        let request = match &mut self.exchange {
-            None => request,
-            Some(exchange) => match exchange.submit(ring, &mut self.lower, request) {
-                Ok(submitted) => return submitted,
-                Err(request) => request,
-            },
-        };
-        let mut request = request;
-        self.inline.descend(&mut request);
+    fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
+        self.cipher.descend(&mut request);
         let mut submitted = self.lower.submit(ring, request);
         if let Submitted::Done(Completion { request, result }) = &mut submitted {
-            self.inline.ascend(request, *result);
+            self.cipher.ascend(request, *result);
         }
         submitted
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
         self.lower.poll(ring, &mut self.reaped);
-        let mut turn = TURN;
-        if let Some(exchange) = &mut self.exchange {
-            exchange.sort_out(&mut self.reaped);
-        }
         self.decrypt_small(done);
-        if let Some(exchange) = &mut self.exchange {
-            turn = exchange.poll(ring, &mut self.lower, done);
-        }
-        self.decrypt_large(turn, done);
-        if !self.ripe.is_empty() {
-            ring.stay_awake();
-        }
+        self.decrypt_large(ring, TURN, done);
     }
 
     fn measure(&mut self, on: bool) {
-        self.inline.measuring = on && !self.inline.codec.cipher.is_null();
-        if let Some(exchange) = &mut self.exchange {
-            exchange.measure(self.inline.measuring);
-        }
+        self.cipher.measuring = on && !self.cipher.cipher_map.cipher.is_null();
         self.lower.measure(on);
     }
 
     fn crypto_time_ns(&self) -> u64 {
-        let exchange = self.exchange.as_ref().map_or(0, |it| it.crypto_time_ns());
-        self.inline.crypto_time_ns + exchange + self.lower.crypto_time_ns()
+        self.cipher.crypto_time_ns + self.lower.crypto_time_ns()
     }
 
     fn crypto_time_elsewhere_ns(&self) -> u64 {
-        let exchange = (self.exchange.as_ref()).map_or(0, |it| it.crypto_time_elsewhere_ns());
-        exchange + self.lower.crypto_time_elsewhere_ns()
+        self.lower.crypto_time_elsewhere_ns()
     }
 }
 
-impl CryptQueue {
+impl InlineQueue {
+    /// Whether the time of the cipher is measured.
+    pub fn is_measuring(&self) -> bool {
+        self.cipher.measuring
+    }
+
     /// Ends everything that was reaped but large reads, which join the ripe ones.
-    fn decrypt_small(&mut self, done: &mut Vec<Completion>) {
+    pub fn decrypt_small(&mut self, done: &mut Vec<Completion>) {
         for mut completion in self.reaped.drain(..) {
             if is_large(&completion) {
-                self.inline.shift_back(&mut completion.request);
+                self.cipher.shift_back(&mut completion.request);
                 self.ripe.push_back(Ripe {
                     completion,
                     clear: 0,
                 });
             } else {
-                self.inline
+                self.cipher
                     .ascend(&mut completion.request, completion.result);
                 done.push(completion);
             }
@@ -164,7 +138,7 @@ impl CryptQueue {
     }
 
     /// Decrypts up to `turn` bytes of the ripe reads, the oldest first.
-    fn decrypt_large(&mut self, turn: usize, done: &mut Vec<Completion>) {
+    pub fn decrypt_large(&mut self, ring: &mut Ring, turn: usize, done: &mut Vec<Completion>) {
         let mut left = turn;
         while left > 0
             && let Some(ripe) = self.ripe.front_mut()
@@ -176,7 +150,7 @@ impl CryptQueue {
             let part = left.min(buffer.len() - ripe.clear);
             let offset = request.offset + ripe.clear as u64;
             let range = ripe.clear..ripe.clear + part;
-            self.inline.decrypt(offset, &mut buffer[range]);
+            self.cipher.decrypt(offset, &mut buffer[range]);
             ripe.clear += part;
             left -= part;
             if ripe.clear == buffer.len()
@@ -185,15 +159,18 @@ impl CryptQueue {
                 done.push(ripe.completion);
             }
         }
+        if !self.ripe.is_empty() {
+            ring.stay_awake();
+        }
     }
 }
 
-impl Inline {
+impl Cipher {
     /// Encrypts and shifts on the way down.
     fn descend(&mut self, request: &mut Request) {
         if let Operation::Write { data, .. } = &mut request.operation {
             let started = self.clock();
-            self.codec.encrypt(request.offset, data);
+            self.cipher_map.encrypt(request.offset, data);
             self.note(started);
         }
         // The gate has checked the sum for all but a flush, which has no range and any offset.
@@ -214,7 +191,7 @@ impl Inline {
 
     fn decrypt(&mut self, offset: u64, data: &mut [u8]) {
         let started = self.clock();
-        self.codec.decrypt(offset, data);
+        self.cipher_map.decrypt(offset, data);
         self.note(started);
     }
 

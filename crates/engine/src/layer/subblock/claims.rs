@@ -3,13 +3,13 @@
 //! ```text
 //! whole sectors        nobody rewrites ─► one load of `rewriters`, and on
 //!                      somebody does   ─► a shared claim on each sector's slot
-//! part of a sector     rewriters + 1, the exclusive claim on its slot, and then wait until no lane has
+//! part of a sector     rewriters + 1, the exclusive claim on its slot, and then wait until no member has
 //!                      requests under way that hold no claims
 //! ```
 //!
 //! A rewrite (read, change, write back) excludes everything else from its sector. Whole sectors need
 //! no such thing among themselves, and mostly nobody rewrites; so their requests do not enter
-//! themselves anywhere. A queue only raises a flag of its own, in its *lane*, while it has such
+//! themselves anywhere. A queue only raises a flag of its own, as a *member*, while it has such
 //! requests under way. Whoever begins to rewrite first says so in `rewriters`, from when on
 //! nobody enters without claims, and then waits for the flags to fall. Those requests are on the medium
 //! already and wait for nobody, so that ends. (The kernel's `percpu_rw_semaphore` is the same idea.)
@@ -17,8 +17,8 @@
 //! Slots are few and sectors many: those that share a slot share its claims, which is never wrong. A
 //! table of one slot is one lock for the whole device.
 //!
-//! Nobody waits in here. Who does not get a claim is told so ([`Kick`]), raises `waiting` in its
-//! lane, tries everything once more, and sleeps; who gives up a claim finds the lanes to be woken.
+//! Nobody waits in here. Who does not get a claim is told so ([`NotGranted`]), raises its own
+//! `waiting`, tries everything once more, and sleeps; who gives up a claim finds the members to be woken.
 //! Requests of many sectors take slots in ascending order and keep them; a rewrite has one slot and
 //! then waits only for what is on the medium. So there is no circle of waiting.
 //!
@@ -37,16 +37,16 @@ pub struct Claims {
     slots: Box<[AtomicU32]>,
     /// Rewrites under way or waiting.
     rewriters: AtomicUsize,
-    /// Lanes whose queue waits for a claim.
+    /// Members whose queue waits for a claim.
     waiters: AtomicUsize,
-    lanes: Box<[Lane]>,
-    /// Lanes that are or were in use: those below this one.
+    members: Box<[Member]>,
+    /// Members that are or were in use: those below this one.
     opened: AtomicUsize,
 }
 
 /// What one queue shows to the others. On a pair of cache lines of its own: processors fetch pairs.
 #[repr(align(128))]
-struct Lane {
+struct Member {
     /// It has requests under way that hold no claims.
     unclaimed: AtomicBool,
     waiting: AtomicBool,
@@ -54,7 +54,7 @@ struct Lane {
 
 /// Why a claim was not given. All that was known must be looked at again before the next try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kick {
+pub enum NotGranted {
     /// Somebody else holds the sector, or wants it.
     Claimed,
     /// Requests without claims are still under way.
@@ -70,15 +70,15 @@ pub struct Span {
 }
 
 impl Claims {
-    /// Claims in `slots` slots (a power of two), for at most `lanes` queues.
-    pub fn new(slots: usize, lanes: usize) -> Self {
+    /// Claims in `slots` slots (a power of two), for at most `members` queues.
+    pub fn new(slots: usize, members: usize) -> Self {
         assert!(slots.is_power_of_two(), "slots are found by masking");
         Self {
             slots: (0..slots).map(|_| AtomicU32::new(0)).collect(),
             rewriters: AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
-            lanes: (0..lanes)
-                .map(|_| Lane {
+            members: (0..members)
+                .map(|_| Member {
                     unclaimed: AtomicBool::new(false),
                     waiting: AtomicBool::new(false),
                 })
@@ -87,15 +87,15 @@ impl Claims {
         }
     }
 
-    /// Counts a lane in. To be called before its first use.
-    pub fn open(&self, lane: usize) {
-        self.opened.fetch_max(lane + 1, Ordering::AcqRel);
+    /// Counts a member in. To be called before its first use.
+    pub fn open(&self, member: usize) {
+        self.opened.fetch_max(member + 1, Ordering::AcqRel);
     }
 
-    /// Ends a lane's use: nothing of its queue is under way, and it waits no more.
-    pub fn close(&self, lane: usize) {
-        self.leave_quietly(lane);
-        if self.lanes[lane].waiting.swap(false, Ordering::AcqRel) {
+    /// Ends a member's use: nothing of its queue is under way, and it waits no more.
+    pub fn close(&self, member: usize) {
+        self.leave_quietly(member);
+        if self.members[member].waiting.swap(false, Ordering::AcqRel) {
             self.waiters.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -125,33 +125,37 @@ impl Claims {
         self.rewriters.load(Ordering::Acquire) == 0
     }
 
-    /// Raises this lane's flag: requests without claims are under way. `false`, and no flag, where
+    /// Raises this member's flag: requests without claims are under way. `false`, and no flag, where
     /// somebody rewrites; then [`wake`](Self::wake) must follow, as for any claim that is given up.
-    pub fn enter_quietly(&self, lane: usize) -> bool {
-        self.lanes[lane].unclaimed.store(true, Ordering::Relaxed);
+    pub fn enter_quietly(&self, member: usize) -> bool {
+        self.members[member]
+            .unclaimed
+            .store(true, Ordering::Relaxed);
         // The flag, then the look at `rewriters`: a rewriter does the two the other way round.
         fence(Ordering::SeqCst);
         let entered = self.is_quiet();
         if !entered {
-            self.leave_quietly(lane);
+            self.leave_quietly(member);
         }
         entered
     }
 
-    /// Lowers this lane's flag: the last request without claims is over.
-    pub fn leave_quietly(&self, lane: usize) {
-        self.lanes[lane].unclaimed.store(false, Ordering::Release);
+    /// Lowers this member's flag: the last request without claims is over.
+    pub fn leave_quietly(&self, member: usize) {
+        self.members[member]
+            .unclaimed
+            .store(false, Ordering::Release);
     }
 
     /// Takes the shared claims of `span` that are still missing.
-    pub fn share(&self, span: &mut Span) -> Result<(), Kick> {
+    pub fn share(&self, span: &mut Span) -> Result<(), NotGranted> {
         while span.held < span.count {
             let slot = &self.slots[span.first + span.held];
             let taken = slot.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
                 (word & (EXCLUSIVE | WANTED) == 0).then(|| word + 1)
             });
             if taken.is_err() {
-                return Err(Kick::Claimed);
+                return Err(NotGranted::Claimed);
             }
             span.held += 1;
         }
@@ -175,26 +179,26 @@ impl Claims {
 
     /// Takes the exclusive claim on a sector, unless `span` holds it already, and then looks whether
     /// requests without claims are still under way.
-    pub fn exclude(&self, span: &mut Span) -> Result<(), Kick> {
+    pub fn exclude(&self, span: &mut Span) -> Result<(), NotGranted> {
         if span.held == 0 {
             self.take(&self.slots[span.first])?;
             span.held = 1;
         }
-        let is_drained = |lane: &Lane| !lane.unclaimed.load(Ordering::Acquire);
+        let is_drained = |member: &Member| !member.unclaimed.load(Ordering::Acquire);
         if self.opened().iter().all(is_drained) {
             Ok(())
         } else {
-            Err(Kick::Draining)
+            Err(NotGranted::Draining)
         }
     }
 
-    fn take(&self, slot: &AtomicU32) -> Result<(), Kick> {
+    fn take(&self, slot: &AtomicU32) -> Result<(), NotGranted> {
         let taken = slot.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
             (word & !WANTED == 0).then_some(EXCLUSIVE)
         });
         if taken.is_err() {
             slot.fetch_or(WANTED, Ordering::Relaxed);
-            return Err(Kick::Claimed);
+            return Err(NotGranted::Claimed);
         }
         Ok(())
     }
@@ -211,11 +215,11 @@ impl Claims {
         self.rewriters.fetch_sub(1, Ordering::Release);
     }
 
-    /// Says that this lane's queue will sleep until it is woken. Where this is news (`true`), it must
+    /// Says that this member's queue will sleep until it is woken. Where this is news (`true`), it must
     /// try everything once more before it sleeps.
     #[must_use]
-    pub fn wait(&self, lane: usize) -> bool {
-        let is_news = !self.lanes[lane].waiting.swap(true, Ordering::AcqRel);
+    pub fn wait(&self, member: usize) -> bool {
+        let is_news = !self.members[member].waiting.swap(true, Ordering::AcqRel);
         if is_news {
             self.waiters.fetch_add(1, Ordering::AcqRel);
             // The wish, then the look at the claims: `wake` comes after the claims have changed.
@@ -224,7 +228,7 @@ impl Claims {
         is_news
     }
 
-    /// To be called after claims were given up: calls `wake` with each lane that waits, but for `own`,
+    /// To be called after claims were given up: calls `wake` with each member that waits, but for `own`,
     /// whose queue is awake and tries again by itself.
     #[inline]
     pub fn wake(&self, own: usize, wake: impl FnMut(usize)) {
@@ -234,23 +238,23 @@ impl Claims {
         }
     }
 
-    /// Whether a queue other than this lane's waits for a claim.
-    pub fn others_wait(&self, lane: usize) -> bool {
-        let own = self.lanes[lane].waiting.load(Ordering::Relaxed);
+    /// Whether a queue other than this member's waits for a claim.
+    pub fn others_wait(&self, member: usize) -> bool {
+        let own = self.members[member].waiting.load(Ordering::Relaxed);
         self.waiters.load(Ordering::Relaxed) > usize::from(own)
     }
 
-    fn opened(&self) -> &[Lane] {
-        &self.lanes[..self.opened.load(Ordering::Acquire)]
+    fn opened(&self) -> &[Member] {
+        &self.members[..self.opened.load(Ordering::Acquire)]
     }
 
     #[cold]
     fn wake_all(&self, own: usize, mut wake: impl FnMut(usize)) {
-        for (lane, state) in self.opened().iter().enumerate() {
-            let waits = lane != own && state.waiting.load(Ordering::Relaxed);
+        for (member, state) in self.opened().iter().enumerate() {
+            let waits = member != own && state.waiting.load(Ordering::Relaxed);
             if waits && state.waiting.swap(false, Ordering::AcqRel) {
                 self.waiters.fetch_sub(1, Ordering::AcqRel);
-                wake(lane);
+                wake(member);
             }
         }
     }

@@ -10,8 +10,8 @@
 //!
 //!           claim the sector ─► read it ─► put the blocks in ─► write it ─► give the claim up
 //!
-//! request   ├ head ┼────────── body ──────────┼ tail ┤      at most three errands, each with a
-//!           rewrite     passed on as it is     rewrite      claim of its own (`errand.rs`)
+//! request   ├ head ┼────────── body ──────────┼ tail ┤      at most three steps, each with a
+//!           rewrite     passed on as it is     rewrite      claim of its own (`step.rs`)
 //! ```
 //!
 //! * A rewrite excludes everything else from its cipher sector, and from nothing but that: other
@@ -32,14 +32,14 @@
 //! impossible. XTS has no rewrites, so it has nothing to fear. No other program or host may write to
 //! the medium meanwhile: claims are known in this process only.
 //!
-//! [`Policy::Exclusive`] is one lock for the whole device, held by each write of part of a sector while
+//! [`Exclusion::Exclusive`] is one lock for the whole device, held by each write of part of a sector while
 //! everything else has drained, as ext4 did it up to Linux 6.4. It is there to measure against.
 
 mod claims;
 mod cut;
-mod errand;
-mod lane;
+mod member;
 mod queue;
+mod step;
 
 /// The atomics of the claims; `tests/claims_loom.rs` has them checked with its own.
 mod sync {
@@ -51,7 +51,7 @@ use std::sync::Arc;
 use cryptline_sys::Ring;
 
 use self::claims::Claims;
-use self::lane::{LANES, Shared};
+use self::member::{MEMBERS, Shared};
 use self::queue::SubBlockQueue;
 use crate::gate::Gate;
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
@@ -62,7 +62,7 @@ const SLOTS: usize = 4096;
 
 /// What excludes what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum Exclusion {
     /// Only what touches the same sector, and only where one of the two rewrites it.
     #[default]
     Shared,
@@ -79,7 +79,7 @@ pub struct SubBlockOptions {
     /// knows no smaller blocks.
     pub sector: u32,
     /// What excludes what.
-    pub policy: Policy,
+    pub exclusion: Exclusion,
 }
 
 /// A device in smaller blocks than the one below.
@@ -110,9 +110,9 @@ impl SubBlockDevice {
                  the sector, {sector}"
             )));
         }
-        let slots = match options.policy {
-            Policy::Shared => SLOTS,
-            Policy::Exclusive => 1,
+        let slots = match options.exclusion {
+            Exclusion::Shared => SLOTS,
+            Exclusion::Exclusive => 1,
         };
         Ok(Self {
             lower,
@@ -124,7 +124,7 @@ impl SubBlockDevice {
                 ..below
             },
             shared: Arc::new(Shared::new(
-                Claims::new(slots, LANES),
+                Claims::new(slots, MEMBERS),
                 u64::from(sector),
                 below.logical_block <= block,
             )),

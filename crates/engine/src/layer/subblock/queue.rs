@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! submit ─┬─► straight ─────────────► device below ─────────► done     whole sectors, and nobody rewrites
-//!         └─► errands ─► claim? ─ yes ─► device below ─► back ─► claim given up ─► part of a job, or done
-//!                          └ no ─► waiting ─► tried again in every poll ─┘
+//!         └─► steps ─► claim? ─ yes ─► device below ─► back ─► claim given up ─► part of a job, or done
+//!                        └ no ─► waiting ─► tried again in every poll
 //! ```
 
 mod back;
@@ -15,20 +15,20 @@ use std::time::{Duration, Instant};
 
 use cryptline_sys::{Buffer, Ring};
 
-use super::claims::Kick;
+use super::claims::NotGranted;
 use super::cut::{Cut, Part};
-use super::errand::{Cover, Errand, Job, Piece, Place, Work};
-use super::lane::{Claim, Lane, Shared};
+use super::member::{Claim, Member, Shared};
+use super::step::{Cover, Job, Piece, Place, Step, Work};
 use crate::gate::{Gate, GatedQueue};
 use crate::queue::AtOnce;
 use crate::slab::Slab;
 use crate::{Completion, Fault, OpenError, Operation, Queue, Request, Submitted};
 
-/// Errands that one request can need at a time.
-const ERRANDS: usize = 3;
+/// Steps that one request can need at a time.
+const STEPS: usize = 3;
 /// Sectors that can be rewritten, or read for a part of them, at a time.
 const SCRATCH_MAX: usize = 256;
-/// Claims that a queue takes in a row, from its own waiting errands, while other queues wait too.
+/// Claims that a queue takes in a row, from its own waiting steps, while other queues wait too.
 const STREAK: u32 = 8;
 /// How long it then leaves the field to them. They have been woken, which takes less.
 const YIELD: Duration = Duration::from_micros(100);
@@ -36,15 +36,15 @@ const YIELD: Duration = Duration::from_micros(100);
 pub(super) struct SubBlockQueue {
     /// For requests that pass as they are and hold no claims: their tokens are the caller's.
     straight: GatedQueue,
-    /// For errands: the tokens are ours.
+    /// For steps: the tokens are ours.
     lower: GatedQueue,
     shared: Arc<Shared>,
-    lane: Arc<Lane>,
-    errands: Slab<Errand>,
+    member: Arc<Member>,
+    steps: Slab<Step>,
     jobs: Slab<Job>,
     /// A sector each, for rewrites and peeks.
     scratch: Vec<Buffer>,
-    /// Errands without a claim, the oldest first.
+    /// Steps without a claim, the oldest first.
     waiting: VecDeque<usize>,
     /// Requests below that hold no claims.
     quiet: usize,
@@ -58,9 +58,9 @@ pub(super) struct SubBlockQueue {
 impl SubBlockQueue {
     pub fn open(lower: &Gate, shared: &Arc<Shared>, ring: &mut Ring) -> Result<Self, OpenError> {
         let depth = ring.depth();
-        let errands = depth * ERRANDS;
-        ring.reserve(u32::try_from(errands - depth).unwrap_or(u32::MAX));
-        let lane = Lane::open(shared, ring)?;
+        let steps = depth * STEPS;
+        ring.reserve(u32::try_from(steps - depth).unwrap_or(u32::MAX));
+        let member = Member::open(shared, ring)?;
         let sector = usize::try_from(shared.sector).unwrap_or(usize::MAX);
         let scratch = if shared.overwrites {
             0
@@ -72,16 +72,16 @@ impl SubBlockQueue {
             straight: lower.open_queue(ring)?,
             lower: lower.open_queue(ring)?,
             shared: Arc::clone(shared),
-            lane,
-            errands: Slab::new(errands),
+            member,
+            steps: Slab::new(steps),
             jobs: Slab::new(depth),
             scratch: scratch.collect::<Result<_, _>>().map_err(OpenError::Ring)?,
-            waiting: VecDeque::with_capacity(errands),
+            waiting: VecDeque::with_capacity(steps),
             quiet: 0,
             streak: 0,
             released: false,
             finished: Vec::with_capacity(depth),
-            reaped: Vec::with_capacity(errands),
+            reaped: Vec::with_capacity(steps),
         })
     }
 }
@@ -172,7 +172,7 @@ impl SubBlockQueue {
         if !cut.is_whole() || !self.shared.claims.is_quiet() {
             return false;
         }
-        if self.quiet == 0 && !self.shared.claims.enter_quietly(self.lane.index) {
+        if self.quiet == 0 && !self.shared.claims.enter_quietly(self.member.index) {
             // A rewriter may have seen the flag while it was up, and sleep: whatever becomes of this
             // request, it must hear that the flag is down.
             self.released = true;
@@ -189,16 +189,16 @@ impl SubBlockQueue {
         }
         self.quiet -= 1;
         if self.quiet == 0 {
-            self.shared.claims.leave_quietly(self.lane.index);
+            self.shared.claims.leave_quietly(self.member.index);
             self.released = true;
         }
     }
 }
 
-/// From an errand to the device below.
+/// From a step to the device below.
 impl SubBlockQueue {
     fn begin(&mut self, ring: &mut Ring, claim: Claim, work: Work) {
-        let Ok(index) = self.errands.insert(Errand { claim, work }) else {
+        let Ok(index) = self.steps.insert(Step { claim, work }) else {
             unreachable!("the callers have looked for a free place")
         };
         if self.is_ready(index) {
@@ -206,13 +206,13 @@ impl SubBlockQueue {
             return;
         }
         self.waiting.push_back(index);
-        if self.shared.claims.wait(self.lane.index) {
+        if self.shared.claims.wait(self.member.index) {
             // It may have become free before anybody could know of the wish.
             ring.stay_awake();
         }
     }
 
-    /// Tries the errands that wait, the oldest first, until no more of them get a claim.
+    /// Tries the steps that wait, the oldest first, until no more of them get a claim.
     fn try_again(&mut self, ring: &mut Ring) {
         loop {
             if self.waiting.is_empty() {
@@ -220,11 +220,11 @@ impl SubBlockQueue {
                 return;
             }
             let claims = &self.shared.claims;
-            if self.streak >= STREAK && claims.others_wait(self.lane.index) {
+            if self.streak >= STREAK && claims.others_wait(self.member.index) {
                 self.streak = 0;
                 self.tell_of_released();
                 ring.wake_by(Instant::now() + YIELD);
-                let _ = self.shared.claims.wait(self.lane.index);
+                let _ = self.shared.claims.wait(self.member.index);
                 return;
             }
             let mut progress = false;
@@ -240,24 +240,24 @@ impl SubBlockQueue {
                     at += 1
                 }
             }
-            if !progress && !self.shared.claims.wait(self.lane.index) {
+            if !progress && !self.shared.claims.wait(self.member.index) {
                 return;
             }
         }
     }
 
-    /// Gets what an errand needs: its claim, and a sector of scratch space.
+    /// Gets what a step needs: its claim, and a sector of scratch space.
     fn is_ready(&mut self, index: usize) -> bool {
         let needs_scratch = matches!(
-            self.errand(index).work,
+            self.step(index).work,
             Work::Peek { .. } | Work::Rewrite { .. }
         );
         if needs_scratch && self.scratch.is_empty() {
             return false;
         }
-        let claim = self.errand(index).claim;
+        let claim = self.step(index).claim;
         let (claim, is_had) = self.try_claim(claim);
-        self.errand(index).claim = claim;
+        self.step(index).claim = claim;
         is_had
     }
 
@@ -267,19 +267,19 @@ impl SubBlockQueue {
         match claim {
             Claim::None => (claim, true),
             Claim::Exclusive(mut span) => {
-                let got: Result<(), Kick> = claims.exclude(&mut span);
+                let got: Result<(), NotGranted> = claims.exclude(&mut span);
                 (Claim::Exclusive(span), got.is_ok())
             }
             Claim::Shared(mut span) => {
-                let got: Result<(), Kick> = claims.share(&mut span);
+                let got: Result<(), NotGranted> = claims.share(&mut span);
                 (Claim::Shared(span), got.is_ok())
             }
         }
     }
 
-    /// Sends an errand that has its claim on its way.
+    /// Sends a step that has its claim on its way.
     fn go(&mut self, ring: &mut Ring, index: usize) {
-        let request = match &mut self.errand(index).work {
+        let request = match &mut self.step(index).work {
             Work::Pass { request, .. } | Work::Body { request, .. } => {
                 let request = request.take();
                 request.map(|request| Request {
@@ -304,7 +304,7 @@ impl SubBlockQueue {
             Work::Flush { .. } => Some(Request::flush(index as u64)),
         };
         let Some(request) = request else {
-            unreachable!("an errand is sent once")
+            unreachable!("a step is sent once")
         };
         if let Submitted::Done(completion) = self.lower.submit(ring, request) {
             self.follow(ring, completion);
@@ -320,9 +320,9 @@ impl SubBlockQueue {
         let mut at = 0;
         while at < self.waiting.len() {
             let other = self.waiting[at];
-            let errand = self.errand(other);
+            let step = self.step(other);
             let (Work::Rewrite { place: its, .. }, Claim::Exclusive(span)) =
-                (&errand.work, &mut errand.claim)
+                (&step.work, &mut step.claim)
             else {
                 at += 1;
                 continue;
@@ -333,10 +333,10 @@ impl SubBlockQueue {
             }
             covered.add(*its);
             let mut span = *span;
-            errand.claim = Claim::None;
+            step.claim = Claim::None;
             self.shared.claims.withdraw(&mut span);
             self.waiting.remove(at);
-            if let Work::Rewrite { next, .. } = &mut self.errand(last).work {
+            if let Work::Rewrite { next, .. } = &mut self.step(last).work {
                 *next = Some(other);
             }
             last = other;
@@ -359,7 +359,7 @@ impl SubBlockQueue {
                 place,
                 next,
                 is_writing,
-            } = &mut self.errand(index).work
+            } = &mut self.step(index).work
             else {
                 unreachable!("only rewrites are put together")
             };
@@ -395,12 +395,12 @@ impl SubBlockQueue {
 
     fn tell_of_released(&mut self) {
         if std::mem::take(&mut self.released) {
-            self.shared.wake(self.lane.index);
+            self.shared.wake(self.member.index);
         }
     }
 
-    fn errand(&mut self, index: usize) -> &mut Errand {
-        self.errands.get_mut(index).expect("an errand under way")
+    fn step(&mut self, index: usize) -> &mut Step {
+        self.steps.get_mut(index).expect("a step under way")
     }
 
     fn job(&mut self, index: usize) -> &mut Job {
@@ -413,17 +413,17 @@ impl Drop for SubBlockQueue {
     /// until the ring is gone.
     fn drop(&mut self) {
         for index in std::mem::take(&mut self.waiting) {
-            match self.errands.remove(index).map(|errand| errand.claim) {
+            match self.steps.remove(index).map(|step| step.claim) {
                 Some(Claim::Shared(mut span)) => self.shared.claims.unshare(&mut span),
                 Some(Claim::Exclusive(mut span)) => self.shared.claims.withdraw(&mut span),
                 _ => {}
             }
         }
-        for index in 0..self.errands.capacity() {
-            if let Some(errand) = self.errands.remove(index) {
-                self.lane.leave(errand.claim);
+        for index in 0..self.steps.capacity() {
+            if let Some(step) = self.steps.remove(index) {
+                self.member.leave(step.claim);
             }
         }
-        self.shared.wake(self.lane.index);
+        self.shared.wake(self.member.index);
     }
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use cryptline_sys::Ring;
 use rustix::io::Errno;
 
-use super::lane::{Lanes, May, Member};
+use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
-use crate::slab::Slab;
+use crate::in_flight::InFlight;
 use crate::zone::{Zone, ZoneAction};
 use crate::{
     Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
@@ -18,24 +18,24 @@ use crate::{
 /// The device above the cipher.
 pub(super) struct Admission {
     lower: Gate,
-    lanes: Arc<Lanes>,
+    states: Arc<ZoneStates>,
     /// Zones of the medium before the first of this device.
     first: usize,
 }
 
 impl Admission {
-    /// `start` is where this device starts on the medium of `lanes`: at a zone.
-    pub fn new(lower: Gate, lanes: Arc<Lanes>, start: u64) -> Self {
-        let first = lanes.place_of(start).0;
+    /// `start` is where this device starts on the medium of `states`: at a zone.
+    pub fn new(lower: Gate, states: Arc<ZoneStates>, start: u64) -> Self {
+        let first = states.place_of(start).0;
         Self {
             lower,
-            lanes,
+            states,
             first,
         }
     }
 
     fn zones(&self) -> std::ops::Range<usize> {
-        let count = self.lanes.model.count(self.lower.geometry().size);
+        let count = self.states.model.count(self.lower.geometry().size);
         self.first..self.first + usize::try_from(count).unwrap_or(0)
     }
 }
@@ -55,10 +55,10 @@ impl Device for Admission {
         let lower = self.lower.open_queue(ring)?;
         Ok(Box::new(AdmissionQueue {
             lower,
-            member: self.lanes.join(ring)?,
-            lanes: Arc::clone(&self.lanes),
+            member: self.states.join(ring)?,
+            states: Arc::clone(&self.states),
             zones: self.zones(),
-            below: Slab::new(ring.depth()),
+            below: InFlight::new(ring.depth()),
             parked: VecDeque::with_capacity(ring.depth()),
             all: None,
             ended: Vec::with_capacity(ring.depth()),
@@ -71,11 +71,11 @@ impl Device for Admission {
     }
 
     fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
-        let first = self.first + self.lanes.place_of(offset).0;
+        let first = self.first + self.states.place_of(offset).0;
         let count = self.lower.report_zones(offset, zones)?;
         for (zone, index) in zones.iter_mut().take(count).zip(first..) {
             // Asked for again, so that what a zone goes on from is what it is at now.
-            let Some(epoch) = self.lanes.frozen_epoch(index) else {
+            let Some(epoch) = self.states.frozen_epoch(index) else {
                 continue;
             };
             if self
@@ -83,7 +83,7 @@ impl Device for Admission {
                 .report_zones(zone.start, std::slice::from_mut(zone))?
                 == 1
             {
-                self.lanes.reported(index, zone, epoch);
+                self.states.reported(index, zone, epoch);
             }
         }
         Ok(count)
@@ -92,12 +92,12 @@ impl Device for Admission {
 
 struct AdmissionQueue {
     lower: GatedQueue,
-    lanes: Arc<Lanes>,
+    states: Arc<ZoneStates>,
     member: Member,
     /// The zones of this device among those of the medium.
     zones: std::ops::Range<usize>,
-    /// Requests below carry their place here as their token.
-    below: Slab<Below>,
+    /// What each request below is.
+    below: InFlight<Kind>,
     /// What must wait for something before it, in the order of submission.
     parked: VecDeque<Parked>,
     /// A reset of all zones that is under way.
@@ -108,11 +108,7 @@ struct AdmissionQueue {
     arrived: Vec<Completion>,
 }
 
-struct Below {
-    token: u64,
-    kind: Kind,
-}
-
+/// What a request below is.
 #[derive(Clone, Copy)]
 enum Kind {
     /// Nothing is to be done when it comes back.
@@ -207,11 +203,11 @@ impl Queue for AdmissionQueue {
 impl AdmissionQueue {
     /// The sequential zones whose order a request takes part in: `Some(None)` is all of them.
     fn zone_of(&self, request: &Request) -> Option<Option<usize>> {
-        let index = self.zones.start + self.lanes.place_of(request.offset).0;
+        let index = self.zones.start + self.states.place_of(request.offset).0;
         match &request.operation {
             Operation::Read(_) | Operation::Flush | Operation::Discard { .. } => None,
             Operation::Zone(ZoneAction::ResetAll) => Some(None),
-            _ => self.lanes.is_sequential(index).then_some(Some(index)),
+            _ => self.states.is_sequential(index).then_some(Some(index)),
         }
     }
 
@@ -244,8 +240,8 @@ impl AdmissionQueue {
 
     fn write(&mut self, ring: &mut Ring, parked: Parked, index: usize) -> Tried {
         let (len, offset) = (parked.request.len(), parked.request.offset);
-        let (_, in_zone) = self.lanes.place_of(offset);
-        if !len.is_multiple_of(u64::from(self.lanes.model.write_granularity)) {
+        let (_, in_zone) = self.states.place_of(offset);
+        if !len.is_multiple_of(u64::from(self.states.model.write_granularity)) {
             return Tried::Ended(parked.request.complete(Err(Fault::Misaligned)));
         }
         if self.below.is_full() {
@@ -253,7 +249,7 @@ impl AdmissionQueue {
         }
         let append = matches!(parked.request.operation, Operation::ZoneAppend { .. });
         let wanted = (!append).then_some(in_zone);
-        let may = self.lanes.lock(index).admit(wanted, len, &self.member);
+        let may = self.states.lock(index).admit(wanted, len, &self.member);
         let at = match may {
             May::Go(at) => at,
             May::Wait => return Tried::NotYet(parked),
@@ -285,15 +281,15 @@ impl AdmissionQueue {
             return Tried::Ended(busy(parked.request));
         }
         let may = {
-            let mut lane = self.lanes.lock(index);
+            let mut state = self.states.lock(index);
             if !parked.is_announced {
-                lane.announce();
+                state.announce();
                 parked.is_announced = true;
             }
             if self.below.is_full() {
                 May::Wait
             } else {
-                lane.act(&self.member)
+                state.act(&self.member)
             }
         };
         match may {
@@ -328,29 +324,29 @@ impl AdmissionQueue {
                 return Some(request.complete(all.result));
             }
             let index = all.next;
-            if !self.lanes.is_sequential(index) {
+            if !self.states.is_sequential(index) {
                 all.next += 1;
                 continue;
             }
             {
-                let mut lane = self.lanes.lock(index);
+                let mut state = self.states.lock(index);
                 if !all.is_announced {
-                    lane.announce();
+                    state.announce();
                     all.is_announced = true;
                 }
-                if self.below.is_full() || !matches!(lane.act(&self.member), May::Go(_)) {
+                if self.below.is_full() || !matches!(state.act(&self.member), May::Go(_)) {
                     return None;
                 }
-                if !lane.is_touched {
-                    let waiting = lane.acted(ZoneAction::Reset, Ok(()));
-                    drop(lane);
-                    self.lanes.wake(waiting, &self.member);
+                if !state.is_touched {
+                    let waiting = state.acted(ZoneAction::Reset, Ok(()));
+                    drop(state);
+                    self.states.wake(waiting, &self.member);
                     (all.next, all.is_announced) = (index + 1, false);
                     continue;
                 }
             }
             all.is_below = true;
-            let start = (index - self.zones.start) as u64 * self.lanes.model.zone_size;
+            let start = (index - self.zones.start) as u64 * self.states.model.zone_size;
             let request = Request::zone(start, ZoneAction::Reset, 0);
             // Its end is taken in by `arrive`, and goes nowhere else.
             let _ = self.send(ring, request, Kind::OneOfAll { index });
@@ -358,14 +354,9 @@ impl AdmissionQueue {
     }
 
     fn send(&mut self, ring: &mut Ring, mut request: Request, kind: Kind) -> Tried {
-        let below = Below {
-            token: request.token,
-            kind,
-        };
-        let Ok(place) = self.below.insert(below) else {
+        if self.below.enter(&mut request, kind).is_err() {
             return Tried::Ended(busy(request));
-        };
-        request.token = place as u64;
+        }
         let Submitted::Done(completion) = self.lower.submit(ring, request) else {
             return Tried::Below;
         };
@@ -385,11 +376,7 @@ impl AdmissionQueue {
 
     /// Takes what came back; its completion in the shape of its request.
     fn take_back(&mut self, ring: &mut Ring, mut completion: Completion) -> Option<Completion> {
-        let place = usize::try_from(completion.request.token).ok();
-        let Some(Below { token, kind }) = place.and_then(|place| self.below.remove(place)) else {
-            unreachable!("the gate below lets nothing back that was not submitted")
-        };
-        completion.request.token = token;
+        let kind = self.below.leave(&mut completion.request);
         let result = completion.result;
         let waiting = match kind {
             Kind::Plain => return Some(completion),
@@ -399,11 +386,11 @@ impl AdmissionQueue {
                     // Those behind it, which wait below the cipher, have to hear of it.
                     ring.stay_awake();
                 }
-                self.lanes.lock(index).end(at, result)
+                self.states.lock(index).end(at, result)
             }
-            Kind::Action { index, action } => self.lanes.lock(index).acted(action, result),
+            Kind::Action { index, action } => self.states.lock(index).acted(action, result),
             Kind::OneOfAll { index } => {
-                let waiting = self.lanes.lock(index).acted(ZoneAction::Reset, result);
+                let waiting = self.states.lock(index).acted(ZoneAction::Reset, result);
                 if let Some(all) = &mut self.all {
                     (all.next, all.is_below, all.is_announced) = (index + 1, false, false);
                     // Read-only and offline zones are passed over.
@@ -411,11 +398,11 @@ impl AdmissionQueue {
                         all.result = result;
                     }
                 }
-                self.lanes.wake(waiting, &self.member);
+                self.states.wake(waiting, &self.member);
                 return None;
             }
         };
-        self.lanes.wake(waiting, &self.member);
+        self.states.wake(waiting, &self.member);
         Some(completion)
     }
 
@@ -453,16 +440,16 @@ impl AdmissionQueue {
 impl Drop for AdmissionQueue {
     fn drop(&mut self) {
         let mut waiting = 0;
-        for below in self.below.iter() {
+        for &kind in self.below.notes() {
             let lost = Err(Fault::Io(Errno::CANCELED));
-            match below.kind {
+            match kind {
                 Kind::Plain => {}
-                Kind::Write { index, at, .. } => waiting |= self.lanes.lock(index).end(at, lost),
+                Kind::Write { index, at, .. } => waiting |= self.states.lock(index).end(at, lost),
                 Kind::Action { index, action } => {
-                    waiting |= self.lanes.lock(index).acted(action, lost);
+                    waiting |= self.states.lock(index).acted(action, lost);
                 }
                 Kind::OneOfAll { index } => {
-                    waiting |= self.lanes.lock(index).acted(ZoneAction::Reset, lost);
+                    waiting |= self.states.lock(index).acted(ZoneAction::Reset, lost);
                 }
             }
         }
@@ -474,10 +461,10 @@ impl Drop for AdmissionQueue {
             .as_ref()
             .filter(|all| all.is_announced && !all.is_below);
         for index in announced.chain(of_all.map(|all| all.next)) {
-            waiting |= self.lanes.lock(index).withdraw();
+            waiting |= self.states.lock(index).withdraw();
         }
-        self.lanes.wake(waiting, &self.member);
-        self.lanes.leave(&self.member);
+        self.states.wake(waiting, &self.member);
+        self.states.leave(&self.member);
     }
 }
 

@@ -24,21 +24,21 @@
 //! * A write that **failed** leaves the zone's write pointer unknown. The zone is frozen: all later
 //!   writes fail until it has been reported again, or reset.
 //!
-//! The state of a zone (`lane.rs`) is shared by all queues behind a lock that is held for some
+//! The state of a zone (`state.rs`) is shared by all queues behind a lock that is held for some
 //! instructions, never across I/O, and never together with another. Two queues wait for each other
 //! only where they write to one zone.
 
 mod admit;
-mod lane;
 mod release;
+mod state;
 
 use std::sync::Arc;
 
 use cryptline_cipher::SectorCipher;
 
 use self::admit::Admission;
-use self::lane::Lanes;
 use self::release::Release;
+use self::state::ZoneStates;
 use super::{CryptDevice, CryptOptions};
 use crate::OpenError;
 use crate::gate::Gate;
@@ -55,11 +55,11 @@ pub fn encrypted(
     if lower.geometry().zones.is_none() {
         return Ok(Gate::new(CryptDevice::new(lower, cipher, options)?));
     }
-    let lanes = Arc::new(Lanes::new(&lower)?);
+    let states = Arc::new(ZoneStates::new(&lower)?);
     let start = options.start;
-    let released = Gate::new(Release::new(lower, Arc::clone(&lanes)));
+    let released = Gate::new(Release::new(lower, Arc::clone(&states)));
     let crypt = Gate::new(CryptDevice::new(released, cipher, options)?);
-    Ok(Gate::new(Admission::new(crypt, lanes, start)))
+    Ok(Gate::new(Admission::new(crypt, states, start)))
 }
 
 /// A zoned device without a cipher, whose writes are kept in order. A device without zones comes
@@ -70,7 +70,7 @@ pub fn ordered(lower: Gate) -> Result<Gate, OpenError> {
     if lower.geometry().zones.is_none() {
         return Ok(lower);
     }
-    let lanes = Arc::new(Lanes::new(&lower)?);
-    let released = Gate::new(Release::new(lower, Arc::clone(&lanes)));
-    Ok(Gate::new(Admission::new(released, lanes, 0)))
+    let states = Arc::new(ZoneStates::new(&lower)?);
+    let released = Gate::new(Release::new(lower, Arc::clone(&states)));
+    Ok(Gate::new(Admission::new(released, states, 0)))
 }

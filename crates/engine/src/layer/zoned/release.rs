@@ -5,9 +5,9 @@ use std::sync::Arc;
 use cryptline_sys::Ring;
 use rustix::io::Errno;
 
-use super::lane::{Lanes, May, Member};
+use super::state::{May, Member, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
-use crate::slab::Slab;
+use crate::in_flight::InFlight;
 use crate::zone::Zone;
 use crate::{
     Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
@@ -16,12 +16,12 @@ use crate::{
 /// A zoned medium, written in order.
 pub(super) struct Release {
     lower: Gate,
-    lanes: Arc<Lanes>,
+    states: Arc<ZoneStates>,
 }
 
 impl Release {
-    pub fn new(lower: Gate, lanes: Arc<Lanes>) -> Self {
-        Self { lower, lanes }
+    pub fn new(lower: Gate, states: Arc<ZoneStates>) -> Self {
+        Self { lower, states }
     }
 }
 
@@ -29,7 +29,7 @@ impl Device for Release {
     /// Appends are admission's.
     fn geometry(&self) -> Geometry {
         let lower = *self.lower.geometry();
-        let mut zones = self.lanes.model;
+        let mut zones = self.states.model;
         zones.append_limit = 0;
         Geometry {
             zones: Some(zones),
@@ -41,9 +41,9 @@ impl Device for Release {
         let lower = self.lower.open_queue(ring)?;
         Ok(Box::new(ReleaseQueue {
             lower,
-            member: self.lanes.join(ring)?,
-            lanes: Arc::clone(&self.lanes),
-            below: Slab::new(ring.depth()),
+            member: self.states.join(ring)?,
+            states: Arc::clone(&self.states),
+            below: InFlight::new(ring.depth()),
             held: Vec::with_capacity(ring.depth()),
             ended: Vec::with_capacity(ring.depth()),
             arrived: Vec::with_capacity(ring.depth()),
@@ -61,22 +61,16 @@ impl Device for Release {
 
 struct ReleaseQueue {
     lower: GatedQueue,
-    lanes: Arc<Lanes>,
+    states: Arc<ZoneStates>,
     member: Member,
-    /// Requests below carry their place here as their token.
-    below: Slab<Below>,
+    /// Of each write to a sequential zone that is below: the zone, the place in it, and the length.
+    below: InFlight<Option<(usize, u64, u64)>>,
     /// Writes that wait for those before them.
     held: Vec<Request>,
     /// What has ended and was not given out yet.
     ended: Vec<Completion>,
     /// Scratch space of `poll`.
     arrived: Vec<Completion>,
-}
-
-struct Below {
-    token: u64,
-    /// Zone, place in it and length of a write to a sequential zone.
-    write: Option<(usize, u64, u64)>,
 }
 
 /// What became of an attempt.
@@ -144,9 +138,9 @@ impl ReleaseQueue {
         }
         let mut write = None;
         if let Operation::Write { .. } | Operation::WriteZeroes { .. } = request.operation {
-            let (index, at) = self.lanes.place_of(request.offset);
-            if self.lanes.is_sequential(index) {
-                let may = self.lanes.lock(index).release(at, &self.member);
+            let (index, at) = self.states.place_of(request.offset);
+            if self.states.is_sequential(index) {
+                let may = self.states.lock(index).release(at, &self.member);
                 match may {
                     May::Go(_) => write = Some((index, at, request.len())),
                     May::Wait => return Sent::NotYet(request),
@@ -154,14 +148,9 @@ impl ReleaseQueue {
                 }
             }
         }
-        let below = Below {
-            token: request.token,
-            write,
-        };
-        let Ok(place) = self.below.insert(below) else {
+        let Ok(()) = self.below.enter(&mut request, write) else {
             unreachable!("a place was free a moment ago")
         };
-        request.token = place as u64;
         match self.lower.submit(ring, request) {
             Submitted::Done(completion) => Sent::Ended(self.arrive(completion)),
             Submitted::Pending => Sent::Below,
@@ -197,14 +186,9 @@ impl ReleaseQueue {
     }
 
     fn arrive(&mut self, mut completion: Completion) -> Completion {
-        let place = usize::try_from(completion.request.token).ok();
-        let Some(Below { token, write }) = place.and_then(|place| self.below.remove(place)) else {
-            unreachable!("the gate below lets nothing back that was not submitted")
-        };
-        completion.request.token = token;
-        if let Some((index, at, len)) = write {
-            let waiting = self.lanes.lock(index).sent(at, len, completion.result);
-            self.lanes.wake(waiting, &self.member);
+        if let Some((index, at, len)) = self.below.leave(&mut completion.request) {
+            let waiting = self.states.lock(index).sent(at, len, completion.result);
+            self.states.wake(waiting, &self.member);
         }
         completion
     }
@@ -213,13 +197,11 @@ impl ReleaseQueue {
 /// Where a write ends that nobody waits for is not known.
 impl Drop for ReleaseQueue {
     fn drop(&mut self) {
-        for below in self.below.iter() {
-            if let Some((index, at, len)) = below.write {
-                let lost = Err(Fault::Io(Errno::CANCELED));
-                let waiting = self.lanes.lock(index).sent(at, len, lost);
-                self.lanes.wake(waiting, &self.member);
-            }
+        for &(index, at, len) in self.below.notes().flatten() {
+            let lost = Err(Fault::Io(Errno::CANCELED));
+            let waiting = self.states.lock(index).sent(at, len, lost);
+            self.states.wake(waiting, &self.member);
         }
-        self.lanes.leave(&self.member);
+        self.states.leave(&self.member);
     }
 }

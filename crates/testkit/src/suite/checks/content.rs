@@ -71,7 +71,7 @@ pub fn flush_succeeds_with_and_without_writes(fresh: &Fresh, setup: Setup) {
 /// A discard may do anything inside its range and nothing outside.
 pub fn discarded_range_leaves_its_neighbours_alone(fresh: &Fresh, setup: Setup) {
     let mut driver = Driver::new(&fresh.gate, setup);
-    if !driver.queue.geometry().discard {
+    if !driver.channel.geometry().discard {
         return;
     }
     let mut model = driver.fill_device(1);
@@ -88,7 +88,7 @@ pub fn discarded_range_leaves_its_neighbours_alone(fresh: &Fresh, setup: Setup) 
 /// Zeros where asked, data everywhere else, whether or not space may be given back.
 pub fn zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone(fresh: &Fresh, setup: Setup) {
     let mut driver = Driver::new(&fresh.gate, setup);
-    if !driver.queue.geometry().write_zeroes {
+    if !driver.channel.geometry().write_zeroes {
         return;
     }
     for may_unmap in [false, true] {

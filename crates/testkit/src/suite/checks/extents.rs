@@ -1,4 +1,4 @@
-//! What a device says of its allocation may be vague, but never wrong.
+//! What a device reports of its allocation may be vague, but never wrong.
 
 use cryptline_engine::{Fault, Gate, Operation};
 
@@ -19,7 +19,7 @@ pub fn extents_cover_the_device_and_hide_no_data(fresh: &Fresh, setup: Setup) {
         written.push((offset, block));
         walk(gate, &mut driver, &written);
     }
-    if driver.queue.geometry().discard {
+    if driver.channel.geometry().discard {
         let (offset, len) = written.remove(2);
         assert_eq!(driver.result(Operation::Discard { len }, offset), Ok(()));
         model.discard(offset, len);

@@ -6,7 +6,7 @@ use crate::suite::{Driver, Fresh, Setup};
 
 /// One of each operation with a range, of `len` bytes, that the device offers.
 fn offered(driver: &Driver, len: u64) -> Vec<Operation> {
-    let geometry = *driver.queue.geometry();
+    let geometry = *driver.channel.geometry();
     let mut operations = vec![
         Operation::Read(driver.buffer(len)),
         Operation::Write {
@@ -62,7 +62,7 @@ pub fn offset_that_overflows_is_refused(fresh: &Fresh, setup: Setup) {
         all_refused(&mut driver, offset, block, Fault::OutOfRange);
     }
     let block = driver.block();
-    if driver.queue.geometry().discard {
+    if driver.channel.geometry().discard {
         for len in [u64::MAX, u64::MAX - block + 1] {
             let result = driver.result(Operation::Discard { len }, block);
             assert_eq!(result, Err(Fault::OutOfRange));
@@ -98,7 +98,7 @@ pub fn empty_request_is_refused(fresh: &Fresh, setup: Setup) {
 /// What the geometry does not offer is not tried.
 pub fn operation_that_is_not_offered_is_refused(fresh: &Fresh, setup: Setup) {
     let mut driver = Driver::new(&fresh.gate, setup);
-    let (len, geometry) = (driver.block(), *driver.queue.geometry());
+    let (len, geometry) = (driver.block(), *driver.channel.geometry());
     let refused = Err(Fault::NotSupported);
     if !geometry.discard {
         assert_eq!(driver.result(Operation::Discard { len }, 0), refused);
@@ -129,7 +129,7 @@ pub fn refused_request_changes_nothing_and_latches_nothing(fresh: &Fresh, setup:
 /// suite: it wants a device that was opened so.
 pub fn read_only_device_refuses_every_change(fresh: &Fresh, setup: Setup) {
     let mut driver = Driver::new(&fresh.gate, setup);
-    let (block, geometry) = (driver.block(), *driver.queue.geometry());
+    let (block, geometry) = (driver.block(), *driver.channel.geometry());
     assert!(geometry.read_only && !geometry.discard && !geometry.write_zeroes);
     let before = driver.read(0, geometry.size).expect("a read");
     let (len, durable, may_unmap) = (block, false, true);

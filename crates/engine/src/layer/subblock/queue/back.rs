@@ -2,7 +2,7 @@
 
 use cryptline_sys::Ring;
 
-use super::{Claim, Errand, SubBlockQueue, Work};
+use super::{Claim, Step, SubBlockQueue, Work};
 use crate::{Completion, Fault, Operation, Request, Submitted};
 
 impl SubBlockQueue {
@@ -25,15 +25,15 @@ impl SubBlockQueue {
             place,
             is_writing: false,
             ..
-        } = &self.errand(index).work
+        } = &self.step(index).work
             && result.is_ok()
             && let Operation::Read(data) = request.operation
         {
             let sector = place.sector;
             return Some(self.write_sector(index, sector, data));
         }
-        let Some(Errand { claim, work }) = self.errands.remove(index) else {
-            unreachable!("an errand comes back once")
+        let Some(Step { claim, work }) = self.steps.remove(index) else {
+            unreachable!("a step comes back once")
         };
         self.release(claim);
         match work {
@@ -71,10 +71,10 @@ impl SubBlockQueue {
     fn end_those_behind(&mut self, next: Option<usize>, result: Result<(), Fault>) {
         let mut at = next;
         while let Some(index) = at {
-            let Some(Errand {
+            let Some(Step {
                 work: Work::Rewrite { piece, next, .. },
                 ..
-            }) = self.errands.remove(index)
+            }) = self.steps.remove(index)
             else {
                 unreachable!("rewrites done together come back together")
             };
@@ -88,12 +88,12 @@ impl SubBlockQueue {
             return;
         }
         if self.job(job).wants_flush() {
-            let errand = Errand {
+            let step = Step {
                 claim: Claim::None,
                 work: Work::Flush { job },
             };
-            let Ok(index) = self.errands.insert(errand) else {
-                unreachable!("the errands of the job's parts are over")
+            let Ok(index) = self.steps.insert(step) else {
+                unreachable!("the steps of the job's parts are over")
             };
             // It needs no claim, so the next try sends it.
             self.waiting.push_back(index);

@@ -1,14 +1,14 @@
-//! From a request to errands.
+//! From a request to steps.
 
 use cryptline_sys::Ring;
 
-use super::{Claim, Cut, ERRANDS, Job, Part, Piece, Place, SubBlockQueue, Work};
+use super::{Claim, Cut, Job, Part, Piece, Place, STEPS, SubBlockQueue, Work};
 use crate::{Operation, Request};
 
 impl SubBlockQueue {
     /// Takes a request; gives it back where there is no place for it.
     pub(super) fn take(&mut self, ring: &mut Ring, mut request: Request) -> Result<(), Request> {
-        if self.errands.len() + ERRANDS > self.errands.capacity() || self.jobs.is_full() {
+        if self.steps.len() + STEPS > self.steps.capacity() || self.jobs.is_full() {
             return Err(request);
         }
         let (offset, len, token) = (request.offset, request.len(), request.token);
@@ -54,7 +54,7 @@ impl SubBlockQueue {
         self.begin(ring, claim, work);
     }
 
-    /// Makes a job of a request, and an errand of each of its parts.
+    /// Makes a job of a request, and a step of each of its parts.
     fn cut(&mut self, ring: &mut Ring, request: Request, cut: Cut) {
         let job = Job::new(request, cut.parts().map(|part| part.len));
         let is_read = job.is_read();

@@ -1,0 +1,125 @@
+//! `file`: a regular file or a block device, by O_DIRECT where that is possible.
+//!
+//! A transfer may come back short (a signal, a limit, a full disk); the rest is submitted again,
+//! so that above this file a request is done or failed, never half. Reaching the end of the file
+//! inside the announced size means that somebody cut it short: from then on every request fails
+//! ([`Fault::Truncated`]), because a hole in the ciphertext would decrypt to noise.
+//!
+//! What makes a flush or a durable write believable is told in [`syncs`](super::syncs).
+
+mod queue;
+mod shared;
+mod transfer;
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use cryptline_sys::Ring;
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::descriptors::Descriptors;
+use super::host_zones;
+use crate::zone::Zone;
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use queue::FileQueue;
+pub(super) use shared::BlockDevice;
+use shared::Shared;
+
+/// A file or block device as a device.
+pub struct FileDevice {
+    descriptors: Descriptors,
+    geometry: Geometry,
+    shared: Arc<Shared>,
+}
+
+impl FileDevice {
+    /// A device over an open file; `alignment` is O_DIRECT's, where that is switched on. The open
+    /// file is the device's alone from here on, and nobody else may sync it.
+    pub(super) fn new(
+        file: OwnedFd,
+        geometry: Geometry,
+        block_device: Option<BlockDevice>,
+        alignment: Option<u32>,
+    ) -> Self {
+        let shared = Shared::new(file, &geometry, block_device, alignment);
+        Self {
+            descriptors: Descriptors::default(),
+            geometry,
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Whether O_DIRECT is in use.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.shared.alignment.is_some()
+    }
+
+    fn file(&self) -> &Arc<OwnedFd> {
+        self.shared.keeper.file()
+    }
+
+    /// Another open file for one queue; `None` where there is no `/proc`, no permission any more, or
+    /// no descriptor left.
+    fn reopen(&self) -> Option<Arc<OwnedFd>> {
+        let path = format!("/proc/self/fd/{}", self.file().as_raw_fd());
+        let reopened = self.descriptors.take(|| {
+            let kept = OFlags::RWMODE | OFlags::DIRECT;
+            let flags = (rustix::fs::fcntl_getfl(self.file())? & kept) | OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+        });
+        reopened.ok()
+    }
+}
+
+impl Device for FileDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        let own = self.reopen();
+        Ok(Box::new(FileQueue::new(&self.shared, ring, own)))
+    }
+
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        let end = offset + len;
+        let data = Extent {
+            len,
+            hole: false,
+            zero: false,
+        };
+        if self.shared.block_device.is_some() {
+            // It knows of no holes, and refuses SEEK_DATA.
+            return Ok(data);
+        }
+        let found = |result: Result<u64, Errno>| match result {
+            Ok(position) => Ok(Some(position.min(end))),
+            // No data up to the end of the file; which must not have come nearer.
+            Err(Errno::NXIO) => self.shared.check_size(self.file()).map(|()| None),
+            Err(error) => Err(error.into()),
+        };
+        let begins = match rustix::fs::seek(self.file(), SeekFrom::Data(offset)) {
+            // A file system that does not know its holes: all of it may be data.
+            Err(Errno::INVAL | Errno::NOTTY | Errno::NOTSUP | Errno::NOSYS) => return Ok(data),
+            begins => found(begins)?.unwrap_or(end),
+        };
+        if begins > offset {
+            return Ok(Extent {
+                len: begins - offset,
+                hole: true,
+                zero: true,
+            });
+        }
+        let hole = found(rustix::fs::seek(self.file(), SeekFrom::Hole(offset)))?.unwrap_or(end);
+        Ok(Extent {
+            len: hole.max(offset + 1) - offset,
+            ..data
+        })
+    }
+
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        host_zones::report(&**self.file(), offset, zones)
+    }
+}

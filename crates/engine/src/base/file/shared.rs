@@ -1,0 +1,118 @@
+//! What all queues of one file share: what kind of file it is, and whether it is still whole.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cryptline_sys::Io;
+use rustix::fs::FsWord;
+
+use crate::base::syncs::Keeper;
+use crate::zone::ZoneModel;
+use crate::{Fault, Geometry, Operation, Request};
+
+/// What all queues of one file share.
+pub(super) struct Shared {
+    pub keeper: Keeper,
+    pub size: u64,
+    pub block_device: Option<BlockDevice>,
+    pub truncated: AtomicBool,
+    /// O_DIRECT's alignment of offsets in bytes; `None` through the page cache.
+    pub alignment: Option<u32>,
+    /// The file system is memory, so every transfer is a copy.
+    pub in_memory: bool,
+    pub zones: Option<ZoneModel>,
+}
+
+/// What a block device can zero.
+#[derive(Clone, Copy)]
+pub(in crate::base) struct BlockDevice {
+    /// Bytes of its logical block: only whole ones.
+    pub block: u32,
+    /// By a command of its own, as unmapping needs it.
+    pub zeroes: bool,
+}
+
+impl Shared {
+    pub fn new(
+        file: OwnedFd,
+        geometry: &Geometry,
+        block_device: Option<BlockDevice>,
+        alignment: Option<u32>,
+    ) -> Self {
+        Self {
+            in_memory: is_in_memory(&file),
+            keeper: Keeper::new(file),
+            size: geometry.size,
+            block_device,
+            truncated: AtomicBool::new(false),
+            alignment,
+            zones: geometry.zones,
+        }
+    }
+
+    /// Notes that the file ended before its announced size.
+    pub fn cut_short(&self) -> Fault {
+        self.truncated.store(true, Ordering::Relaxed);
+        Fault::Truncated
+    }
+
+    /// Whether the kernel would refuse this discarding or zeroing of a block device. It must not be asked: it
+    /// may drop cached pages that are still to be written before it finds out.
+    pub fn cannot_zero(&self, request: &Request) -> bool {
+        let Some(device) = self.block_device else {
+            return false;
+        };
+        let (len, unmaps) = match request.operation {
+            Operation::Discard { len } => (len, true),
+            Operation::WriteZeroes { len, may_unmap } => (len, may_unmap),
+            _ => return false,
+        };
+        let is_whole = (request.offset | len).is_multiple_of(u64::from(device.block));
+        !is_whole || (unmaps && !device.zeroes)
+    }
+
+    /// A short direct read that stopped off the grid stopped at the end of the file.
+    pub fn is_off_grid(&self, done: usize) -> bool {
+        self.alignment
+            .is_some_and(|align| !(done as u64).is_multiple_of(u64::from(align)))
+    }
+
+    /// A write into the page cache is a copy. Most file systems make io_uring give it to a worker
+    /// thread, which costs more than the copy; so it is made here. A durable write goes on to
+    /// sleep for the medium and is left to the ring. Where the file system is memory, which knows
+    /// no transfer that does not block, io_uring would give even reads away, direct or not.
+    pub fn copies_at_once(&self, io: &Io) -> bool {
+        let buffered = self.alignment.is_none() && self.block_device.is_none();
+        match io {
+            Io::Read { .. } | Io::Write { .. } if self.in_memory => true,
+            Io::Write { durable: false, .. } => buffered,
+            _ => false,
+        }
+    }
+
+    /// A failed sync leaves nothing durable, unless it was refused before anything was synced.
+    pub fn note_failed_sync(&self, fault: Fault) {
+        if !fault.is_refusal() {
+            self.keeper.lose(fault.errno());
+        }
+    }
+
+    /// A flush also makes sure that what it promises to keep is still there.
+    pub fn check_size(&self, fd: &OwnedFd) -> Result<(), Fault> {
+        if self.block_device.is_some() {
+            return Ok(());
+        }
+        let size = rustix::fs::fstat(fd.as_fd())?.st_size;
+        match u64::try_from(size) {
+            Ok(size) if size >= self.size => Ok(()),
+            _ => Err(self.cut_short()),
+        }
+    }
+}
+
+/// Whether `file` lies in a tmpfs or ramfs (statfs(2)).
+fn is_in_memory(file: &OwnedFd) -> bool {
+    const TMPFS: FsWord = 0x0102_1994;
+    const RAMFS: FsWord = 0x8584_58f6;
+    rustix::fs::fstatfs(file).is_ok_and(|stat| [TMPFS, RAMFS].contains(&stat.f_type))
+}

@@ -1,0 +1,118 @@
+//! A channel: one thread's ring and its queue into a device, as one handle.
+//!
+//! ```text
+//! loop of its own                         loop of somebody else's (epoll, asyncio)
+//!
+//! channel.submit(request)                 watch channel.descriptor()
+//! channel.wait(&mut done)                 when it is readable: channel.poll(&mut done)
+//! ```
+//!
+//! [`submit`](Channel::submit) gives a request back where the medium answers at once. All others come
+//! out of [`poll`](Channel::poll) or [`wait`](Channel::wait), in any order.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use cryptline_sys::{Arena, BackendChoice, Ring};
+
+use crate::gate::{Gate, GatedQueue};
+use crate::{Completion, Geometry, OpenError, Request, Submitted};
+
+/// One thread's way into a device, with the I/O below it.
+pub struct Channel {
+    // Before the queue: what is in flight has ended when the queue goes.
+    ring: Ring,
+    queue: GatedQueue,
+}
+
+impl Channel {
+    /// Opens a queue into the device behind `gate`, for at most `depth` requests in flight.
+    pub fn open(gate: &Gate, backend: BackendChoice, depth: u32) -> Result<Self, OpenError> {
+        let mut ring = Ring::new(backend, depth).map_err(OpenError::Ring)?;
+        let queue = gate.open_queue(&mut ring)?;
+        Ok(Self { ring, queue })
+    }
+
+    /// Makes `count` buffers of `len` bytes, registered with the kernel where that is possible.
+    pub fn buffers(&mut self, len: usize, count: usize) -> io::Result<Arc<Arena>> {
+        let arena = Arena::new(len, count)?;
+        self.ring.register(&arena);
+        Ok(arena)
+    }
+
+    /// Takes a request. It reaches the kernel with the next [`poll`](Self::poll) or
+    /// [`wait`](Self::wait).
+    #[inline]
+    pub fn submit(&mut self, request: Request) -> Submitted {
+        self.queue.submit(&mut self.ring, request)
+    }
+
+    /// Hands over what was submitted, and moves what has ended to the end of `done`, without waiting.
+    pub fn poll(&mut self, done: &mut Vec<Completion>) -> io::Result<()> {
+        self.ring.poll()?;
+        self.take(done);
+        Ok(())
+    }
+
+    /// Hands over what was submitted, waits until something has happened, and moves what has ended to
+    /// the end of `done`. That may be nothing: something else can end the wait.
+    pub fn wait(&mut self, done: &mut Vec<Completion>) -> io::Result<()> {
+        self.ring.wait()?;
+        self.take(done);
+        Ok(())
+    }
+
+    /// Moves what has ended to the end of `done`, without a call into the kernel: for fronts that
+    /// [`poll`](Ring::poll) and [`wait`](Ring::wait) with the ring.
+    pub fn take(&mut self, done: &mut Vec<Completion>) {
+        self.queue.poll(&mut self.ring, done);
+    }
+
+    /// A descriptor that is readable while [`poll`](Self::poll) has something to do: to hand over
+    /// what was submitted, or to give what has ended. A loop that waits for nothing else misses
+    /// nothing. It stays the same one.
+    pub fn descriptor(&mut self) -> io::Result<BorrowedFd<'_>> {
+        self.ring.descriptor()
+    }
+
+    /// The ring, for fronts whose sockets share it.
+    pub fn ring_mut(&mut self) -> &mut Ring {
+        &mut self.ring
+    }
+
+    /// The ring, to ask.
+    #[must_use]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Size, alignment and abilities of the device.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        self.queue.geometry()
+    }
+
+    /// Requests submitted and not yet completed.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    /// See [`Queue::measure`](crate::Queue::measure).
+    pub fn measure(&mut self, on: bool) {
+        self.queue.measure(on);
+    }
+
+    /// See [`Queue::crypto_time_ns`](crate::Queue::crypto_time_ns).
+    #[must_use]
+    pub fn crypto_time_ns(&self) -> u64 {
+        self.queue.crypto_time_ns()
+    }
+
+    /// See [`Queue::crypto_time_elsewhere_ns`](crate::Queue::crypto_time_elsewhere_ns).
+    #[must_use]
+    pub fn crypto_time_elsewhere_ns(&self) -> u64 {
+        self.queue.crypto_time_elsewhere_ns()
+    }
+}

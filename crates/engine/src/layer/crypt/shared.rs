@@ -1,0 +1,51 @@
+//! One thread's way into a crypt device whose cipher may also run on other threads (`auto`, `queue`).
+//!
+//! The [`Exchange`] takes what is worth sharing. All else goes as under `inline`.
+
+use cryptline_sys::Ring;
+
+use super::exchange::Exchange;
+use super::queue::InlineQueue;
+use crate::{Completion, Queue, Request, Submitted};
+
+pub(super) struct SharedQueue {
+    inline: InlineQueue,
+    exchange: Exchange,
+}
+
+impl SharedQueue {
+    pub fn new(inline: InlineQueue, exchange: Exchange) -> Self {
+        Self { inline, exchange }
+    }
+}
+
+impl Queue for SharedQueue {
+    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+        match self.exchange.submit(ring, &mut self.inline.lower, request) {
+            Ok(submitted) => submitted,
+            Err(request) => self.inline.submit(ring, request),
+        }
+    }
+
+    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        let inline = &mut self.inline;
+        inline.lower.poll(ring, &mut inline.reaped);
+        self.exchange.sort_out(&mut inline.reaped);
+        inline.decrypt_small(done);
+        let turn = self.exchange.poll(ring, &mut inline.lower, done);
+        inline.decrypt_large(ring, turn, done);
+    }
+
+    fn measure(&mut self, on: bool) {
+        self.inline.measure(on);
+        self.exchange.measure(self.inline.is_measuring());
+    }
+
+    fn crypto_time_ns(&self) -> u64 {
+        self.inline.crypto_time_ns() + self.exchange.crypto_time_ns()
+    }
+
+    fn crypto_time_elsewhere_ns(&self) -> u64 {
+        self.inline.crypto_time_elsewhere_ns() + self.exchange.crypto_time_elsewhere_ns()
+    }
+}

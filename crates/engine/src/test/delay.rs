@@ -1,0 +1,186 @@
+//! `delay`: a device as slow as you like, so that SSD- and disk-like media can be measured anywhere.
+//!
+//! ```text
+//! submit ─► lower ─► done already ──┐            ┌─► held until its time ─► poll
+//!    │                              ├─► too soon ┘
+//!    └─► medium: draws the time     └─► its time has come ─► completed
+//! ```
+//!
+//! A request goes to the device below at once and comes back when both are over: the work below,
+//! and the time that the simulated medium takes for it (`medium.rs`; `spec.rs` is its text form).
+//! What is read and written is what the device below reads and writes, and so are its failures.
+//!
+//! Nobody sleeps in `submit`: the queue asks its ring to wake up when the next request is due. Per
+//! request there is no allocation; the medium's state is a few atomic words shared by all queues.
+
+mod medium;
+mod spec;
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cryptline_sys::Ring;
+
+use crate::gate::{Gate, GatedQueue};
+use crate::in_flight::InFlight;
+use crate::zone::Zone;
+use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Queue, Request, Submitted};
+
+use medium::Medium;
+pub use spec::DelaySpec;
+
+/// A device that takes its time.
+pub struct DelayDevice {
+    lower: Gate,
+    medium: Arc<Medium>,
+}
+
+impl DelayDevice {
+    /// Makes `lower` as slow as `spec` says.
+    #[must_use]
+    pub fn new(lower: Gate, spec: DelaySpec) -> Self {
+        let medium = Arc::new(Medium::new(spec, lower.geometry().size));
+        Self { lower, medium }
+    }
+}
+
+impl Device for DelayDevice {
+    fn geometry(&self) -> Geometry {
+        let lower = *self.lower.geometry();
+        Geometry {
+            rotational: lower.rotational || self.medium.seeks(),
+            answers_at_once: false,
+            ..lower
+        }
+    }
+
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        // The kernel may wake a thread up to 50 µs late to save power; that would be half a
+        // typical medium. Where it refuses, times are only less exact.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        Ok(Box::new(DelayQueue {
+            lower: self.lower.open_queue(ring)?,
+            medium: Arc::clone(&self.medium),
+            below: InFlight::new(ring.depth()),
+            arrived: Vec::with_capacity(ring.depth()),
+            held: BinaryHeap::with_capacity(ring.depth()),
+            arrivals: 0,
+        }))
+    }
+
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        self.lower.extent(offset, len)
+    }
+
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        self.lower.report_zones(offset, zones)
+    }
+}
+
+struct DelayQueue {
+    lower: GatedQueue,
+    medium: Arc<Medium>,
+    /// When each request below may come back.
+    below: InFlight<Instant>,
+    /// Scratch space of `poll`.
+    arrived: Vec<Completion>,
+    /// Back from below, and too soon.
+    held: BinaryHeap<Held>,
+    arrivals: u64,
+}
+
+impl Queue for DelayQueue {
+    fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
+        let now = Instant::now();
+        let due = self.medium.take(&request, now);
+        if self.below.enter(&mut request, due).is_err() {
+            // As `file` answers more requests than the ring has places for.
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
+        }
+        let Submitted::Done(completion) = self.lower.submit(ring, request) else {
+            return Submitted::Pending;
+        };
+        match self.ripen(completion, now) {
+            Some(completion) => Submitted::Done(completion),
+            None => {
+                ring.wake_by(due);
+                Submitted::Pending
+            }
+        }
+    }
+
+    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.lower.poll(ring, &mut arrived);
+        let now = Instant::now();
+        done.extend(arrived.drain(..).filter_map(|one| self.ripen(one, now)));
+        self.arrived = arrived;
+        while let Some(next) = self.held.peek() {
+            if next.due > now {
+                ring.wake_by(next.due);
+                break;
+            }
+            done.extend(self.held.pop().map(|held| held.completion));
+        }
+    }
+
+    fn measure(&mut self, on: bool) {
+        self.lower.measure(on);
+    }
+
+    fn crypto_time_ns(&self) -> u64 {
+        self.lower.crypto_time_ns()
+    }
+
+    fn crypto_time_elsewhere_ns(&self) -> u64 {
+        self.lower.crypto_time_elsewhere_ns()
+    }
+}
+
+impl DelayQueue {
+    /// Gives a completion from below its own token again. Keeps it where its time has not come.
+    fn ripen(&mut self, mut completion: Completion, now: Instant) -> Option<Completion> {
+        let due = self.below.leave(&mut completion.request);
+        if due <= now {
+            return Some(completion);
+        }
+        self.arrivals += 1;
+        self.held.push(Held {
+            due,
+            arrival: self.arrivals,
+            completion,
+        });
+        None
+    }
+}
+
+/// A completion that waits for its time. The greatest is the first that is due; of several due at
+/// one moment, the one that came first.
+struct Held {
+    due: Instant,
+    arrival: u64,
+    completion: Completion,
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.due, other.arrival).cmp(&(self.due, self.arrival))
+    }
+}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Held {}

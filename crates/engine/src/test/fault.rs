@@ -1,0 +1,317 @@
+//! `fault`: a device whose requests fail, on purpose and by plan. For tests of everything above it.
+//!
+//! ```text
+//! read:nth=3            the third read fails with EIO
+//! write:every=10        each tenth write fails
+//! flush:after=2         every flush after the second fails
+//! read:offset=4096      every read that touches byte 4096
+//! read:nth=1:delay=250  the first read takes 250 ms longer and succeeds
+//! write:nth=2:error=ENOSPC
+//! zone:nth=2            the second action on a zone fails; appends are writes
+//! read:nth=2:late       the second read fails when it comes back, as on a real medium
+//! ```
+//!
+//! The rules of a plan count over all queues of the device, in the order of submission.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cryptline_sys::Ring;
+use rustix::io::Errno;
+
+use crate::gate::{Gate, GatedQueue};
+use crate::in_flight::InFlight;
+use crate::zone::Zone;
+use crate::{
+    Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Submitted,
+};
+
+/// Which operation a rule is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    Read,
+    Write,
+    Flush,
+    Discard,
+    Zone,
+}
+
+/// When a rule strikes, counting the operations it is for from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Nth(u64),
+    Every(u64),
+    After(u64),
+    Offset(u64),
+    Always,
+}
+
+/// One rule; see the module's documentation for the text form.
+#[derive(Debug)]
+pub struct FaultRule {
+    on: On,
+    when: When,
+    delay: Duration,
+    /// `None` for a rule that only delays.
+    fault: Option<Fault>,
+    /// Fail when the request comes back from below, not when it is submitted.
+    late: bool,
+    seen: AtomicU64,
+}
+
+/// What befalls one request.
+#[derive(Clone, Copy)]
+struct Strike {
+    delay: Duration,
+    fault: Option<Fault>,
+    late: bool,
+}
+
+impl FaultRule {
+    /// What the rule does to this request, if anything.
+    fn strike(&self, request: &Request) -> Option<Strike> {
+        let on = match request.operation {
+            Operation::Read(_) => On::Read,
+            Operation::Write { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::ZoneAppend { .. } => On::Write,
+            Operation::Flush => On::Flush,
+            Operation::Discard { .. } => On::Discard,
+            Operation::Zone(_) => On::Zone,
+        };
+        if on != self.on {
+            return None;
+        }
+        let count = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
+        let hit = match self.when {
+            When::Nth(nth) => count == nth,
+            When::Every(every) => count.is_multiple_of(every),
+            When::After(after) => count > after,
+            When::Offset(byte) => (request.offset..request.offset + request.len()).contains(&byte),
+            When::Always => true,
+        };
+        hit.then_some(Strike {
+            delay: self.delay,
+            fault: self.fault,
+            late: self.late,
+        })
+    }
+}
+
+impl FromStr for FaultRule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut words = text.split(':');
+        let on = match words.next().unwrap_or_default() {
+            "read" => On::Read,
+            "write" => On::Write,
+            "flush" => On::Flush,
+            "discard" => On::Discard,
+            "zone" => On::Zone,
+            other => {
+                return Err(format!(
+                    "unknown operation '{other}': read, write, flush, discard, zone"
+                ));
+            }
+        };
+        let mut rule = Self {
+            on,
+            when: When::Always,
+            delay: Duration::ZERO,
+            fault: None,
+            late: false,
+            seen: AtomicU64::new(0),
+        };
+        let mut error = None;
+        for word in words {
+            if word == "late" {
+                rule.late = true;
+                continue;
+            }
+            let (key, value) = word
+                .split_once('=')
+                .ok_or_else(|| format!("'{word}' is not KEY=VALUE"))?;
+            let number = || {
+                let parsed = value.parse::<u64>().ok();
+                parsed.ok_or_else(|| format!("'{value}' is not a number"))
+            };
+            match key {
+                "nth" => rule.when = When::Nth(number()?),
+                "every" => rule.when = When::Every(number()?.max(1)),
+                "after" => rule.when = When::After(number()?),
+                "offset" => rule.when = When::Offset(number()?),
+                "delay" => rule.delay = Duration::from_millis(number()?.min(60_000)),
+                "error" => error = Some(parse_error(value)?),
+                _ => {
+                    return Err(format!(
+                        "unknown '{key}': nth, every, after, offset, delay, error, late"
+                    ));
+                }
+            }
+        }
+        rule.fault = match (error, rule.delay.is_zero()) {
+            (None, true) => Some(Fault::Io(Errno::IO)),
+            (error, _) => error,
+        };
+        Ok(rule)
+    }
+}
+
+fn parse_error(name: &str) -> Result<Fault, String> {
+    match name {
+        "EIO" => Ok(Fault::Io(Errno::IO)),
+        "ENOSPC" => Ok(Fault::NoSpace),
+        "EOPNOTSUPP" => Ok(Fault::NotSupported),
+        _ => Err(format!("unknown error '{name}': EIO, ENOSPC, EOPNOTSUPP")),
+    }
+}
+
+/// The rules of one device.
+#[derive(Debug, Default)]
+pub struct FaultPlan(pub Vec<FaultRule>);
+
+/// A device that fails by plan.
+pub struct FaultDevice {
+    lower: Gate,
+    plan: Arc<FaultPlan>,
+}
+
+impl FaultDevice {
+    /// Lays `plan` over `lower`.
+    #[must_use]
+    pub fn new(lower: Gate, plan: FaultPlan) -> Self {
+        Self {
+            lower,
+            plan: Arc::new(plan),
+        }
+    }
+}
+
+impl Device for FaultDevice {
+    fn geometry(&self) -> Geometry {
+        *self.lower.geometry()
+    }
+
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        Ok(Box::new(FaultQueue {
+            lower: self.lower.open_queue(ring)?,
+            plan: Arc::clone(&self.plan),
+            below: InFlight::new(ring.depth()),
+        }))
+    }
+
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        self.lower.extent(offset, len)
+    }
+
+    fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
+        self.lower.report_zones(offset, zones)
+    }
+}
+
+struct FaultQueue {
+    lower: GatedQueue,
+    plan: Arc<FaultPlan>,
+    /// How each request below will have failed.
+    below: InFlight<Option<Fault>>,
+}
+
+impl FaultQueue {
+    fn doom(&mut self, completion: &mut Completion) {
+        if let Some(fault) = self.below.leave(&mut completion.request) {
+            completion.result = Err(fault);
+        }
+    }
+}
+
+impl Queue for FaultQueue {
+    fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
+        let strikes = self.plan.0.iter().filter_map(|rule| rule.strike(&request));
+        let none = Strike {
+            delay: Duration::ZERO,
+            fault: None,
+            late: false,
+        };
+        let strike = strikes.fold(none, |sum, strike| Strike {
+            delay: sum.delay + strike.delay,
+            fault: sum.fault.or(strike.fault),
+            late: sum.late || strike.late,
+        });
+        if !strike.delay.is_zero() {
+            // A stalled medium: this connection waits, and nobody else may.
+            std::thread::sleep(strike.delay);
+        }
+        let (early, late) = if strike.late {
+            (None, strike.fault)
+        } else {
+            (strike.fault, None)
+        };
+        if let Some(fault) = early {
+            return Submitted::Done(request.complete(Err(fault)));
+        }
+        if self.below.enter(&mut request, late).is_err() {
+            // As `file` answers more requests than the ring has places for.
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
+        }
+        match self.lower.submit(ring, request) {
+            Submitted::Done(mut completion) => {
+                self.doom(&mut completion);
+                Submitted::Done(completion)
+            }
+            Submitted::Pending => Submitted::Pending,
+        }
+    }
+
+    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        let before = done.len();
+        self.lower.poll(ring, done);
+        done[before..]
+            .iter_mut()
+            .for_each(|completion| self.doom(completion));
+    }
+
+    fn measure(&mut self, on: bool) {
+        self.lower.measure(on);
+    }
+
+    fn crypto_time_ns(&self) -> u64 {
+        self.lower.crypto_time_ns()
+    }
+
+    fn crypto_time_elsewhere_ns(&self) -> u64 {
+        self.lower.crypto_time_elsewhere_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_parse_or_say_what_is_wrong() {
+        let rule: FaultRule = "write:nth=2:error=ENOSPC".parse().unwrap();
+        assert_eq!(
+            (rule.when, rule.fault),
+            (When::Nth(2), Some(Fault::NoSpace))
+        );
+        let rule: FaultRule = "read:delay=5".parse().unwrap();
+        assert_eq!(rule.fault, None);
+        assert_eq!(
+            "flush".parse::<FaultRule>().unwrap().fault,
+            Some(Fault::Io(Errno::IO))
+        );
+        for wrong in [
+            "",
+            "sync",
+            "read:nth",
+            "read:nth=x",
+            "read:color=red",
+            "read:error=E",
+        ] {
+            assert!(wrong.parse::<FaultRule>().is_err(), "{wrong}");
+        }
+    }
+}

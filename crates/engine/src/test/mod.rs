@@ -1,0 +1,7 @@
+//! Layers that make a device slow or let it fail, for tests and measurements: feature `test-layers`.
+
+mod delay;
+mod fault;
+
+pub use delay::{DelayDevice, DelaySpec};
+pub use fault::{FaultDevice, FaultPlan, FaultRule};

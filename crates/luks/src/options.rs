@@ -1,0 +1,76 @@
+//! What a new header is to be.
+
+use crate::cost::{KdfCost, KdfKind};
+use crate::error::Error;
+use crate::random;
+
+/// Which header to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// LUKS1.
+    Luks1,
+    /// LUKS2.
+    Luks2,
+}
+
+/// What to make. The defaults are those of `cryptsetup luksFormat`.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// LUKS1 or LUKS2.
+    pub version: Version,
+    /// Cipher word of the data, `aes-xts-plain64`.
+    pub cipher: String,
+    /// Length of the volume key in bytes: 64 (AES-256 in XTS mode) or 32 (AES-128).
+    pub key_len: u32,
+    /// Bytes in a cipher sector (LUKS2). `None`: 4096 where the data is a multiple of it.
+    pub sector_size: Option<u32>,
+    /// Hash of digest and splitter, and of PBKDF2: `sha256`.
+    pub hash: String,
+    /// Key derivation function. `None`: Argon2id for LUKS2, PBKDF2 for LUKS1.
+    pub kdf: Option<KdfKind>,
+    /// Its cost.
+    pub cost: KdfCost,
+    /// UUID of the volume. `None`: random.
+    pub uuid: Option<String>,
+    /// Label (LUKS2), up to 47 bytes.
+    pub label: String,
+    /// Subsystem (LUKS2), up to 47 bytes.
+    pub subsystem: String,
+    /// Start of the data in bytes, a multiple of 4096. `None`: 16 MiB for LUKS2, behind the key
+    /// slots rounded up to 1 MiB for LUKS1, 0 for a detached header.
+    pub data_offset: Option<u64>,
+    /// The data is on another device: the header's device may be as small as the header.
+    pub detached: bool,
+    /// Allow `cipher_null`, which encrypts nothing.
+    pub allow_null_cipher: bool,
+}
+
+impl Default for FormatOptions {
+    fn default() -> Self {
+        Self {
+            version: Version::Luks2,
+            cipher: "aes-xts-plain64".into(),
+            key_len: 64,
+            sector_size: None,
+            hash: "sha256".into(),
+            kdf: None,
+            cost: KdfCost::default(),
+            uuid: None,
+            label: String::new(),
+            subsystem: String::new(),
+            data_offset: None,
+            detached: false,
+            allow_null_cipher: false,
+        }
+    }
+}
+
+impl FormatOptions {
+    pub(crate) fn uuid_or_random(&self) -> Result<String, Error> {
+        self.uuid.clone().map_or_else(random::uuid, Ok)
+    }
+}
+
+pub(crate) fn parameters(reason: impl Into<String>) -> Error {
+    Error::Parameters(reason.into())
+}

@@ -1,0 +1,184 @@
+//! A client's request while it is served: what was asked, how far it is, how it goes.
+//!
+//! ```text
+//! Asked ─► Job ─► chunk, chunk, chunk ─► (flush) ─► end
+//! ```
+//!
+//! A large request is served in chunks of [`CHUNK`] bytes. That bounds a lane's memory, a chunk is
+//! decrypted and sent while the next is being read, and in between its data stays in the second-level
+//! cache. Between two chunks the lane checks whether anybody still wants the rest.
+
+use std::time::Instant;
+
+use cryptline_engine::Fault;
+
+use super::wire::{Asked, Work};
+use crate::stats::OperationKind;
+
+/// Bytes of one chunk.
+pub const CHUNK: u32 = 256 * 1024;
+/// Chunks that a job begins in one turn, and chunks of one read in flight at a time.
+const TURN: u32 = 8;
+/// Bytes of one step of a request that the device serves without a transfer: a whole one can be
+/// 4 GiB and more, and nothing ends a step early. Steps end at multiples of this, so that no medium
+/// finds its own units cut.
+const STEP: u32 = 64 << 20;
+
+#[derive(Debug)]
+pub(super) struct Job<T> {
+    pub asked: Asked<T>,
+    /// Bytes for which a chunk has begun.
+    pub begun: u64,
+    /// Chunks in flight.
+    pub in_flight: u32,
+    /// It is among those that have chunks to begin.
+    pub is_pending: bool,
+    /// The wire has put off the next chunk's bytes.
+    pub is_awaited: bool,
+    /// The first failure.
+    pub error: Option<Fault>,
+    /// The device cannot zero by itself; zeros are written.
+    pub writes_zeros: bool,
+    /// The device has zeroed a part by itself, which only a flush makes durable.
+    pub flush_owed: bool,
+    /// The final flush has begun.
+    pub flushed: bool,
+    pub started: Option<Instant>,
+}
+
+impl<T> Job<T> {
+    pub fn new(asked: Asked<T>, started: Option<Instant>) -> Self {
+        Self {
+            asked,
+            begun: 0,
+            in_flight: 0,
+            is_pending: false,
+            is_awaited: false,
+            error: None,
+            writes_zeros: false,
+            flush_owed: false,
+            flushed: false,
+            started,
+        }
+    }
+
+    /// Whether it must wait for another turn, or for some of its chunks to end.
+    pub fn is_turn_over(&self, begun: u32) -> bool {
+        let is_full = match self.asked.work {
+            // All its buffers are there.
+            Work::Read { whole: true } => return false,
+            // A stream has nothing else to read before the payload is through.
+            Work::Write { .. } => false,
+            _ => self.in_flight >= self.depth(),
+        };
+        is_full || begun >= self.depth()
+    }
+
+    /// Whether it could begin a chunk.
+    pub fn is_ready(&self) -> bool {
+        self.in_flight < self.depth()
+    }
+
+    fn depth(&self) -> u32 {
+        if self.is_stepped() { 1 } else { TURN }
+    }
+
+    fn is_stepped(&self) -> bool {
+        match self.asked.work {
+            Work::Discard { .. } => true,
+            Work::Zero { .. } => !self.writes_zeros,
+            _ => false,
+        }
+    }
+
+    /// The chunks for which a read that is wanted whole needs buffers before it begins.
+    pub fn reservation(&self) -> Option<u64> {
+        let is_whole = self.asked.work == Work::Read { whole: true };
+        let is_long = self.asked.length > u64::from(CHUNK);
+        (is_whole && is_long && self.begun == 0).then(|| self.asked.length.div_ceil(CHUNK.into()))
+    }
+
+    /// Whether giving up what is in flight leaves the device as it was.
+    pub fn only_reads(&self) -> bool {
+        matches!(self.asked.work, Work::Read { .. } | Work::Cache)
+    }
+
+    /// What the statistics call it.
+    pub fn kind(&self) -> OperationKind {
+        match self.asked.work {
+            Work::Read { .. } | Work::Cache => OperationKind::Read,
+            Work::Write { .. } | Work::Zero { .. } => OperationKind::Write,
+            Work::Flush => OperationKind::Flush,
+            Work::Discard { .. } => OperationKind::Other,
+        }
+    }
+
+    /// Length in bytes of the next chunk; `None` when all have begun, or more are not worth it.
+    pub fn next_chunk(&self) -> Option<u32> {
+        let left = self.asked.length - self.begun;
+        // A stream's payload must be received whatever has happened to the first chunks.
+        let is_wanted = self.error.is_none() || matches!(self.asked.work, Work::Write { .. });
+        if left == 0 || self.is_awaited || !is_wanted {
+            return None;
+        }
+        let most = if self.is_stepped() {
+            let offset = self.asked.offset + self.begun;
+            // A remainder is below STEP, which is a u32.
+            STEP - u32::try_from(offset % u64::from(STEP)).unwrap_or(0)
+        } else {
+            CHUNK
+        };
+        Some(u32::try_from(left).unwrap_or(u32::MAX).min(most))
+    }
+
+    /// Whether nothing is in flight and nothing is left to begin.
+    pub fn is_done(&self) -> bool {
+        self.in_flight == 0 && !self.is_awaited && self.next_chunk().is_none()
+    }
+
+    /// Whether a flush is owed before the end.
+    pub fn owes_flush(&self) -> bool {
+        let wants = match self.asked.work {
+            Work::Flush | Work::Discard { durable: true } => true,
+            Work::Zero { durable, .. } => durable && (!self.writes_zeros || self.flush_owed),
+            _ => false,
+        };
+        wants && self.error.is_none() && !self.flushed
+    }
+
+    /// Whether the chunks of a write, of data or of zeros, must be durable each.
+    pub fn writes_durably(&self) -> bool {
+        match self.asked.work {
+            Work::Write { durable } => durable,
+            Work::Zero { durable, .. } => durable && !self.flush_owed,
+            _ => false,
+        }
+    }
+
+    /// The device cannot zero after all: zeros are to be written, unless that is not wanted.
+    pub fn write_zeros_instead(&mut self) -> bool {
+        let Work::Zero { durable, fast, .. } = self.asked.work else {
+            return false;
+        };
+        if fast {
+            self.fail(Fault::NotSupported);
+            return false;
+        }
+        self.writes_zeros = true;
+        // What the device has zeroed so far is not durable, and durable writes of the rest do not
+        // make it so.
+        self.flush_owed = durable && self.begun > 0;
+        true
+    }
+
+    /// Remembers the first failure.
+    pub fn fail(&mut self, fault: Fault) {
+        self.error.get_or_insert(fault);
+    }
+
+    /// Begins no more chunks, and fails.
+    pub fn cut_short(&mut self, fault: Fault) {
+        self.asked.length = self.begun;
+        self.fail(fault);
+    }
+}

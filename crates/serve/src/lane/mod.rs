@@ -1,0 +1,191 @@
+//! A lane: one thread that serves one connection, virtqueue, ublk queue or FUSE clone, with a channel
+//! into the device and buffers of its own. It takes no lock and shares nothing with other lanes but the
+//! device.
+//!
+//! ```text
+//! loop {
+//!     take_requests   requests, and bytes of writes, from the wire; stops when out of room
+//!     pump            begins chunks of jobs while buffers last
+//!     wire.arm        all replies so far, and the next receive
+//!     (again, where more has arrived already)
+//!     ring.wait       submits all of this and waits: a busy loop's only system call
+//!     reap            the wire first, then the device: completions become replies
+//! }
+//! ```
+//!
+//! A front brings a [`Wire`], which knows its protocol. Everything else is the same for all fronts: cutting
+//! requests into chunks, writing zeros where the device cannot zero, the flush that a durable discard
+//! owes, turns between long and short jobs, stopping when nobody waits for the answers, the meter.
+//!
+//! The way of a 4 KiB read: [`Wire::take`] → `pump` → gate, crypt, file → `complete` → [`Wire::give`],
+//! [`Wire::end`] → [`Wire::arm`]. All memory is allocated when the lane starts: [`JOBS_MAX`] jobs and the
+//! two arenas of its [`Room`]. A wire takes a request only while there is a free job, so nothing has to
+//! wait in the middle of one. Between two chunks the lane looks at its [`Orders`] and for its peer, so that
+//! neither the length of a request nor the speed of the medium delays a stop.
+
+mod clock;
+mod job;
+mod orders;
+mod wire;
+mod work;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use cryptline_engine::slab::Slab;
+use cryptline_engine::{Arena, BackendChoice, Channel, Completion, Gate, OpenError, Ring};
+
+use self::clock::Clock;
+use self::job::Job;
+use crate::stats::{Meter, Times};
+
+pub use self::job::CHUNK;
+pub use self::orders::Orders;
+pub use self::wire::{Asked, Brought, Chunk, JobId, Room, Taken, Wire, Work};
+
+/// Requests of one lane served at a time.
+pub const JOBS_MAX: usize = 64;
+/// Bytes of a small buffer, of which there is one for each job.
+pub const SMALL: usize = 16 * 1024;
+/// Chunk buffers: enough for one read of 32 MiB that is wanted whole.
+pub const LARGE_COUNT: usize = 128;
+/// Every buffer may be in flight below, plus a flush or discard for each job, plus the wire's own.
+const RING_DEPTH: u32 = 512;
+
+/// One thread's hold on a device, and the wire that it serves.
+pub struct Lane<W: Wire> {
+    channel: Channel,
+    wire: W,
+    jobs: Slab<Job<W::Tag>>,
+    /// Jobs with chunks to begin, oldest first; each once ([`Job::is_pending`]).
+    pending: VecDeque<usize>,
+    /// Chunks begun since the last look for the peer.
+    begun_unwatched: u32,
+    room: Room,
+    done: Vec<Completion>,
+    orders: Arc<Orders>,
+    meter: Option<Arc<Meter>>,
+    clock: Clock,
+}
+
+impl<W: Wire> Lane<W> {
+    /// A lane into the device behind `gate`, for the calling thread. `open` makes the wire.
+    pub fn new(
+        gate: &Gate,
+        backend: BackendChoice,
+        orders: Arc<Orders>,
+        meter: Option<Arc<Meter>>,
+        open: impl FnOnce(&mut Ring) -> io::Result<W>,
+    ) -> Result<Self, OpenError> {
+        let mut channel = Channel::open(gate, backend, RING_DEPTH)?;
+        channel.measure(meter.is_some());
+        let small = channel.buffers(SMALL, JOBS_MAX).map_err(OpenError::Ring)?;
+        let large = Arena::new(CHUNK as usize, LARGE_COUNT).map_err(OpenError::Ring)?;
+        let wire = open(channel.ring_mut()).map_err(OpenError::Ring)?;
+        Ok(Self {
+            channel,
+            wire,
+            jobs: Slab::new(JOBS_MAX),
+            pending: VecDeque::with_capacity(JOBS_MAX),
+            begun_unwatched: 0,
+            room: Room::new(small, large, JOBS_MAX),
+            done: Vec::with_capacity(RING_DEPTH as usize),
+            orders,
+            meter,
+            clock: Clock::start(),
+        })
+    }
+
+    /// Serves the wire until it is over. Every request taken is finished first, unless the peer is gone:
+    /// then no more chunks are begun, and reads in flight are left behind. A peer that has only stopped
+    /// asking is answered to the end.
+    ///
+    /// A lane that is told to abandon its work ends at the next chunk, with an error if requests were
+    /// unfinished. What is in flight is left to the system: none of it was acknowledged.
+    pub fn run(&mut self) -> io::Result<()> {
+        let result = self.serve();
+        if let Some(meter) = &self.meter {
+            meter.set_last_times(self.times());
+        }
+        result
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            self.take_requests();
+            self.pump();
+            if self.orders.is_abandoned() {
+                return self.given_up();
+            }
+            if self.wire.arm(self.channel.ring_mut(), &self.room) {
+                continue;
+            }
+            if self.is_finished() {
+                return Ok(());
+            }
+            if self.can_begin_more() {
+                self.channel.ring_mut().poll()?;
+            } else {
+                self.wait()?;
+            }
+            self.reap();
+            self.publish_times();
+        }
+    }
+
+    /// Reads in flight for a peer that is gone are not waited for.
+    fn is_finished(&self) -> bool {
+        let is_done =
+            self.jobs.is_empty() || self.wire.is_gone() && self.jobs.iter().all(Job::only_reads);
+        is_done && self.wire.is_over()
+    }
+
+    fn given_up(&self) -> io::Result<()> {
+        match self.jobs.len() {
+            0 => Ok(()),
+            count => Err(io::Error::other(format!(
+                "the server stops, and {count} of its requests were not done in time"
+            ))),
+        }
+    }
+
+    /// Waits for something to happen. That time does not count as active.
+    fn wait(&mut self) -> io::Result<()> {
+        if self.meter.is_none() {
+            return self.channel.ring_mut().wait();
+        }
+        self.clock.fall_asleep();
+        let waited = self.channel.ring_mut().wait();
+        self.clock.wake_up();
+        waited
+    }
+
+    fn reap(&mut self) {
+        self.wire.reap(self.channel.ring_mut());
+        let mut done = std::mem::take(&mut self.done);
+        self.channel.take(&mut done);
+        for completion in done.drain(..) {
+            self.complete(completion);
+        }
+        self.done = done;
+    }
+
+    fn publish_times(&mut self) {
+        if let Some(meter) = &self.meter
+            && self.clock.is_time_to_publish()
+        {
+            meter.set_times(self.times());
+        }
+    }
+
+    /// What the time went into, so far. Read on this thread, so no cipher is in the middle of its work.
+    fn times(&self) -> Times {
+        let elsewhere = self.channel.crypto_time_elsewhere_ns();
+        Times {
+            crypto_ns: self.channel.crypto_time_ns(),
+            active_ns: self.clock.active_ns().saturating_add(elsewhere),
+            busy_ns: self.clock.processor_ns(),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The seam between a front's protocol and the lane that serves it.
+
+use std::sync::Arc;
+
+use cryptline_engine::{Arena, Buffer, Fault, Ring};
+
+use super::CHUNK;
+
+/// A front's protocol as a lane sees it.
+///
+/// ```text
+///          take ─► Asked    bring ─► bytes of a write
+/// Wire                                                   Lane
+///          give ◄─ bytes of a read    end ◄─ result
+/// ```
+///
+/// A wire checks what it takes: the range lies inside the device, and a change is allowed. It answers by
+/// itself what it refuses and what needs no device. Its replies collect until [`arm`](Self::arm).
+pub trait Wire {
+    /// What the wire needs to know of a request when it answers: an NBD cookie, a descriptor's index,
+    /// a FUSE unique.
+    type Tag: Copy;
+
+    /// The next thing that has arrived. `None` when there is nothing more, or no room for it.
+    fn take(&mut self, room: &Room) -> Option<Taken<Self::Tag>>;
+
+    /// The bytes of one chunk of a write. After [`Brought::Later`], [`take`](Self::take) gives them once they
+    /// are there.
+    fn bring(&mut self, tag: Self::Tag, chunk: Chunk, room: &Room) -> Brought;
+
+    /// Bytes read, from `at` bytes behind the start of the request. Chunks come in any order. `last` means that
+    /// all of them have been given and [`end`](Self::end) follows with success.
+    fn give(&mut self, tag: Self::Tag, at: u64, data: Buffer, last: bool);
+
+    /// The end of a request.
+    fn end(&mut self, tag: Self::Tag, result: Result<(), Fault>);
+
+    /// Called before each wait: submits what is to be sent, and whatever reports new requests (a
+    /// receive, a fetch, the read of an eventfd). `true` when more can be taken right now, so that there is
+    /// no need to wait.
+    fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool;
+
+    /// Takes from the ring what belongs to the wire.
+    fn reap(&mut self, ring: &mut Ring);
+
+    /// No new requests are to be taken from now on. Called repeatedly.
+    fn stop(&mut self);
+
+    /// Whether no more requests come and nothing is left to be sent.
+    fn is_over(&self) -> bool;
+
+    /// Finds out whether the peer is gone; may cost a system call.
+    fn look_for_peer(&mut self) {}
+
+    /// Whether the peer is known to be gone, so that nobody waits for an answer.
+    fn is_gone(&self) -> bool {
+        false
+    }
+}
+
+/// A request as a wire takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<T> {
+    /// The wire's own mark.
+    pub tag: T,
+    /// What to do.
+    pub work: Work,
+    /// Where on the device, in bytes.
+    pub offset: u64,
+    /// Bytes; 0 for a flush.
+    pub length: u64,
+}
+
+/// How a request is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Read.
+    Read {
+        /// The wire keeps all its buffers until the end. So the lane begins it only when there are buffers
+        /// for all of it: two such reads must not each wait for the other's.
+        whole: bool,
+    },
+    /// Read and forget: warms the caches below.
+    Cache,
+    /// Write the bytes that the wire brings.
+    Write {
+        /// It ends when the bytes are durable.
+        durable: bool,
+    },
+    /// The device zeroes by itself, step by step. Where it cannot, zeros are written.
+    Zero {
+        /// It ends when the zeros are durable.
+        durable: bool,
+        /// Rather fail with [`Fault::NotSupported`] than write zeros.
+        fast: bool,
+        /// The range may become a hole.
+        may_unmap: bool,
+    },
+    /// Discard, step by step. Advice: a device that cannot keeps the data.
+    Discard {
+        /// It ends when its effect is durable.
+        durable: bool,
+    },
+    /// Flush.
+    Flush,
+}
+
+/// What a wire has for its lane.
+#[derive(Debug)]
+pub enum Taken<T> {
+    /// A request. Taken only while the room [has a job](Room::has_job).
+    Asked(Asked<T>),
+    /// The bytes that [`Wire::bring`] has put off; `None` when they will never come.
+    Bytes(JobId, Option<Buffer>),
+}
+
+/// Which job a chunk belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobId(pub(super) usize);
+
+/// A part of a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk {
+    /// Whose it is.
+    pub job: JobId,
+    /// Bytes behind the start of the request.
+    pub at: u64,
+    /// Bytes, at most [`CHUNK`].
+    pub len: usize,
+}
+
+/// The answer to [`Wire::bring`].
+#[derive(Debug)]
+pub enum Brought {
+    /// Here they are, in a buffer of the room's or of the wire's own.
+    Now(Buffer),
+    /// [`Wire::take`] will have them.
+    Later,
+    /// The room has no buffer: ask again when others have ended.
+    NoRoom,
+    /// They will not come.
+    Never,
+}
+
+/// What a lane can still give to requests. All of it is allocated when the lane starts.
+pub struct Room {
+    small: Arc<Arena>,
+    large: Arc<Arena>,
+    /// Places for more jobs.
+    pub(super) jobs_left: usize,
+    /// A read that is wanted whole waits for its buffers; no request is taken before it has them.
+    pub(super) reserved: bool,
+}
+
+impl Room {
+    pub(super) fn new(small: Arc<Arena>, large: Arc<Arena>, jobs: usize) -> Self {
+        Self {
+            small,
+            large,
+            jobs_left: jobs,
+            reserved: false,
+        }
+    }
+
+    /// Whether one more request can be taken.
+    #[must_use]
+    pub fn has_job(&self) -> bool {
+        self.jobs_left > 0 && !self.reserved
+    }
+
+    /// Whether there is a buffer for a chunk.
+    #[must_use]
+    pub fn has_buffer(&self) -> bool {
+        self.large.available() > 0
+    }
+
+    /// A buffer of `len` bytes, at most [`CHUNK`]: a small one where that is enough and there is one.
+    #[must_use]
+    pub fn buffer(&self, len: usize) -> Option<Buffer> {
+        debug_assert!(len <= CHUNK as usize);
+        let is_small = len <= self.small.slot_size();
+        let from_small = if is_small { self.small.take() } else { None };
+        let mut buffer = from_small.or_else(|| self.large.take())?;
+        buffer.set_len(len);
+        Some(buffer)
+    }
+
+    /// Makes a whole read of `chunks` chunks wait until there are buffers for all of them.
+    pub(super) fn reserve(&mut self, chunks: u64) -> bool {
+        self.reserved = (self.large.available() as u64) < chunks;
+        !self.reserved
+    }
+}

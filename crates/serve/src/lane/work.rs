@@ -1,0 +1,328 @@
+//! Jobs: from what the wire takes, over chunks begun while there are buffers, to their ends.
+
+use std::time::Instant;
+
+use cryptline_engine::{Buffer, Completion, Fault, Operation, Request, Submitted};
+use rustix::io::Errno;
+
+use super::Lane;
+use super::job::Job;
+use super::wire::{Asked, Brought, Chunk, JobId, Taken, Wire, Work};
+
+/// Chunks of long jobs begun between two looks for the peer: 2 MiB of them.
+const CHUNKS_UNWATCHED: u32 = 8;
+
+/// What beginning a chunk takes.
+enum Begin {
+    With(Operation),
+    /// The wire will have its bytes, or has said that they never come.
+    Later,
+    NoRoom,
+}
+
+impl<W: Wire> Lane<W> {
+    pub(super) fn take_requests(&mut self) {
+        if self.orders.is_stopping() {
+            self.wire.stop();
+        }
+        while !self.orders.is_abandoned() {
+            match self.wire.take(&self.room) {
+                Some(Taken::Asked(asked)) => self.begin(asked),
+                Some(Taken::Bytes(job, data)) => self.bytes_came(job, data),
+                None => break,
+            }
+        }
+    }
+
+    fn begin(&mut self, asked: Asked<W::Tag>) {
+        let work = asked.work;
+        let job = Job::new(asked, self.meter.is_some().then(Instant::now));
+        let Ok(index) = self.jobs.insert(job) else {
+            unreachable!("a wire takes requests only while the room has a job")
+        };
+        self.room.jobs_left -= 1;
+        match work {
+            Work::Flush => self.advance(index),
+            // What a stream sends next is this payload, and its first bytes may be here already.
+            Work::Write { .. } => self.continue_write(index),
+            _ => self.wait_for_turn(index),
+        }
+    }
+
+    fn continue_write(&mut self, index: usize) {
+        if !self.pump_job(index) {
+            self.wait_for_turn(index);
+        }
+    }
+
+    /// The bytes that the wire has put off, or its word that there will be none.
+    fn bytes_came(&mut self, JobId(index): JobId, data: Option<Buffer>) {
+        let Some(job) = self.jobs.get_mut(index) else {
+            debug_assert!(false, "bytes for a job that is gone");
+            return;
+        };
+        job.is_awaited = false;
+        let durable = job.writes_durably();
+        match data {
+            Some(data) => {
+                self.begin_chunk(index, Operation::Write { data, durable });
+                self.continue_write(index);
+            }
+            None => {
+                job.cut_short(Fault::Io(Errno::IO));
+                self.advance(index);
+            }
+        }
+    }
+
+    /// Begins chunks, oldest job first, a few of each at a time, while there are buffers and anybody
+    /// wants the rest.
+    pub(super) fn pump(&mut self) {
+        for _ in 0..self.pending.len() {
+            if self.is_unwanted() {
+                break;
+            }
+            let Some(index) = self.next_turn() else {
+                break;
+            };
+            if !self.pump_job(index) {
+                self.wait_for_turn_first(index);
+                break;
+            }
+        }
+        if self.wire.is_gone() {
+            self.cut_all_short();
+        }
+    }
+
+    /// Puts a job last among those that have chunks to begin.
+    fn wait_for_turn(&mut self, index: usize) {
+        if self.is_to_wait(index) {
+            self.pending.push_back(index);
+        }
+    }
+
+    fn wait_for_turn_first(&mut self, index: usize) {
+        if self.is_to_wait(index) {
+            self.pending.push_front(index);
+        }
+    }
+
+    /// Whether there is such a job and it does not wait already.
+    fn is_to_wait(&mut self, index: usize) -> bool {
+        let job = self.jobs.get_mut(index);
+        job.is_some_and(|job| !std::mem::replace(&mut job.is_pending, true))
+    }
+
+    fn next_turn(&mut self) -> Option<usize> {
+        let index = self.pending.pop_front()?;
+        if let Some(job) = self.jobs.get_mut(index) {
+            job.is_pending = false;
+        }
+        Some(index)
+    }
+
+    /// Begins nothing more: nobody is there to be answered.
+    fn cut_all_short(&mut self) {
+        self.room.reserved = false;
+        while let Some(index) = self.next_turn() {
+            if let Some(job) = self.jobs.get_mut(index) {
+                job.cut_short(Fault::Io(Errno::SHUTDOWN));
+                self.advance(index);
+            }
+        }
+    }
+
+    /// Whether nobody waits for the rest of what was asked: the lane is to abandon it, or the peer is
+    /// gone. Looking for the peer costs a system call, so it is done every few chunks.
+    fn is_unwanted(&mut self) -> bool {
+        if self.begun_unwatched >= CHUNKS_UNWATCHED {
+            self.begun_unwatched = 0;
+            self.wire.look_for_peer();
+        }
+        self.wire.is_gone() || self.orders.is_abandoned()
+    }
+
+    /// Whether a job could begin a chunk right now, without waiting for anything to end. This happens
+    /// over a medium that answers at once, where a turn ends before a long job does.
+    pub(super) fn can_begin_more(&self) -> bool {
+        let mut waiting = self
+            .pending
+            .iter()
+            .filter_map(|&index| self.jobs.get(index));
+        waiting.any(Job::is_ready) && !self.room.reserved && self.room.has_buffer()
+    }
+
+    /// Gives one job its turn: a few chunks, or all of a read that is wanted whole. `false` when
+    /// buffers ran out.
+    fn pump_job(&mut self, index: usize) -> bool {
+        let reservation = self.jobs.get(index).and_then(Job::reservation);
+        if reservation.is_some_and(|chunks| !self.room.reserve(chunks)) {
+            return false;
+        }
+        let mut turn = 0;
+        loop {
+            let Some(job) = self.jobs.get(index) else {
+                return true;
+            };
+            let Some(len) = job.next_chunk() else {
+                return true;
+            };
+            if job.is_turn_over(turn) || self.is_unwanted() {
+                self.wait_for_turn(index);
+                return true;
+            }
+            match self.prepare(index, len) {
+                Begin::With(operation) => self.begin_chunk(index, operation),
+                Begin::Later => return true,
+                Begin::NoRoom => return false,
+            }
+            turn += 1;
+        }
+    }
+
+    /// What serves the next `len` bytes of a job.
+    fn prepare(&mut self, index: usize, len: u32) -> Begin {
+        let Some(job) = self.jobs.get_mut(index) else {
+            return Begin::Later;
+        };
+        let durable = job.writes_durably();
+        let operation = match job.asked.work {
+            Work::Discard { .. } => Operation::Discard { len: len.into() },
+            Work::Zero { may_unmap, .. } if !job.writes_zeros => Operation::WriteZeroes {
+                len: len.into(),
+                may_unmap,
+            },
+            Work::Write { .. } => {
+                let chunk = Chunk {
+                    job: JobId(index),
+                    at: job.begun,
+                    len: len as usize,
+                };
+                match self.wire.bring(job.asked.tag, chunk, &self.room) {
+                    Brought::Now(data) => {
+                        debug_assert_eq!(data.len(), chunk.len, "a chunk, whole");
+                        Operation::Write { data, durable }
+                    }
+                    Brought::NoRoom => return Begin::NoRoom,
+                    Brought::Later => {
+                        job.is_awaited = true;
+                        return Begin::Later;
+                    }
+                    Brought::Never => {
+                        job.cut_short(Fault::Io(Errno::IO));
+                        self.advance(index);
+                        return Begin::Later;
+                    }
+                }
+            }
+            work => {
+                let Some(mut buffer) = self.room.buffer(len as usize) else {
+                    return Begin::NoRoom;
+                };
+                match work {
+                    Work::Zero { .. } => {
+                        buffer.fill(0);
+                        Operation::Write {
+                            data: buffer,
+                            durable,
+                        }
+                    }
+                    _ => Operation::Read(buffer),
+                }
+            }
+        };
+        Begin::With(operation)
+    }
+
+    fn begin_chunk(&mut self, index: usize, operation: Operation) {
+        let Some(job) = self.jobs.get_mut(index) else {
+            return;
+        };
+        let request = Request {
+            operation,
+            offset: job.asked.offset + job.begun,
+            token: index as u64,
+        };
+        job.begun += request.len();
+        // What ends soon needs no look for the peer.
+        self.begun_unwatched += u32::from(job.begun < job.asked.length);
+        self.submit(index, request);
+    }
+
+    fn submit(&mut self, index: usize, request: Request) {
+        if let Some(job) = self.jobs.get_mut(index) {
+            job.in_flight += 1;
+        }
+        match self.channel.submit(request) {
+            Submitted::Done(completion) => self.complete(completion),
+            Submitted::Pending => {}
+        }
+    }
+
+    /// Takes a finished request from the device and answers where its job is done.
+    pub(super) fn complete(&mut self, completion: Completion) {
+        let Completion { request, result } = completion;
+        let index = usize::try_from(request.token).unwrap_or(usize::MAX);
+        let Some(job) = self.jobs.get_mut(index) else {
+            debug_assert!(false, "completion for a job that is gone");
+            return;
+        };
+        job.in_flight -= 1;
+        match (&request.operation, result) {
+            (_, Ok(())) => {}
+            // Advice: a file system that cannot punch holes keeps the data.
+            (Operation::Discard { .. }, Err(Fault::NotSupported)) => {
+                job.begun = job.asked.length;
+            }
+            (Operation::WriteZeroes { len, .. }, Err(Fault::NotSupported)) => {
+                // One step is in flight at a time, so this one is the last that has begun.
+                job.begun -= len;
+                if job.write_zeros_instead() {
+                    return self.wait_for_turn(index);
+                }
+            }
+            (_, Err(fault)) => job.fail(fault),
+        }
+        if let (Operation::Read(data), Ok(())) = (request.operation, result)
+            && matches!(job.asked.work, Work::Read { .. })
+        {
+            let last = job.is_done() && job.error.is_none();
+            let at = request.offset - job.asked.offset;
+            self.wire.give(job.asked.tag, at, data, last);
+        }
+        self.advance(index);
+    }
+
+    /// Goes on to a job's flush or its end, once everything before is done.
+    fn advance(&mut self, index: usize) {
+        let Some(job) = self.jobs.get_mut(index) else {
+            return;
+        };
+        if !job.is_done() {
+            return;
+        }
+        if job.owes_flush() {
+            job.flushed = true;
+            return self.submit(index, Request::flush(index as u64));
+        }
+        if let Some(job) = self.jobs.remove(index) {
+            self.room.jobs_left += 1;
+            if job.is_pending {
+                // A failed job may have had chunks to begin. Its place goes to the next request,
+                // which must not be taken for it.
+                self.pending.retain(|&pending| pending != index);
+            }
+            self.end(&job);
+        }
+    }
+
+    fn end(&mut self, job: &Job<W::Tag>) {
+        let result = job.error.map_or(Ok(()), Err);
+        self.wire.end(job.asked.tag, result);
+        if let (Some(meter), Some(started)) = (&self.meter, job.started) {
+            let length = job.asked.length;
+            meter.record(job.kind(), length, started.elapsed(), result.is_err());
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! NBD's transmission phase as a lane sees it.
+//!
+//! ```text
+//! socket ─► Transport ─► header ─► take ─► lane        intake
+//!                    └─► payload ─► bring ─► lane
+//! socket ◄─ Transport ◄─ replies ◄─ give, end ◄─ lane  answer
+//! ```
+//!
+//! A client that does not read its replies is not read from: a request is taken only while the reply
+//! batch has room for all that the requests taken so far can add.
+
+mod answer;
+mod intake;
+
+use std::io;
+use std::sync::Arc;
+
+use cryptline_engine::{Buffer, Fault, Gate, Ring};
+use cryptline_nbd::{ExportLimits, NbdError};
+
+use crate::lane::{Brought, Chunk, JOBS_MAX, JobId, LARGE_COUNT, Room, Taken, Wire};
+use crate::net::{Connected, Transport};
+use crate::stats::Meter;
+
+/// Room in the reply batch kept for the requests already taken: as many largest reads as a lane has
+/// jobs, all holes.
+const REPLY_HEADER_RESERVE: usize = 300 * 1024;
+const REPLY_PARTS_RESERVE: usize = 480;
+
+/// What a connection in transmission is made of.
+pub(super) struct Start {
+    pub connected: Connected,
+    pub gate: Gate,
+    pub limits: ExportLimits,
+    /// The number of the metadata context `base:allocation`.
+    pub context: u32,
+    pub meter: Option<Arc<Meter>>,
+}
+
+/// One connection in transmission.
+pub(super) struct NbdWire {
+    transport: Transport,
+    gate: Gate,
+    limits: ExportLimits,
+    /// The number of the metadata context `base:allocation`.
+    context: u32,
+    expect: Expect,
+    /// Reads taken so far: their numbers, since clients may use a cookie twice.
+    reads: u64,
+    /// Chunks of reads that have to be sent behind one header.
+    parts: Vec<Part>,
+    /// No more requests are taken: the client said goodbye, is gone, or made no sense.
+    closing: bool,
+    meter: Option<Arc<Meter>>,
+}
+
+/// What the next bytes from the client are.
+enum Expect {
+    Header,
+    /// The payload of a write.
+    Payload {
+        /// Bytes that the lane does not have yet.
+        left: u64,
+        wanted: Option<Wanted>,
+    },
+    /// The payload of a write that was refused.
+    Drain {
+        left: usize,
+        cookie: u64,
+        error: NbdError,
+    },
+}
+
+/// A chunk of a payload that the lane waits for.
+struct Wanted {
+    job: JobId,
+    len: usize,
+    /// Away while it is received into.
+    buffer: Option<Buffer>,
+    filled: usize,
+}
+
+/// What a request's reply is made from.
+#[derive(Clone, Copy)]
+pub(super) struct Tag {
+    cookie: u64,
+    form: Form,
+}
+
+#[derive(Clone, Copy)]
+enum Form {
+    /// Success or an error, and no data.
+    Plain,
+    /// The same; `ENOTSUP` is an answer that the client has asked for.
+    FastZero,
+    /// Data in structured chunks, each sent as it comes.
+    Chunks { offset: u64 },
+    /// All data behind one header: for clients without structured replies.
+    Whole { number: u64, length: u32 },
+}
+
+/// A chunk that waits for the rest of its read.
+struct Part {
+    read: u64,
+    at: u64,
+    data: Buffer,
+}
+
+impl NbdWire {
+    pub fn new(ring: &mut Ring, start: Start) -> io::Result<Self> {
+        Ok(Self {
+            transport: Transport::new(ring, start.connected)?,
+            gate: start.gate,
+            limits: start.limits,
+            context: start.context,
+            expect: Expect::Header,
+            reads: 0,
+            // Every buffer of the lane.
+            parts: Vec::with_capacity(JOBS_MAX + LARGE_COUNT),
+            closing: false,
+            meter: start.meter,
+        })
+    }
+}
+
+impl Wire for NbdWire {
+    type Tag = Tag;
+
+    fn take(&mut self, room: &Room) -> Option<Taken<Tag>> {
+        self.take_next(room)
+    }
+
+    fn bring(&mut self, _tag: Tag, chunk: Chunk, room: &Room) -> Brought {
+        self.bring_payload(chunk, room)
+    }
+
+    fn give(&mut self, tag: Tag, at: u64, data: Buffer, last: bool) {
+        self.send_data(tag, at, data, last);
+    }
+
+    fn end(&mut self, tag: Tag, result: Result<(), Fault>) {
+        self.send_end(tag, result);
+    }
+
+    fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
+        self.transport.send(ring);
+        let more = self.can_take_more(room);
+        if !more {
+            self.receive(ring, room);
+        }
+        more
+    }
+
+    fn reap(&mut self, ring: &mut Ring) {
+        let arrived = self.transport.reap(ring);
+        if let (Some((buffer, len)), Expect::Payload { wanted, .. }) = (arrived, &mut self.expect)
+            && let Some(wanted) = wanted
+        {
+            wanted.buffer = Some(buffer);
+            wanted.filled += len;
+        }
+    }
+
+    fn stop(&mut self) {
+        if matches!(self.expect, Expect::Header) {
+            // What has arrived is the last that is taken.
+            self.transport.ended = true;
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.closing && !self.transport.has_unsent()
+    }
+
+    fn look_for_peer(&mut self) {
+        self.transport.look_for_peer();
+    }
+
+    fn is_gone(&self) -> bool {
+        self.transport.broken
+    }
+}

@@ -1,0 +1,307 @@
+//! Requests in: from received bytes to what a lane serves, and payloads into their buffers.
+
+use cryptline_engine::{Buffer, Ring};
+use cryptline_nbd::{Command, NbdError, Rejection, RequestHeader, parse_request, validate, wire};
+
+use super::{Expect, Form, NbdWire, REPLY_HEADER_RESERVE, REPLY_PARTS_RESERVE, Tag, Wanted};
+use crate::lane::{Asked, Brought, CHUNK, Chunk, Room, Taken, Work};
+
+/// The rest of a payload is received straight into its buffer when it is at least this long;
+/// below that, receiving ahead saves more system calls than the copy costs.
+const DIRECT_MIN: usize = 16 * 1024;
+
+/// What one step with the received bytes has come to.
+enum Step {
+    Taken(Taken<Tag>),
+    /// Something was answered here, or thrown away.
+    Again,
+    /// It takes more bytes, or more room.
+    Wait,
+}
+
+impl NbdWire {
+    pub(super) fn take_next(&mut self, room: &Room) -> Option<Taken<Tag>> {
+        while !self.closing {
+            let step = match &self.expect {
+                Expect::Header => self.take_header(room),
+                Expect::Payload { .. } => self.take_payload(room),
+                Expect::Drain { .. } => self.drain(),
+            };
+            match step {
+                Step::Taken(taken) => return Some(taken),
+                Step::Again => {}
+                Step::Wait => {
+                    let is_over = self.transport.ended && !self.is_short_of_room(room);
+                    if is_over || self.transport.broken {
+                        return self.close();
+                    }
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether what has arrived waits for something in flight to end.
+    fn is_short_of_room(&self, room: &Room) -> bool {
+        let unread = self.transport.unread().len();
+        match &self.expect {
+            Expect::Header => unread >= wire::REQUEST_LEN && !self.has_room(room),
+            Expect::Payload { wanted, .. } => {
+                unread > 0 && wanted.as_ref().is_none_or(|it| it.buffer.is_none())
+            }
+            Expect::Drain { .. } => false,
+        }
+    }
+
+    /// Whether something that has arrived can be taken now. A medium that answers at once makes room
+    /// before anything is waited for, and no later event tells of it.
+    pub(super) fn can_take_more(&self, room: &Room) -> bool {
+        let unread = self.transport.unread().len();
+        match &self.expect {
+            _ if self.closing => false,
+            Expect::Header => unread >= wire::REQUEST_LEN && self.has_room(room),
+            Expect::Payload { wanted, .. } => {
+                let is_stuck = wanted.as_ref().is_some_and(|it| it.buffer.is_none())
+                    && !self.transport.is_receiving();
+                is_stuck && unread > 0 && room.has_buffer()
+            }
+            Expect::Drain { .. } => false,
+        }
+    }
+
+    fn has_room(&self, room: &Room) -> bool {
+        let batch = &self.transport.filling;
+        room.has_job() && batch.has_room(REPLY_HEADER_RESERVE, REPLY_PARTS_RESERVE)
+    }
+
+    fn take_header(&mut self, room: &Room) -> Step {
+        if !self.has_room(room) {
+            return Step::Wait;
+        }
+        let unread = self.transport.unread();
+        let Some(bytes) = unread.first_chunk::<{ wire::REQUEST_LEN }>() else {
+            let more = self.transport.refill();
+            return if more { Step::Again } else { Step::Wait };
+        };
+        let Ok(header) = parse_request(bytes) else {
+            // Out of step: whatever follows would be taken for something else.
+            self.close();
+            return Step::Wait;
+        };
+        self.transport.consume(wire::REQUEST_LEN);
+        match validate(&header, &self.limits) {
+            Ok(command) => self.ask(&header, command, room),
+            Err(rejection) => {
+                match rejection {
+                    Rejection::Reply(error) => self.refuse(header.cookie, error),
+                    Rejection::ReplyAfterDraining { error, length } => {
+                        self.expect = Expect::Drain {
+                            left: length as usize,
+                            cookie: header.cookie,
+                            error,
+                        };
+                    }
+                    Rejection::DropConnection => drop(self.close()),
+                }
+                Step::Again
+            }
+        }
+    }
+
+    /// What the lane is to do for a request that may be carried out.
+    fn ask(&mut self, header: &RequestHeader, command: Command, room: &Room) -> Step {
+        let mut form = Form::Plain;
+        let work = match command {
+            Command::Disconnect => {
+                self.close();
+                return Step::Again;
+            }
+            Command::BlockStatus { req_one } => {
+                self.block_status(header, req_one, room);
+                return Step::Again;
+            }
+            // One chunk is at least the 64 KiB that the protocol demands here.
+            Command::Read { df: true } if header.length > CHUNK => {
+                self.refuse(header.cookie, NbdError::Overflow);
+                return Step::Again;
+            }
+            Command::Read { .. } => {
+                form = self.form_of_read(header);
+                let whole = matches!(form, Form::Whole { .. });
+                Work::Read { whole }
+            }
+            Command::Cache => Work::Cache,
+            Command::Write { fua } => {
+                self.expect = Expect::Payload {
+                    left: header.length.into(),
+                    wanted: None,
+                };
+                Work::Write { durable: fua }
+            }
+            Command::Flush => Work::Flush,
+            Command::Trim { fua } => Work::Discard { durable: fua },
+            Command::WriteZeroes {
+                fua,
+                no_hole,
+                fast_zero,
+            } => {
+                if fast_zero {
+                    form = Form::FastZero;
+                }
+                Work::Zero {
+                    durable: fua,
+                    fast: fast_zero,
+                    may_unmap: !no_hole,
+                }
+            }
+        };
+        let cookie = header.cookie;
+        Step::Taken(Taken::Asked(Asked {
+            tag: Tag { cookie, form },
+            work,
+            offset: header.offset,
+            length: header.length.into(),
+        }))
+    }
+
+    fn form_of_read(&mut self, header: &RequestHeader) -> Form {
+        self.reads += 1;
+        if self.limits.structured_replies {
+            let offset = header.offset;
+            Form::Chunks { offset }
+        } else {
+            Form::Whole {
+                number: self.reads,
+                length: header.length,
+            }
+        }
+    }
+
+    pub(super) fn bring_payload(&mut self, chunk: Chunk, room: &Room) -> Brought {
+        let Expect::Payload { wanted, .. } = &mut self.expect else {
+            return Brought::Never;
+        };
+        *wanted = Some(Wanted {
+            job: chunk.job,
+            len: chunk.len,
+            buffer: None,
+            filled: 0,
+        });
+        self.fill(room).map_or(Brought::Later, Brought::Now)
+    }
+
+    fn take_payload(&mut self, room: &Room) -> Step {
+        let Expect::Payload {
+            wanted: Some(wanted),
+            ..
+        } = &self.expect
+        else {
+            return Step::Wait;
+        };
+        let job = wanted.job;
+        match self.fill(room) {
+            Some(data) => Step::Taken(Taken::Bytes(job, Some(data))),
+            None => Step::Wait,
+        }
+    }
+
+    /// The chunk that the lane waits for, where all of it has arrived.
+    fn fill(&mut self, room: &Room) -> Option<Buffer> {
+        let Expect::Payload {
+            left,
+            wanted: Some(wanted),
+        } = &mut self.expect
+        else {
+            return None;
+        };
+        if self.transport.is_receiving() {
+            return None;
+        }
+        if wanted.buffer.is_none() {
+            wanted.buffer = room.buffer(wanted.len);
+        }
+        let target = wanted.buffer.as_mut()?;
+        while wanted.filled < wanted.len {
+            let taken = self.transport.take_into(&mut target[wanted.filled..]);
+            wanted.filled += taken;
+            if taken == 0 && !self.transport.refill() {
+                return None;
+            }
+        }
+        let data = wanted.buffer.take();
+        *left -= wanted.len as u64;
+        self.expect = match *left {
+            0 => Expect::Header,
+            left => Expect::Payload { left, wanted: None },
+        };
+        data
+    }
+
+    fn drain(&mut self) -> Step {
+        let Expect::Drain {
+            left,
+            cookie,
+            error,
+        } = &mut self.expect
+        else {
+            return Step::Again;
+        };
+        let taken = self.transport.unread().len().min(*left);
+        *left -= taken;
+        let (finished, cookie, error) = (*left == 0, *cookie, *error);
+        self.transport.consume(taken);
+        if finished {
+            self.expect = Expect::Header;
+            self.refuse(cookie, error);
+        }
+        let more = taken > 0 && !self.transport.unread().is_empty();
+        if finished || more {
+            Step::Again
+        } else {
+            Step::Wait
+        }
+    }
+
+    pub(super) fn receive(&mut self, ring: &mut Ring, room: &Room) {
+        if self.closing || self.transport.is_receiving() {
+            return;
+        }
+        let has_room = self.has_room(room);
+        match &mut self.expect {
+            Expect::Header if !has_room => {}
+            Expect::Payload { wanted: None, .. } => {}
+            Expect::Payload {
+                wanted: Some(wanted),
+                ..
+            } => match wanted.buffer.take() {
+                // Some are freed by what is in flight.
+                None => {}
+                Some(buffer)
+                    if wanted.len - wanted.filled >= DIRECT_MIN
+                        && self.transport.can_receive_direct() =>
+                {
+                    self.transport.receive_direct(ring, buffer, wanted.filled);
+                }
+                buffer => {
+                    wanted.buffer = buffer;
+                    self.transport.receive(ring);
+                }
+            },
+            _ => self.transport.receive(ring),
+        }
+    }
+
+    /// Takes no more requests. A payload that will not come is told to the lane that waits for it.
+    fn close(&mut self) -> Option<Taken<Tag>> {
+        self.closing = true;
+        self.transport.ended = true;
+        match std::mem::replace(&mut self.expect, Expect::Header) {
+            Expect::Payload {
+                wanted: Some(wanted),
+                ..
+            } => Some(Taken::Bytes(wanted.job, None)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Who is connected, and who must leave.
+//!
+//! ```text
+//! accept ─► handshake (few places, short) ─► transmission (a limited number) ─► gone
+//!               └─► gives way to a newer one, when the places are taken
+//! ```
+//!
+//! Anybody can begin thousands of handshakes at little cost. So handshakes have a limit of their own and do
+//! not count as connections. When the limit is reached, a new client is still accepted; the *oldest
+//! handshake of the peer that has the most* gives way to it. A peer is an address (for IPv6 the 64 bits of
+//! one network), or on a Unix socket a user.
+//!
+//! * An attacker with one address displaces only itself: all other handshakes stay until they are done.
+//! * An attacker with many addresses, or with ours, must open as many new connections as there are
+//!   places within the time that one handshake takes, again and again.
+//! * A client in transmission is never displaced.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::Shutdown;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Peer, Socket};
+use crate::lane::Orders;
+
+/// Displaced handshakes, for each place, whose threads have not noticed yet.
+const DISPLACED: usize = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Handshake,
+    /// Its place is somebody else's; its thread has not noticed yet.
+    Displaced,
+    Transmission,
+}
+
+struct Client {
+    phase: Phase,
+    peer: Peer,
+    /// To cut the client off.
+    socket: Socket,
+    orders: Arc<Orders>,
+}
+
+/// Why a client is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoPlace {
+    #[error("refused a client: {0} are connected already, which is the limit")]
+    Transmissions(usize),
+    #[error("refused a client: too many handshakes at once")]
+    Handshakes,
+    #[error("its handshake took too long while others waited, so it gave way to a newer client")]
+    Displaced,
+}
+
+/// How many clients there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    pub handshakes: usize,
+    pub transmissions: usize,
+}
+
+/// Everybody who is connected.
+pub(crate) struct Clients {
+    places: Places,
+    /// By number: the oldest first.
+    live: Mutex<BTreeMap<u64, Client>>,
+    changed: Condvar,
+}
+
+impl Clients {
+    pub fn new(places: Places) -> Arc<Self> {
+        Arc::new(Self {
+            places,
+            live: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// A place for a new client's handshake, for as long as the value lives.
+    pub fn enter(self: &Arc<Self>, id: u64, socket: &Socket) -> Result<Member, NoPlace> {
+        // Out of descriptors: treated as no place.
+        let handle = socket.try_clone().map_err(|_| NoPlace::Handshakes)?;
+        let peer = socket.peer();
+        let mut live = self.lock();
+        if count(&live, Phase::Transmission) >= self.places.transmissions {
+            return Err(NoPlace::Transmissions(self.places.transmissions));
+        }
+        let handshakes = count(&live, Phase::Handshake);
+        if handshakes >= self.places.handshakes {
+            // Displaced clients no longer count, but a machine too slow to end them takes no more.
+            if count(&live, Phase::Displaced) >= self.places.handshakes * DISPLACED {
+                return Err(NoPlace::Handshakes);
+            }
+            if let Some(client) = who_gives_way(&live, peer).and_then(|id| live.get_mut(&id)) {
+                client.phase = Phase::Displaced;
+                client.socket.shutdown(Shutdown::Both);
+            }
+        }
+        let orders = Arc::default();
+        let client = Client {
+            phase: Phase::Handshake,
+            peer,
+            socket: handle,
+            orders: Arc::clone(&orders),
+        };
+        live.insert(id, client);
+        Ok(Member {
+            clients: Arc::clone(self),
+            id,
+            orders,
+        })
+    }
+
+    /// Ends all of them: no more requests at once, nothing more at all after `grace`. Returns when
+    /// the last has left.
+    pub fn dismiss(&self, grace: Duration) {
+        let mut live = self.lock();
+        for client in live.values() {
+            client.orders.stop();
+            client.socket.shutdown(Shutdown::Read);
+        }
+        let deadline = Instant::now() + grace;
+        while !live.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                for client in live.values() {
+                    client.orders.abandon();
+                    client.socket.shutdown(Shutdown::Both);
+                }
+            }
+            let wait = left.max(Duration::from_millis(100));
+            let waited = self.changed.wait_timeout(live, wait);
+            live = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn count(live: &BTreeMap<u64, Client>, phase: Phase) -> usize {
+    live.values().filter(|client| client.phase == phase).count()
+}
+
+/// The oldest handshake of the peer that has the most, counting the newcomer; among equal peers, the
+/// oldest of all.
+fn who_gives_way(live: &BTreeMap<u64, Client>, newcomer: Peer) -> Option<u64> {
+    let handshakes = || live.iter().filter(|(_, it)| it.phase == Phase::Handshake);
+    let mut counts = HashMap::from([(newcomer, 1)]);
+    for (_, client) in handshakes() {
+        *counts.entry(client.peer).or_insert(0) += 1;
+    }
+    // Among equals, `min_by_key` takes the first, which is the oldest.
+    let chosen = handshakes().min_by_key(|(_, client)| std::cmp::Reverse(counts[&client.peer]));
+    chosen.map(|(id, _)| *id)
+}
+
+/// One client's place; free again when this is dropped, however its thread ends.
+pub(crate) struct Member {
+    clients: Arc<Clients>,
+    id: u64,
+    orders: Arc<Orders>,
+}
+
+impl Member {
+    /// The client's number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What the server wants of the client's lane.
+    pub fn orders(&self) -> &Arc<Orders> {
+        &self.orders
+    }
+
+    /// Takes a place in transmission in exchange for that of the handshake.
+    pub fn begin_transmission(&self) -> Result<(), NoPlace> {
+        let mut live = self.clients.lock();
+        let taken = count(&live, Phase::Transmission);
+        match live.get_mut(&self.id) {
+            Some(client) if client.phase == Phase::Handshake => {
+                if taken >= self.clients.places.transmissions {
+                    return Err(NoPlace::Transmissions(taken));
+                }
+                client.phase = Phase::Transmission;
+                Ok(())
+            }
+            _ => Err(NoPlace::Displaced),
+        }
+    }
+
+    /// Whether its place was given to somebody else.
+    pub fn is_displaced(&self) -> bool {
+        let live = self.clients.lock();
+        (live.get(&self.id)).is_some_and(|client| client.phase == Phase::Displaced)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.clients.lock().remove(&self.id);
+        self.clients.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[path = "clients_tests.rs"]
+mod tests;

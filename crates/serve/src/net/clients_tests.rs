@@ -1,0 +1,140 @@
+//! Places: who gets one, and who gives one up.
+
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+
+use super::*;
+
+const PLACES: Places = Places {
+    handshakes: 4,
+    transmissions: 3,
+};
+
+/// A connection from 127.0.0.`host`: our end and theirs.
+fn connection(host: u8) -> (Socket, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    );
+    let theirs = TcpStream::from(socket.unwrap());
+    let from = std::net::SocketAddr::from(([127, 0, 0, host], 0));
+    rustix::net::bind(&theirs, &from).unwrap();
+    rustix::net::connect(&theirs, &listener.local_addr().unwrap()).unwrap();
+    (Socket::tcp(listener.accept().unwrap().0).unwrap(), theirs)
+}
+
+struct Hall {
+    clients: Arc<Clients>,
+    next: u64,
+}
+
+struct Guest {
+    member: Member,
+    _ours: Socket,
+    theirs: TcpStream,
+}
+
+impl Hall {
+    fn new() -> Self {
+        Self {
+            clients: Clients::new(PLACES),
+            next: 0,
+        }
+    }
+
+    fn enter(&mut self, host: u8) -> Result<Guest, NoPlace> {
+        self.next += 1;
+        let (ours, theirs) = connection(host);
+        let member = self.clients.enter(self.next, &ours)?;
+        Ok(Guest {
+            member,
+            _ours: ours,
+            theirs,
+        })
+    }
+
+    /// Many in a row, of which those that are displaced leave.
+    fn flood(&mut self, host: u8) -> Vec<Guest> {
+        let mut guests = Vec::new();
+        for _ in 0..20 {
+            guests.push(self.enter(host).unwrap());
+            guests.retain(|guest| !guest.member.is_displaced());
+        }
+        guests
+    }
+}
+
+#[test]
+fn silent_clients_of_one_peer_displace_each_other_and_nobody_else() {
+    let mut hall = Hall::new();
+    let honest = hall.enter(1).unwrap();
+    let mut first = hall.enter(2).unwrap();
+    let mut silent = hall.flood(2);
+    let late = hall.enter(3).unwrap();
+    silent.extend(hall.flood(2));
+    let kept = silent.iter().filter(|guest| !guest.member.is_displaced());
+    assert_eq!(kept.count(), 2);
+    assert!(!silent.last().unwrap().member.is_displaced());
+    assert_eq!(honest.member.begin_transmission(), Ok(()));
+    assert_eq!(late.member.begin_transmission(), Ok(()));
+    assert_eq!(first.member.begin_transmission(), Err(NoPlace::Displaced));
+    assert_eq!(first.theirs.read(&mut [0]).unwrap(), 0, "it was cut off");
+}
+
+#[test]
+fn of_peers_with_one_handshake_each_the_oldest_gives_way() {
+    let mut hall = Hall::new();
+    let guests: Vec<_> = (1..=5).map(|host| hall.enter(host).unwrap()).collect();
+    let displaced = guests.iter().map(|guest| guest.member.is_displaced());
+    assert_eq!(
+        displaced.collect::<Vec<_>>(),
+        [true, false, false, false, false]
+    );
+}
+
+#[test]
+fn transmissions_have_their_own_places_and_are_never_displaced() {
+    let mut hall = Hall::new();
+    let mut inside = Vec::new();
+    for _ in 0..PLACES.transmissions - 1 {
+        let guest = hall.enter(1).unwrap();
+        guest.member.begin_transmission().unwrap();
+        inside.push(guest);
+    }
+    let two: Vec<_> = (0..2).map(|_| hall.enter(1).unwrap()).collect();
+    assert_eq!(two[0].member.begin_transmission(), Ok(()));
+    let full = Err(NoPlace::Transmissions(PLACES.transmissions));
+    assert_eq!(two[1].member.begin_transmission(), full);
+    assert_eq!(hall.enter(2).map(drop), full);
+    inside.pop();
+    assert_eq!(two[1].member.begin_transmission(), Ok(()));
+    assert!(inside.iter().all(|guest| !guest.member.is_displaced()));
+}
+
+#[test]
+fn threads_that_do_not_end_are_not_piled_up() {
+    let mut hall = Hall::new();
+    let most = PLACES.handshakes * (1 + DISPLACED);
+    let guests: Vec<_> = (0..most).map(|_| hall.enter(1).unwrap()).collect();
+    assert_eq!(hall.enter(2).map(drop), Err(NoPlace::Handshakes));
+    drop(guests);
+    assert!(hall.enter(2).is_ok());
+}
+
+#[test]
+fn dismissal_asks_first_and_ends_all_after_the_grace() {
+    let mut hall = Hall::new();
+    let guest = hall.enter(1).unwrap();
+    let orders = Arc::clone(guest.member.orders());
+    assert!(!orders.is_stopping());
+    let clients = Arc::clone(&hall.clients);
+    let ending = std::thread::spawn(move || clients.dismiss(Duration::ZERO));
+    while !orders.is_abandoned() {
+        std::thread::yield_now();
+    }
+    assert!(orders.is_stopping() && !ending.is_finished());
+    drop(guest);
+    ending.join().unwrap();
+}

@@ -1,0 +1,24 @@
+//! What a front needs whose clients come over stream sockets. It knows no protocol.
+//!
+//! ```text
+//! listen     sockets to accept clients on, and the stop
+//! socket     an accepted one, and who is at its other end
+//! clients    who is connected, and who gives way
+//! stream     a connection while it is negotiated: blocking, with a deadline
+//! transport  a connection while a lane serves it: over the lane's ring
+//! tls        certificates, and whose are accepted
+//! ```
+
+pub(crate) mod clients;
+mod listen;
+mod socket;
+mod stream;
+mod tls;
+mod transport;
+
+pub(crate) use listen::wait_for_client;
+pub use listen::{Listener, StopHandle};
+pub(crate) use socket::{Peer, Socket};
+pub(crate) use stream::{Connected, Stream};
+pub use tls::{Clients, Subject, SubjectError, TlsConfigError, private_key_path, server_config};
+pub(crate) use transport::Transport;

@@ -1,0 +1,171 @@
+//! A connected client's socket, Unix or TCP: deadlines, shutdown, and who is at the other end.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+
+/// A TCP connection that is silent for this long gets a keepalive probe.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// Further probes follow at this interval; after the last one the connection counts as dead.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_COUNT: u32 = 3;
+
+/// Who connects, as far as can be told. Limits are shared fairly between peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Peer {
+    /// By an address; of IPv6 the first 64 bits, since one machine has all the rest.
+    Address(IpAddr),
+    /// By a user of this machine.
+    User(u32),
+    /// The system did not say.
+    Unknown,
+}
+
+impl Peer {
+    fn at(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let network = address.to_bits() & !u128::from(u64::MAX);
+                IpAddr::V6(Ipv6Addr::from_bits(network))
+            }
+            v4 => v4,
+        })
+    }
+}
+
+/// A connected client.
+pub(crate) enum Socket {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    /// A TCP connection set up for prompt replies, and to notice peers that vanish.
+    pub fn tcp(stream: TcpStream) -> io::Result<Self> {
+        // Replies are batched already; waiting for more only delays them.
+        stream.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_COUNT)?;
+        Ok(Self::Tcp(stream))
+    }
+
+    /// Makes the next read and write end by `deadline`.
+    pub fn set_deadline(&self, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.set_timeouts(Some(left))
+    }
+
+    /// How long a read or write may take.
+    pub fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(stream) => stream
+                .set_read_timeout(timeout)
+                .and_then(|()| stream.set_write_timeout(timeout)),
+            Self::Tcp(stream) => stream
+                .set_read_timeout(timeout)
+                .and_then(|()| stream.set_write_timeout(timeout)),
+        }
+    }
+
+    /// A second descriptor by which the connection can be shut down from elsewhere.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+        })
+    }
+
+    pub fn shutdown(&self, how: Shutdown) {
+        // Failing means that the connection is down already.
+        let _ = match self {
+            Self::Unix(stream) => stream.shutdown(how),
+            Self::Tcp(stream) => stream.shutdown(how),
+        };
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        match self {
+            Self::Unix(stream) => sockopt::socket_peercred(stream)
+                .map_or(Peer::Unknown, |credentials| {
+                    Peer::User(credentials.uid.as_raw())
+                }),
+            Self::Tcp(stream) => stream
+                .peer_addr()
+                .map_or(Peer::Unknown, |address| Peer::at(address.ip())),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.read(target),
+            Self::Tcp(stream) => stream.read(target),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.write(bytes),
+            Self::Tcp(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        match socket {
+            Socket::Unix(stream) => stream.into(),
+            Socket::Tcp(stream) => stream.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn addresses_of_one_network_are_one_peer() {
+        let peer = |text: &str| Peer::at(text.parse().unwrap());
+        assert_eq!(peer("2001:db8::1"), peer("2001:db8::2:3:4:5"));
+        assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
+        assert_eq!(peer("::ffff:192.0.2.1"), peer("192.0.2.1"));
+        assert_ne!(peer("192.0.2.1"), peer("192.0.2.2"));
+    }
+
+    #[test]
+    fn unix_peers_are_users_and_tcp_peers_addresses_that_are_asked_for_life() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let me = rustix::process::getuid().as_raw();
+        assert_eq!(Socket::Unix(ours).peer(), Peer::User(me));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = listener.accept().unwrap().0;
+        let watched = stream.try_clone().unwrap();
+        let socket = Socket::tcp(stream).unwrap();
+        assert_eq!(socket.peer(), Peer::at("127.0.0.1".parse().unwrap()));
+        assert!(sockopt::socket_keepalive(&watched).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&watched).unwrap(), KEEPALIVE_IDLE);
+        let interval = sockopt::tcp_keepintvl(&watched).unwrap();
+        assert_eq!(interval, KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepcnt(&watched).unwrap(), KEEPALIVE_COUNT);
+    }
+}

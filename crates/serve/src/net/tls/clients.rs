@@ -1,0 +1,176 @@
+//! Which clients may use the server, by the certificates they show.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore,
+    SignatureScheme,
+};
+use x509_cert::Certificate;
+use x509_cert::certificate::Version;
+use x509_cert::der::Decode;
+
+use super::{Subject, TlsConfigError, certificates};
+
+/// What to say of certificates that are older than the extensions that tell what they are for.
+pub const OLD_VERSION: &str = "it is an X.509 version 1 certificate, which says too little to be trusted; make it version 3 (openssl x509 -req -extfile FILE, with basicConstraints=CA:FALSE in FILE)";
+
+/// Who may use the server.
+#[derive(Clone, Debug, Default)]
+pub enum Clients {
+    /// Whoever connects.
+    #[default]
+    Anybody,
+    /// Whoever has a certificate that the authority signed.
+    Verified,
+    /// Of those, the ones whose subject is one of these.
+    Named(Vec<Subject>),
+}
+
+impl Clients {
+    /// Whether they must show a certificate.
+    #[must_use]
+    pub fn are_verified(&self) -> bool {
+        !matches!(self, Self::Anybody)
+    }
+
+    /// `None` where nobody is verified.
+    pub(super) fn verifier(
+        &self,
+        authority: &Path,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsConfigError> {
+        let named = match self {
+            Self::Anybody => return Ok(None),
+            Self::Verified => None,
+            Self::Named(subjects) => Some(subjects.clone()),
+        };
+        let unusable =
+            |error: &dyn fmt::Display| TlsConfigError::unusable(authority, error.to_string());
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(authority)? {
+            roots.add(certificate).map_err(|error| unusable(&error))?;
+        }
+        let signed = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| unusable(&error))?;
+        Ok(Some(Arc::new(Verifier { signed, named })))
+    }
+}
+
+/// Asks whether the authority signed the certificate, and then whose it is.
+#[derive(Debug)]
+struct Verifier {
+    signed: Arc<dyn ClientCertVerifier>,
+    /// Any subject where there is no list.
+    named: Option<Vec<Subject>>,
+}
+
+impl Verifier {
+    fn check_subject(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        let Some(named) = &self.named else {
+            return Ok(());
+        };
+        let read = Certificate::from_der(certificate).map_err(|error| {
+            refused(format!("the client's certificate cannot be read: {error}"))
+        })?;
+        let subject = read.tbs_certificate().subject();
+        if named.iter().any(|one| one.fits(subject)) {
+            Ok(())
+        } else {
+            Err(refused(format!("the client {subject} is not authorized")))
+        }
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.signed.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self
+            .signed
+            .verify_client_cert(certificate, intermediates, now)
+            .map_err(|error| {
+                if is_old_version(certificate) {
+                    refused(format!("the client's certificate: {OLD_VERSION}"))
+                } else {
+                    error
+                }
+            })?;
+        self.check_subject(certificate)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
+    }
+}
+
+/// `false` for what is no certificate at all.
+pub fn is_old_version(certificate: &CertificateDer<'_>) -> bool {
+    Certificate::from_der(certificate)
+        .is_ok_and(|read| read.tbs_certificate().version() != Version::V3)
+}
+
+/// Why a client was turned away, in our own words.
+#[derive(Debug)]
+struct Refused(String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+fn refused(why: String) -> Error {
+    let why = OtherError(Arc::new(Refused(why)));
+    Error::InvalidCertificate(CertificateError::Other(why))
+}
+
+/// The error of a handshake, without what rustls writes around our words.
+pub fn why_refused(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(Error::InvalidCertificate(CertificateError::Other(why))) => {
+            io::Error::new(error.kind(), why.to_string())
+        }
+        _ => error,
+    }
+}

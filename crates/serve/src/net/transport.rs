@@ -1,0 +1,416 @@
+//! The bytes of one connection, plain or through TLS, over its lane's ring.
+//!
+//! ```text
+//! plain   socket ─► rx buffer ─► requests         replies ─► sendmsg, payloads not copied
+//!         socket ─► the payload's own buffer      (large writes, not copied)
+//! TLS     socket ─► raw ─► rustls ─► rx buffer     replies ─► rustls ─► raw ─► socket
+//! ```
+//!
+//! At most one receive and one send are in flight. While a send is, replies collect in the next
+//! batch, so a busy connection sends many with one system call.
+
+use std::io::{self, Read as _, Write as _};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use cryptline_sys::{Arena, Buffer, Done, FileId, Io, Ring, SendBatch, Source};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustls::ServerConnection;
+
+use super::Connected;
+
+/// Bytes received at a time: many small requests, or a part of a large one.
+const RX_SIZE: usize = 256 * 1024;
+/// Ciphertext sent at a time under TLS.
+const TLS_OUT_SIZE: usize = 256 * 1024;
+/// Room for replies: a wire takes no request for whose reply there may be none.
+const BATCH_HEADER_BYTES: usize = 640 * 1024;
+const BATCH_PARTS: usize = 1000;
+
+const RECEIVE: u64 = 1;
+const RECEIVE_DIRECT: u64 = 2;
+const SEND: u64 = 3;
+
+pub(crate) struct Transport {
+    socket: FileId,
+    /// The socket itself, to look at it.
+    fd: Arc<OwnedFd>,
+    source: Source,
+    /// Plaintext received and not yet taken: `rx[start..end]`. In the ring during a plain receive.
+    rx: Option<Buffer>,
+    start: usize,
+    end: usize,
+    /// Replies collecting for the next send.
+    pub filling: Box<SendBatch>,
+    /// The batch to collect in while the other is being sent.
+    spare: Option<Box<SendBatch>>,
+    receiving: bool,
+    sending: bool,
+    /// Nothing more will come from the peer.
+    pub ended: bool,
+    /// Nothing more can be sent.
+    pub broken: bool,
+    tls: Option<Box<Tls>>,
+}
+
+struct Tls {
+    connection: ServerConnection,
+    /// Ciphertext from the socket; in the ring during a receive.
+    raw: Option<Buffer>,
+    /// The part of `raw` that rustls has not seen yet.
+    pending: Range<usize>,
+    /// Ciphertext to the socket goes in batches of its own.
+    out: Option<Box<SendBatch>>,
+    out_memory: Arc<Arena>,
+}
+
+impl Transport {
+    pub fn new(ring: &mut Ring, connected: Connected) -> io::Result<Self> {
+        let Connected {
+            socket,
+            tls,
+            leftover,
+        } = connected;
+        let socket = Arc::new(OwnedFd::from(socket));
+        let mut rx = Buffer::alloc(RX_SIZE.max(leftover.len()))?;
+        rx[..leftover.len()].copy_from_slice(&leftover);
+        let tls = match tls {
+            None => None,
+            Some(mut connection) => {
+                // We bound what is encrypted at a time; with a limit of its own, rustls would
+                // refuse the rest of a reply of which it has taken the start.
+                connection.set_buffer_limit(None);
+                Some(Box::new(Tls {
+                    connection,
+                    raw: Some(Buffer::alloc(RX_SIZE)?),
+                    pending: 0..0,
+                    out: Some(SendBatch::new(0, 1)),
+                    out_memory: Arena::new(TLS_OUT_SIZE, 1)?,
+                }))
+            }
+        };
+        let mut transport = Self {
+            socket: ring.add_file(Arc::clone(&socket)),
+            fd: socket,
+            source: ring.add_source(),
+            rx: Some(rx),
+            start: 0,
+            end: leftover.len(),
+            filling: SendBatch::new(BATCH_HEADER_BYTES, BATCH_PARTS),
+            spare: Some(SendBatch::new(BATCH_HEADER_BYTES, BATCH_PARTS)),
+            receiving: false,
+            sending: false,
+            ended: false,
+            broken: false,
+            tls,
+        };
+        transport.decrypt_more();
+        Ok(transport)
+    }
+
+    /// Received bytes not yet taken; none while a receive is in flight.
+    pub fn unread(&self) -> &[u8] {
+        self.rx.as_ref().map_or(&[], |rx| &rx[self.start..self.end])
+    }
+
+    /// Takes `len` bytes off the front of [`unread`](Self::unread).
+    pub fn consume(&mut self, len: usize) {
+        self.start += len;
+        debug_assert!(self.start <= self.end);
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            self.decrypt_more();
+        }
+    }
+
+    /// Moves received bytes to `target`; how many.
+    pub fn take_into(&mut self, target: &mut [u8]) -> usize {
+        let unread = self.unread();
+        let len = unread.len().min(target.len());
+        target[..len].copy_from_slice(&unread[..len]);
+        self.consume(len);
+        len
+    }
+
+    /// Finds out whether the peer is gone for good, so that nothing can be sent to it. A peer that has
+    /// only closed its sending half is still there.
+    pub fn look_for_peer(&mut self) {
+        self.broken |= is_gone(&self.fd);
+    }
+
+    /// Whether a receive is in flight.
+    pub fn is_receiving(&self) -> bool {
+        self.receiving
+    }
+
+    /// Whether a payload can be received straight into its buffer.
+    pub fn can_receive_direct(&self) -> bool {
+        self.tls.is_none() && !self.receiving && !self.ended && self.unread().is_empty()
+    }
+
+    /// Whether replies wait or are being sent.
+    pub fn has_unsent(&self) -> bool {
+        !self.broken
+            && (self.sending
+                || self.filling.remaining() > 0
+                || self
+                    .spare
+                    .as_ref()
+                    .is_some_and(|batch| batch.remaining() > 0)
+                || self
+                    .tls
+                    .as_ref()
+                    .is_some_and(|tls| tls.connection.wants_write()))
+    }
+
+    /// Receives more behind what is unread, if nothing is being received.
+    pub fn receive(&mut self, ring: &mut Ring) {
+        if self.receiving || self.ended {
+            return;
+        }
+        if let Some(tls) = &mut self.tls {
+            debug_assert!(tls.pending.is_empty(), "received bytes not taken yet");
+            if let Some(buffer) = tls.raw.take() {
+                self.start_receive(ring, RECEIVE, buffer, 0);
+            }
+        } else if let Some(mut buffer) = self.rx.take() {
+            buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            self.start_receive(ring, RECEIVE, buffer, self.end);
+        }
+    }
+
+    /// Receives the rest of a payload straight into its buffer.
+    pub fn receive_direct(&mut self, ring: &mut Ring, buffer: Buffer, start: usize) {
+        debug_assert!(self.can_receive_direct());
+        self.start_receive(ring, RECEIVE_DIRECT, buffer, start);
+    }
+
+    fn start_receive(&mut self, ring: &mut Ring, token: u64, buffer: Buffer, start: usize) {
+        self.receiving = true;
+        let io = Io::Receive {
+            file: self.socket,
+            len: buffer.len() - start,
+            buffer,
+            start,
+        };
+        if ring.submit(self.source, token, io).is_err() {
+            // The ring is made with room for the socket; without it the connection cannot go on.
+            (self.receiving, self.ended) = (false, true);
+        }
+    }
+
+    /// Sends what has collected, unless a send is in flight. Drops it where nothing more can be
+    /// sent, with the buffers that what is still in flight may wait for.
+    pub fn send(&mut self, ring: &mut Ring) {
+        if self.broken {
+            return self.filling.clear();
+        }
+        if self.sending {
+            return;
+        }
+        let batch = match &mut self.tls {
+            Some(tls) => tls.encrypt(&mut self.filling),
+            None if self.filling.remaining() == 0 => None,
+            None => self
+                .spare
+                .take()
+                .map(|empty| std::mem::replace(&mut self.filling, empty)),
+        };
+        if let Some(batch) = batch {
+            self.start_send(ring, batch);
+        }
+    }
+
+    fn start_send(&mut self, ring: &mut Ring, batch: Box<SendBatch>) {
+        self.sending = true;
+        let io = Io::Send {
+            file: self.socket,
+            batch,
+        };
+        if ring.submit(self.source, SEND, io).is_err() {
+            (self.sending, self.broken) = (false, true);
+        }
+    }
+
+    /// Takes in what the ring has for this connection: a payload's own buffer, where that was received
+    /// into, and how many bytes came.
+    pub fn reap(&mut self, ring: &mut Ring) -> Option<(Buffer, usize)> {
+        let mut payload = None;
+        while let Some(done) = ring.next_done(self.source) {
+            match done.token {
+                SEND => self.sent(ring, done),
+                token => payload = self.received(token, done).or(payload),
+            }
+        }
+        payload
+    }
+
+    fn received(&mut self, token: u64, done: Done) -> Option<(Buffer, usize)> {
+        self.receiving = false;
+        let Io::Receive { buffer, .. } = done.io else {
+            return None;
+        };
+        // An interrupted receive has brought nothing, and is not the end.
+        let is_interrupted = matches!(done.result, Err(Errno::INTR | Errno::AGAIN));
+        let len = done.result.unwrap_or(0);
+        self.ended |= len == 0 && !is_interrupted;
+        if let Some(tls) = &mut self.tls {
+            tls.raw = Some(buffer);
+            tls.pending = 0..len;
+            self.decrypt_more();
+        } else if token == RECEIVE_DIRECT {
+            return Some((buffer, len));
+        } else {
+            self.rx = Some(buffer);
+            self.end += len;
+        }
+        None
+    }
+
+    fn sent(&mut self, ring: &mut Ring, done: Done) {
+        self.sending = false;
+        let Io::Send { mut batch, .. } = done.io else {
+            return;
+        };
+        match done.result {
+            Ok(len) => {
+                if !batch.advance(len) {
+                    return self.start_send(ring, batch);
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => return self.start_send(ring, batch),
+            Err(_) => {
+                self.broken = true;
+                batch.clear();
+            }
+        }
+        match &mut self.tls {
+            Some(tls) => tls.out = Some(batch),
+            None => self.spare = Some(batch),
+        }
+    }
+
+    /// Decrypts what fits into `rx`. Nothing to do on a plain connection.
+    fn decrypt_more(&mut self) {
+        let (Some(tls), Some(rx)) = (&mut self.tls, &mut self.rx) else {
+            return;
+        };
+        while self.end < rx.len() {
+            match tls.connection.reader().read(&mut rx[self.end..]) {
+                Ok(len) if len > 0 => self.end += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match tls.take_in() {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(_) => return self.ended = true,
+                },
+                // close_notify, or an end without one
+                Ok(_) | Err(_) => return self.ended = true,
+            }
+        }
+    }
+
+    /// Decrypts more behind the unread bytes; whether there are now more of them. `false` on a
+    /// plain connection: more has to be received.
+    pub fn refill(&mut self) -> bool {
+        if self.tls.is_none() {
+            return false;
+        }
+        let before = self.unread().len();
+        if let Some(rx) = &mut self.rx {
+            rx.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        self.decrypt_more();
+        self.unread().len() > before
+    }
+}
+
+impl Tls {
+    /// Feeds rustls some of the received ciphertext; `false` where there is none left.
+    fn take_in(&mut self) -> Result<bool, io::Error> {
+        let Some(raw) = self.raw.as_ref().filter(|_| !self.pending.is_empty()) else {
+            return Ok(false);
+        };
+        let mut bytes = &raw[self.pending.clone()];
+        let taken = self.connection.read_tls(&mut bytes)?;
+        self.pending.start += taken;
+        let state = self.connection.process_new_packets();
+        state.map_err(io::Error::other)?;
+        Ok(taken > 0)
+    }
+
+    /// Encrypts as much of `plain` as one send takes.
+    fn encrypt(&mut self, plain: &mut SendBatch) -> Option<Box<SendBatch>> {
+        let mut taken = 0;
+        for piece in plain.pieces() {
+            // Half of the buffer: each record of 16 KiB grows by its header and tag.
+            let room = (TLS_OUT_SIZE / 2).saturating_sub(taken);
+            let piece = &piece[..piece.len().min(room)];
+            if piece.is_empty() {
+                break;
+            }
+            self.connection.writer().write_all(piece).ok()?;
+            taken += piece.len();
+        }
+        plain.advance(taken);
+        if !self.connection.wants_write() {
+            return None;
+        }
+        let mut batch = self.out.take()?;
+        // Free again once the batch is sent, and one is sent at a time.
+        let mut buffer = self.out_memory.take()?;
+        let mut len = 0;
+        while self.connection.wants_write() && len < buffer.len() {
+            let mut room = &mut buffer[len..];
+            len += self.connection.write_tls(&mut room).ok()?;
+        }
+        batch.push_payload(buffer, 0, len);
+        Some(batch)
+    }
+}
+
+/// Whether a socket's peer accepts no more data. A TCP peer that has closed shows it when it refuses what
+/// is sent next, or a keepalive probe; a Unix peer shows it at once.
+fn is_gone(socket: &OwnedFd) -> bool {
+    // Hang-up and error are reported even where no event is asked for.
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let now = Timespec::default();
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|found| found > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn peer_that_only_stops_sending_is_there_and_one_that_has_closed_is_gone() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let ours = OwnedFd::from(ours);
+        assert!(!is_gone(&ours));
+        theirs.shutdown(Shutdown::Write).unwrap();
+        assert!(!is_gone(&ours));
+        drop(theirs);
+        assert!(is_gone(&ours));
+    }
+
+    #[test]
+    fn tcp_peer_is_gone_when_it_refuses_what_it_is_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut ours = listener.accept().unwrap().0;
+        let watched = OwnedFd::from(ours.try_clone().unwrap());
+        theirs.shutdown(Shutdown::Write).unwrap();
+        ours.write_all(b"read on").unwrap();
+        assert!(!is_gone(&watched));
+        // With something unread it goes with a reset.
+        drop(theirs);
+        while !is_gone(&watched) {
+            std::thread::yield_now();
+        }
+    }
+}

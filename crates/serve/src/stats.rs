@@ -1,0 +1,301 @@
+//! What each export did: requests, bytes, latencies, and the cipher's share of the time.
+//!
+//! Each lane writes a [`Meter`] of its own with plain relaxed stores: a request takes no lock and touches
+//! no shared cache line. A reader adds the meters up. Figures derived from several counters (a rate and its
+//! latencies, a share of the time) come from values read together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a request was, for the statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationKind {
+    /// A read.
+    Read,
+    /// A write, of data or of zeros.
+    Write,
+    /// A flush.
+    Flush,
+    /// Anything else, such as a discard.
+    Other,
+}
+
+impl OperationKind {
+    /// All kinds, in the order of [`Snapshot::operations`].
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Flush, Self::Other];
+
+    /// The name in the JSON lines.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Buckets of a latency histogram: 8 to each doubling of nanoseconds, so within 12.5 %.
+pub const BUCKETS: usize = 64 * 8;
+
+/// The bucket of a latency.
+fn bucket(nanoseconds: u64) -> usize {
+    if nanoseconds < 8 {
+        return usize::try_from(nanoseconds).unwrap_or(0);
+    }
+    let exponent = nanoseconds.ilog2();
+    let fraction = (nanoseconds >> (exponent - 3)) & 7;
+    (exponent as usize - 2) * 8 + usize::try_from(fraction).unwrap_or(0)
+}
+
+/// The middle of a bucket in nanoseconds.
+#[must_use]
+pub fn bucket_value(index: usize) -> u64 {
+    if index < 8 {
+        return index as u64;
+    }
+    let (exponent, fraction) = (index / 8 + 2, index as u64 % 8);
+    let width = 1u64 << (exponent - 3);
+    (8 + fraction) * width + width / 2
+}
+
+struct OperationMeter {
+    bytes: AtomicU64,
+    errors: AtomicU64,
+    /// Requests by latency; their sum is how many there were.
+    latency: [AtomicU64; BUCKETS],
+}
+
+impl OperationMeter {
+    fn new() -> Self {
+        Self {
+            bytes: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            latency: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+/// One lane's counters; written by its own thread only.
+pub struct Meter {
+    operations: [OperationMeter; 4],
+    /// Locked a few times a second, by the writer, which does not wait for it, and by readers.
+    times: Mutex<Times>,
+}
+
+/// What a lane's time went into, so far, in nanoseconds.
+///
+/// ```text
+/// on the thread's own clock   |──waits──|── active: cipher, the rest ──|──waits──|
+/// on the helpers' clocks                     |──cipher──|
+///
+/// crypto = cipher here + cipher there        active = active here + cipher there
+/// ```
+///
+/// Both are wall-clock times, so the cipher's is always a part of the active one, even when the
+/// system gives the processor to another thread in between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// In ciphers, on whichever thread.
+    pub crypto_ns: u64,
+    /// Not waiting: the lane's thread, and helpers in the cipher for it.
+    pub active_ns: u64,
+    /// Processor time of the lane's thread.
+    pub busy_ns: u64,
+}
+
+impl Times {
+    fn add(&mut self, other: Self) {
+        self.crypto_ns += other.crypto_ns;
+        self.active_ns += other.active_ns;
+        self.busy_ns += other.busy_ns;
+    }
+}
+
+impl Meter {
+    fn new() -> Self {
+        Self {
+            operations: std::array::from_fn(|_| OperationMeter::new()),
+            times: Mutex::default(),
+        }
+    }
+
+    /// Counts one finished request.
+    pub fn record(&self, kind: OperationKind, bytes: u64, latency: Duration, failed: bool) {
+        let meter = &self.operations[kind as usize];
+        add(&meter.errors, u64::from(failed));
+        if !failed {
+            add(&meter.bytes, bytes);
+        }
+        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        add(&meter.latency[bucket(nanoseconds).min(BUCKETS - 1)], 1);
+    }
+
+    /// Sets all times at once, unless somebody is reading them.
+    pub fn set_times(&self, times: Times) {
+        if let Ok(mut kept) = self.times.try_lock() {
+            *kept = times;
+        }
+    }
+
+    /// Sets the last times: waits for readers.
+    pub fn set_last_times(&self, times: Times) {
+        *self.times() = times;
+    }
+
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One writer, so a load and a store do; no locked instruction.
+fn add(counter: &AtomicU64, value: u64) {
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(value),
+        Ordering::Relaxed,
+    );
+}
+
+/// The sum of one kind of operation.
+#[derive(Clone, Debug)]
+pub struct OperationTotals {
+    /// Requests finished.
+    pub requests: u64,
+    /// Bytes moved by requests that succeeded.
+    pub bytes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests by latency; see [`bucket_value`].
+    pub latency: Vec<u64>,
+}
+
+/// The sum over all connections of one export since the server started.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// By kind, in the order of [`OperationKind::ALL`].
+    pub operations: [OperationTotals; 4],
+    /// What the time went into.
+    pub times: Times,
+    /// Open connections.
+    pub connections: usize,
+}
+
+impl Snapshot {
+    fn empty() -> Self {
+        let totals = OperationTotals {
+            requests: 0,
+            bytes: 0,
+            errors: 0,
+            latency: vec![0; BUCKETS],
+        };
+        Self {
+            operations: std::array::from_fn(|_| totals.clone()),
+            times: Times::default(),
+            connections: 0,
+        }
+    }
+
+    fn add(&mut self, meter: &Meter) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        for (total, part) in self.operations.iter_mut().zip(&meter.operations) {
+            total.bytes += get(&part.bytes);
+            total.errors += get(&part.errors);
+            for (sum, count) in total.latency.iter_mut().zip(&part.latency) {
+                let count = get(count);
+                *sum += count;
+                total.requests += count;
+            }
+        }
+        self.times.add(*meter.times());
+    }
+}
+
+/// The meters of one export.
+pub struct ExportStats {
+    /// Live connections, and the sum of those that have ended. Locked when a connection comes or
+    /// goes and when somebody reads, never by a request.
+    inner: Mutex<(Vec<Arc<Meter>>, Snapshot)>,
+    enabled: bool,
+}
+
+impl ExportStats {
+    /// Statistics; where not `enabled`, connections do not measure.
+    #[must_use]
+    pub fn new(enabled: bool) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Mutex::new((Vec::new(), Snapshot::empty())),
+            enabled,
+        })
+    }
+
+    /// A meter for a new connection, where enabled.
+    #[must_use]
+    pub fn connect(&self) -> Option<Arc<Meter>> {
+        self.enabled.then(|| {
+            let meter = Arc::new(Meter::new());
+            self.lock().0.push(Arc::clone(&meter));
+            meter
+        })
+    }
+
+    /// Keeps the counts of a connection that has ended.
+    pub fn disconnect(&self, meter: &Arc<Meter>) {
+        let mut inner = self.lock();
+        inner.0.retain(|live| !Arc::ptr_eq(live, meter));
+        inner.1.add(meter);
+    }
+
+    /// The sum of all connections, live and ended.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let inner = self.lock();
+        let mut sum = inner.1.clone();
+        inner.0.iter().for_each(|meter| sum.add(meter));
+        sum.connections = inner.0.len();
+        sum
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Vec<Arc<Meter>>, Snapshot)> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_latency_lies_near_its_bucket() {
+        for nanoseconds in [
+            0,
+            1,
+            7,
+            8,
+            9,
+            15,
+            16,
+            1000,
+            123_456_789,
+            u64::MAX / 2,
+            u64::MAX,
+        ] {
+            let index = bucket(nanoseconds);
+            assert!(index < BUCKETS, "{nanoseconds}");
+            let difference = bucket_value(index).abs_diff(nanoseconds);
+            assert!(difference <= nanoseconds / 8, "{nanoseconds} -> {index}");
+        }
+    }
+
+    #[test]
+    fn counts_outlive_their_connection() {
+        let stats = ExportStats::new(true);
+        let meter = stats.connect().unwrap();
+        meter.record(OperationKind::Read, 4096, Duration::from_micros(10), false);
+        assert_eq!(stats.snapshot().connections, 1);
+        stats.disconnect(&meter);
+        let sum = stats.snapshot();
+        assert_eq!((sum.connections, sum.operations[0].bytes), (0, 4096));
+    }
+}
