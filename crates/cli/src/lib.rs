@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
-pub mod bench;
+mod bench;
 mod benchmark;
 pub mod cmd;
 pub mod error;
