@@ -56,9 +56,8 @@ const ZONED_FIGURES: [&str; 3] = [
     "inline_over_resequenced_pool",
 ];
 const MEDIA: [&str; 4] = ["bench", "media", "--size=1M", "--runs=3"];
-const MEDIA_FIGURES: [&str; 5] = [
+const MEDIA_FIGURES: [&str; 4] = [
     "onstack_over_memcpy",
-    "onstack_over_page_path",
     "heap_over_onstack",
     "allocations_per_io",
     "btt_write_over_plain",
@@ -376,16 +375,12 @@ fn media_has_every_way_that_a_medium_has_and_a_table_no_bare_copy() {
             wanted.insert((name, direction));
         }
         for name in [
-            "ram, page path",
             "ram, on-stack request",
             "ram, heap request",
-            "pmem, page path",
             "pmem, on-stack request",
             "pmem, heap request",
-            "BTT over ram, page path",
             "BTT over ram, on-stack request",
             "BTT over ram, heap request",
-            "BTT over pmem, page path",
             "BTT over pmem, on-stack request",
             "BTT over pmem, heap request",
         ] {
@@ -397,10 +392,9 @@ fn media_has_every_way_that_a_medium_has_and_a_table_no_bare_copy() {
         assert_eq!(array(row, "samples").len(), 3);
     }
     // Blocks that caches hold: the goals are for others.
-    for name in ["onstack_over_memcpy", "onstack_over_page_path"] {
-        is_number(&figure(&json, name)["value"]);
-        assert_eq!(figure(&json, name)["met"], Value::Null);
-    }
+    let over_memcpy = figure(&json, "onstack_over_memcpy");
+    is_number(&over_memcpy["value"]);
+    assert_eq!(over_memcpy["met"], Value::Null);
     is_number(&figure(&json, "btt_write_over_plain")["value"]);
 }
 

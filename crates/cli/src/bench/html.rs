@@ -43,12 +43,11 @@ pre{background:var(--card);border:1px solid var(--line);border-radius:8px;paddin
 ";
 
 /// The whole page.
-#[must_use]
 pub fn page(report: &Report) -> String {
     let style = STYLE
         .replace("LIGHT", &plot::colours(false))
         .replace("DARK", &plot::colours(true))
-        + &plot::style();
+        + plot::STYLE;
     let title = escape(&report.title);
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -175,7 +174,7 @@ fn conditions(page: &mut String, report: &Report) {
 }
 
 /// Text that stands for itself in HTML, in attributes too.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -1,21 +1,21 @@
-//! The load generator: streams of requests into a volume, in this process.
+//! The load generator: streams of requests, into a queue of this process or through a socket.
 //!
 //! ```text
-//! stream   one thread, one ring, one queue into the volume, `depth` buffers
+//! stream   one thread, one transport, `depth` slots
 //!
-//!          wanted: slots without a request, oldest first ◄────────────────┐
-//!             │ submit                                                    │
-//!             ├─ Done ───────────────────────────────────── note latency ─┤
-//!             └─ Pending ─► in flight ─► poll, or wait if all are there ──┘
+//!          wanted: slots without a request, oldest first ◄────────────────────────┐
+//!             │ submit                                                            │
+//!             ├─ ended at once ───────────────────────────────────── note latency ┤
+//!             └─ in flight ─► collect, waiting when every slot has a request ─────┘
 //! ```
 //!
-//! A stream always wants `depth` requests: the moment one ends, the next is wanted, and its latency
-//! counts from then, not from the call of `submit`. So a mode that works inside `submit` cannot
-//! hide the time that the other requests of its stream had to wait for it, as no client of a server
-//! would let it.
+//! A stream always wants `depth` requests. The moment one ends, the next is wanted, and its latency
+//! counts from then, not from the call of `submit`: the time that requests of one stream wait for
+//! each other is part of it, as it is for a client of a server.
 //!
-//! Once it runs, a stream allocates nothing and takes no lock.
+//! A running stream allocates nothing and takes no lock.
 
+use std::collections::VecDeque;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,380 +23,412 @@ use std::time::{Duration, Instant};
 use cryptline_engine::{
     BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring, Submitted,
 };
+use cryptline_sys::Waker;
 use hdrhistogram::Histogram;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
-use super::report::{Direction, Latency, Pattern, Shape, histogram};
+use super::report::{Direction, Latency, Pattern, Sample, Shape, histogram, median, spread};
 use crate::CliError;
-use crate::benchmark::measure::median;
 
 /// Entries of a ring beyond the stream's own requests: a layer may split one.
 const RING_SLACK: u32 = 64;
 /// Requests between two looks at the clock where latencies are not wanted.
-const CLOCK_EVERY: u32 = 32;
-/// Where latencies are not wanted, the rate of a stream is the median of those of windows this long:
-/// shorter than a time slice of the scheduler, so that where other programs run too, most windows are
-/// either undisturbed or lost, and the median is one of the former.
+pub const CLOCK_EVERY: u32 = 32;
+/// Where latencies are not wanted, the rate of a stream is the median over windows of this length.
+/// A window is shorter than a time slice of the scheduler, so most are either undisturbed or lost.
 pub const WINDOW: Duration = Duration::from_millis(1);
-/// Latencies above this count as this: what the histogram holds.
-const LONGEST: Duration = Duration::from_secs(99);
 
 /// What to do, and for how long.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Job {
     /// The load.
     pub shape: Shape,
-    /// How long before it counts: caches, threads and clocks come to their usual state.
+    /// Load before the measurement: caches, threads and clocks reach their usual state.
     pub warm_up: Duration,
-    /// How long it counts.
+    /// Length of the measurement.
     pub time: Duration,
-    /// Where sequential streams begin, in blocks, and what random ones are random by.
+    /// Where sequential streams begin, in blocks, and the seed of random ones.
     pub start: u64,
-    /// Whether to take the time of each request, which costs a look at the clock for each. The rate
-    /// is then that of all the time; otherwise the median of windows of a millisecond.
+    /// Whether to time each request, which takes a look at the clock for each. The rate is then that
+    /// of the whole time; otherwise it is the median of windows of a millisecond.
     pub latency: bool,
+    /// The processor that all streams stay on.
+    pub cpu: Option<usize>,
 }
 
-/// What came of it.
-#[derive(Debug)]
-pub struct Outcome {
-    /// All streams together, in the time that counted.
-    pub bytes_per_second: f64,
-    /// Where they were wanted.
-    pub latency: Option<Latency>,
-    /// The block after the last one that stream 0 asked for.
-    pub next: u64,
+/// What carries the requests of a stream.
+pub trait Transport {
+    /// Requests between two looks at the clock where latencies are not wanted.
+    const CLOCK_EVERY: u32 = CLOCK_EVERY;
+
+    /// Bytes of the disk.
+    fn size(&self) -> u64;
+
+    /// Starts the request of a slot; whether it has already ended.
+    fn submit(&mut self, slot: usize, offset: u64) -> Result<bool, CliError>;
+
+    /// Adds the slots whose requests have ended. With `wait`, nothing else is left to do, and all
+    /// that was submitted must be on its way.
+    fn collect(&mut self, wait: bool, ended: &mut Vec<usize>) -> Result<(), CliError>;
 }
 
 /// Runs a job on the volume behind `gate`.
-///
-/// # Errors
-/// Exit code 4 for a request that failed, 3 for lack of memory.
-pub fn run(gate: &Gate, job: &Job) -> Result<Outcome, CliError> {
+pub fn run(gate: &Gate, job: &Job) -> Result<Sample, CliError> {
+    drive(job, |_| Calls::open(gate, job.shape))
+}
+
+/// Runs a job over the transports that `open` gives, one for each stream.
+pub fn drive<T: Transport>(
+    job: &Job,
+    open: impl Fn(u32) -> Result<T, CliError> + Sync,
+) -> Result<Sample, CliError> {
     let streams = job.shape.streams.max(1);
-    let start = Barrier::new(usize::try_from(streams).unwrap_or(1));
-    let ended: Vec<Result<Counted, CliError>> = match streams {
-        // No new thread where one stream is all: what the last job left in caches stays there.
-        1 => vec![
-            Stream::open(gate, job, 0)
-                .map(|stream| stream.run(&start))
-                .and_then(|r| r),
-        ],
-        _ => thread::scope(|scope| {
-            let started: Vec<_> = (0..streams)
-                .map(|index| {
-                    let start = &start;
-                    scope.spawn(move || {
-                        let stream = Stream::open(gate, job, index);
-                        // Each stream comes to the barrier, or the others would wait for ever.
-                        match stream {
-                            Ok(stream) => stream.run(start),
-                            Err(error) => {
-                                start.wait();
-                                Err(error)
-                            }
-                        }
-                    })
-                })
-                .collect();
-            started
-                .into_iter()
-                .map(|thread| {
-                    thread
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
-                .collect()
-        }),
+    let barrier = Barrier::new(usize::try_from(streams).unwrap_or(1));
+    let stream = |index| {
+        let pinned = job.cpu.map_or(Ok(()), pin);
+        let opened = pinned.and_then(|()| Ok(Stream::new(open(index)?, job, index)));
+        // A stream that cannot run comes here too, or the others would wait for ever.
+        barrier.wait();
+        opened?.run()
     };
-    let counted = ended.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let counted = if streams == 1 && job.cpu.is_none() {
+        // On this thread: what its last job left in the caches is still there.
+        vec![stream(0)?]
+    } else {
+        thread::scope(|scope| {
+            let stream = &stream;
+            let start = |index| scope.spawn(move || stream(index));
+            let started: Vec<_> = (0..streams).map(start).collect();
+            let ended = started.into_iter().map(|thread| {
+                let ended = thread.join();
+                ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            ended.collect::<Result<Vec<_>, _>>()
+        })?
+    };
     Ok(sum(&counted, job))
+}
+
+/// Keeps the calling thread, and what it starts, on one processor.
+pub fn pin(cpu: usize) -> Result<(), CliError> {
+    let refused = |why: String| {
+        CliError::parameters(format!(
+            "cannot stay on processor {cpu}: {why}; use --no-pin"
+        ))
+    };
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(refused("this machine has fewer".into()));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).map_err(|error| refused(error.to_string()))
 }
 
 /// What one stream did in the time that counted.
 struct Counted {
     requests_per_second: f64,
     latency: Option<Histogram<u64>>,
+    windows: Vec<f64>,
     next: u64,
+    /// Processor time of the thread, and its whole time.
+    cpu: Duration,
+    wall: Duration,
 }
 
-fn sum(streams: &[Counted], job: &Job) -> Outcome {
-    let block = f64::from(job.shape.block);
-    let mut all = job.latency.then(histogram);
+fn sum(streams: &[Counted], job: &Job) -> Sample {
+    let mut latency = job.latency.then(histogram);
     for stream in streams {
-        if let (Some(all), Some(one)) = (&mut all, &stream.latency) {
+        if let (Some(all), Some(one)) = (&mut latency, &stream.latency) {
             // Both have the same bounds, so there is room for every value.
             let _ = all.add(one);
         }
     }
-    Outcome {
-        bytes_per_second: streams
-            .iter()
-            .map(|stream| stream.requests_per_second * block)
-            .sum(),
-        latency: all
+    let rate: f64 = streams.iter().map(|one| one.requests_per_second).sum();
+    let cpu: Duration = streams.iter().map(|one| one.cpu).sum();
+    let wall: Duration = streams.iter().map(|one| one.wall).sum();
+    Sample {
+        bytes_per_second: rate * f64::from(job.shape.block),
+        latency: latency
             .filter(|all| !all.is_empty())
             .map(|all| Latency::of(&all)),
+        client_busy: Some(cpu.as_secs_f64() / wall.as_secs_f64().max(1e-9)),
+        server_busy: None,
         next: streams.first().map_or(0, |stream| stream.next),
+        windows: streams.iter().map(|one| one.windows.len()).sum(),
+        spread: streams
+            .iter()
+            .map(|one| spread(&one.windows))
+            .fold(0.0, f64::max),
     }
 }
 
 /// One stream, opened but not yet running.
-struct Stream<'a> {
+struct Stream<'a, T> {
     job: &'a Job,
-    ring: Ring,
-    queue: GatedQueue,
-    slots: Vec<Slot>,
-    /// Slots that want a request, oldest first, in a circle.
-    wanted: Wanted,
-    done: Vec<Completion>,
+    transport: T,
+    /// Slots that want a request, oldest first. Has room for all.
+    wanted: VecDeque<usize>,
+    /// Since when each slot has wanted its request to end.
+    since: Vec<Instant>,
+    ended: Vec<usize>,
     offsets: Offsets,
     latency: Option<Histogram<u64>>,
-    /// Requests in a second, of each window that is over. Has room for all.
+    /// Requests per second of each window that is over. Has room for all.
     windows: Vec<f64>,
-    /// Ended since counting, or this window, began.
+    /// Ended since the measurement, or this window, began.
     requests: u32,
     counting: bool,
 }
 
-/// Place for one request.
-struct Slot {
-    buffer: Option<Buffer>,
-    wanted_since: Instant,
-}
-
-impl<'a> Stream<'a> {
-    fn open(gate: &Gate, job: &'a Job, index: u32) -> Result<Self, CliError> {
-        let Shape { block, depth, .. } = job.shape;
-        let no_memory =
-            |error: std::io::Error| CliError::memory(format!("no memory to measure with: {error}"));
-        let mut ring = Ring::new(BackendChoice::Auto, depth.saturating_add(RING_SLACK))
-            .map_err(|error| CliError::device(format!("cannot set up I/O: {error}")))?;
-        let queue = gate.open_queue(&mut ring)?;
-        let now = Instant::now();
-        let len = usize::try_from(block).unwrap_or(usize::MAX);
-        let slot = |_| {
-            let mut buffer = Buffer::alloc(len)?;
-            // Touched, and no run of zeros.
-            buffer.fill(0x5a);
-            Ok(Slot {
-                buffer: Some(buffer),
-                wanted_since: now,
-            })
-        };
-        let slots = (0..depth)
-            .map(slot)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(no_memory)?;
-        Ok(Self {
+impl<'a, T: Transport> Stream<'a, T> {
+    fn new(transport: T, job: &'a Job, index: u32) -> Self {
+        let depth = usize::try_from(job.shape.depth).unwrap_or(usize::MAX);
+        let windows = job.time.as_nanos() / WINDOW.as_nanos();
+        Self {
             job,
-            ring,
-            queue,
-            wanted: Wanted::all(slots.len()),
-            done: Vec::with_capacity(slots.len()),
-            slots,
-            offsets: Offsets::new(gate.geometry().size, job, index),
+            wanted: (0..depth).collect(),
+            since: vec![Instant::now(); depth],
+            ended: Vec::with_capacity(depth),
+            offsets: Offsets::new(transport.size(), job, index),
             latency: job.latency.then(histogram),
-            windows: Vec::with_capacity(windows(job)),
+            windows: Vec::with_capacity(usize::try_from(windows).unwrap_or(0)),
             requests: 0,
             counting: false,
-        })
+            transport,
+        }
     }
 
-    fn run(mut self, start: &Barrier) -> Result<Counted, CliError> {
-        start.wait();
-        let now = Instant::now();
-        // What was wanted before is not counted from before.
-        let from = self.until(now + self.job.warm_up, None)?;
-        self.counting = true;
-        self.requests = 0;
-        let window = (!self.job.latency).then_some(from);
-        let ended = self.until(from + self.job.time, window)?;
+    fn run(mut self) -> Result<Counted, CliError> {
+        let (start, cpu) = (Instant::now(), thread_cpu_time());
+        // What was wanted before the start does not count from before it.
+        self.since.fill(start);
+        let from = self.until(start + self.job.warm_up)?;
+        (self.counting, self.requests) = (true, 0);
+        let ended = self.until(from + self.job.time)?;
         self.counting = false;
         let requests_per_second = if self.windows.is_empty() {
             f64::from(self.requests) / (ended - from).as_secs_f64().max(1e-9)
         } else {
             median(&self.windows)
         };
-        let counted = Counted {
-            requests_per_second,
-            latency: self.latency.take(),
-            next: self.offsets.next,
-        };
         self.drain()?;
-        Ok(counted)
+        Ok(Counted {
+            requests_per_second,
+            latency: self.latency,
+            windows: self.windows,
+            next: self.offsets.next,
+            cpu: thread_cpu_time().saturating_sub(cpu),
+            wall: start.elapsed(),
+        })
     }
 
     /// Keeps requests coming until `end`, and while it counts, until one has ended: on a busy machine
-    /// all of the time may pass before the first does. Gives the moment it stopped. Notes the rate of
-    /// each window where the first one's begin is given; a window lasts until a request has ended.
-    fn until(&mut self, end: Instant, mut window: Option<Instant>) -> Result<Instant, CliError> {
+    /// all of the time may pass before the first does. Gives the moment it stopped.
+    fn until(&mut self, end: Instant) -> Result<Instant, CliError> {
+        let mut window = Instant::now();
         loop {
             let mut now = Instant::now();
-            if let Some(begun) = window
-                && now - begun >= WINDOW
-                && self.requests > 0
-                && self.windows.len() < self.windows.capacity()
-            {
-                let rate = f64::from(self.requests) / (now - begun).as_secs_f64();
-                self.windows.push(rate);
-                self.requests = 0;
-                window = Some(now);
+            if self.counting && !self.job.latency {
+                self.note_window(&mut window, now);
             }
-            if now >= end && self.has_something_to_tell() {
+            if self.is_over(now, end) {
                 return Ok(now);
             }
-            for _ in 0..CLOCK_EVERY {
-                let Some(slot) = self.wanted.take() else {
+            for _ in 0..T::CLOCK_EVERY {
+                let Some(slot) = self.wanted.pop_front() else {
                     break;
                 };
-                now = self.submit(slot, now)?;
-                if self.job.latency && now >= end && self.has_something_to_tell() {
+                if self.transport.submit(slot, self.offsets.take())? {
+                    if self.job.latency {
+                        now = Instant::now();
+                    }
+                    self.end(slot, now);
+                }
+                if self.job.latency && self.is_over(now, end) {
                     return Ok(now);
                 }
             }
-            if self.queue.in_flight() > 0 {
+            if self.wanted.len() < self.since.len() {
                 self.collect(self.wanted.is_empty())?;
             }
         }
     }
 
-    fn has_something_to_tell(&self) -> bool {
-        !self.counting || self.requests > 0 || !self.windows.is_empty()
+    /// Waits for what is in flight.
+    fn drain(&mut self) -> Result<(), CliError> {
+        while self.wanted.len() < self.since.len() {
+            self.collect(true)?;
+        }
+        Ok(())
     }
 
-    /// Submits the next request of a slot. Gives the last known time.
-    fn submit(&mut self, slot: usize, now: Instant) -> Result<Instant, CliError> {
-        let offset = self.offsets.take();
+    fn is_over(&self, now: Instant, end: Instant) -> bool {
+        let something = !self.counting || self.requests > 0 || !self.windows.is_empty();
+        now >= end && something
+    }
+
+    /// Ends a window that is long enough and in which a request has ended.
+    fn note_window(&mut self, begun: &mut Instant, now: Instant) {
+        let length = now - *begun;
+        if length >= WINDOW && self.requests > 0 && self.windows.len() < self.windows.capacity() {
+            let rate = f64::from(self.requests) / length.as_secs_f64();
+            self.windows.push(rate);
+            (self.requests, *begun) = (0, now);
+        }
+    }
+
+    fn collect(&mut self, wait: bool) -> Result<(), CliError> {
+        self.transport.collect(wait, &mut self.ended)?;
+        if self.ended.is_empty() {
+            return Ok(());
+        }
+        let now = if self.job.latency {
+            Instant::now()
+        } else {
+            self.since[0]
+        };
+        while let Some(slot) = self.ended.pop() {
+            self.end(slot, now);
+        }
+        Ok(())
+    }
+
+    /// The request of a slot has ended: it wants the next.
+    fn end(&mut self, slot: usize, now: Instant) {
+        if self.counting {
+            self.requests = self.requests.saturating_add(1);
+            if let Some(latency) = &mut self.latency {
+                let took = now.saturating_duration_since(self.since[slot]);
+                let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+                latency.saturating_record(nanoseconds.max(1));
+            }
+        }
+        self.since[slot] = now;
+        self.wanted.push_back(slot);
+    }
+}
+
+/// A buffer that has been touched and holds no run of zeros.
+///
+/// # Errors
+/// Exit code 3 for lack of memory.
+pub fn buffer(len: u32) -> Result<Buffer, CliError> {
+    let mut buffer = Buffer::alloc(usize::try_from(len).unwrap_or(usize::MAX))
+        .map_err(|error| CliError::memory(format!("no memory to measure with: {error}")))?;
+    buffer.fill(0x5a);
+    Ok(buffer)
+}
+
+fn thread_cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+/// Requests by calls: a ring, a queue into a volume, and a buffer for each slot.
+pub struct Calls {
+    ring: Ring,
+    queue: GatedQueue,
+    size: u64,
+    direction: Direction,
+    /// Away while a request has them.
+    buffers: Vec<Option<Buffer>>,
+    done: Vec<Completion>,
+}
+
+impl Calls {
+    /// For requests of this shape to the volume behind `gate`.
+    ///
+    /// # Errors
+    /// Exit code 4 where the volume cannot be opened, 3 for lack of memory.
+    pub fn open(gate: &Gate, shape: Shape) -> Result<Self, CliError> {
+        let mut ring = Ring::new(BackendChoice::Auto, shape.depth.saturating_add(RING_SLACK))
+            .map_err(|error| CliError::device(format!("cannot set up I/O: {error}")))?;
+        let queue = gate.open_queue(&mut ring)?;
+        let buffers = (0..shape.depth).map(|_| buffer(shape.block).map(Some));
+        let buffers = buffers.collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            ring,
+            queue,
+            size: gate.geometry().size,
+            direction: shape.direction,
+            done: Vec::with_capacity(buffers.len()),
+            buffers,
+        })
+    }
+
+    /// Changes the length of later requests, to at most that of the shape.
+    pub fn set_block(&mut self, block: u32) {
+        for buffer in self.buffers.iter_mut().flatten() {
+            buffer.set_len(usize::try_from(block).unwrap_or(0));
+        }
+    }
+
+    /// The buffer of a slot that has no request; it must be back before the next.
+    pub fn buffer(&mut self, slot: usize) -> &mut Option<Buffer> {
+        &mut self.buffers[slot]
+    }
+
+    /// Wakes who waits in [`collect`](Transport::collect).
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn waker(&mut self) -> std::io::Result<Waker> {
+        self.ring.waker()
+    }
+}
+
+impl Transport for Calls {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn submit(&mut self, slot: usize, offset: u64) -> Result<bool, CliError> {
         let token = u64::try_from(slot).unwrap_or(0);
-        let Some(buffer) = self.slots[slot].buffer.take() else {
+        let Some(buffer) = self.buffers[slot].take() else {
             return Err(CliError::device("a request came back without its buffer"));
         };
-        let request = match self.job.shape.direction {
+        let request = match self.direction {
             Direction::Read => Request::read(offset, buffer, token),
             Direction::Write => Request::write(offset, buffer, false, token),
         };
         match self.queue.submit(&mut self.ring, request) {
-            Submitted::Pending => Ok(now),
-            Submitted::Done(completion) => {
-                let now = self.clock().unwrap_or(now);
-                self.end(completion, now)?;
-                Ok(now)
-            }
+            Submitted::Pending => Ok(false),
+            Submitted::Done(completion) => take_back(&mut self.buffers, completion).map(|_| true),
         }
     }
 
-    /// Takes what has ended; waits for something where nothing else can be done.
-    fn collect(&mut self, wait: bool) -> Result<(), CliError> {
+    fn collect(&mut self, wait: bool, ended: &mut Vec<usize>) -> Result<(), CliError> {
         let entered = if wait {
             self.ring.wait()
         } else {
             self.ring.poll()
         };
         entered.map_err(|error| CliError::device(format!("cannot wait for I/O: {error}")))?;
-        let mut done = std::mem::take(&mut self.done);
-        self.queue.poll(&mut self.ring, &mut done);
-        let now = self.clock();
-        for completion in done.drain(..) {
-            let now = now.unwrap_or(self.slots[0].wanted_since);
-            self.end(completion, now)?;
-        }
-        self.done = done;
-        Ok(())
-    }
-
-    /// A request has ended: its slot wants the next.
-    fn end(&mut self, completion: Completion, now: Instant) -> Result<(), CliError> {
-        let Completion { request, result } = completion;
-        if let Err(fault) = result {
-            return Err(CliError::device(format!(
-                "a request of {} bytes at byte {} failed: {fault}",
-                request.len(),
-                request.offset
-            )));
-        }
-        let slot = usize::try_from(request.token).unwrap_or(0);
-        let (Operation::Read(buffer) | Operation::Write { data: buffer, .. }) = request.operation
-        else {
-            return Err(CliError::device("a transfer came back as something else"));
-        };
-        let slot_state = &mut self.slots[slot];
-        slot_state.buffer = Some(buffer);
-        if self.counting {
-            self.requests = self.requests.saturating_add(1);
-            if let Some(latency) = &mut self.latency {
-                let took = now
-                    .saturating_duration_since(slot_state.wanted_since)
-                    .min(LONGEST);
-                let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-                latency.saturating_record(nanoseconds.max(1));
-            }
-        }
-        slot_state.wanted_since = now;
-        self.wanted.put(slot);
-        Ok(())
-    }
-
-    fn drain(&mut self) -> Result<(), CliError> {
-        while self.queue.in_flight() > 0 {
-            self.collect(true)?;
+        self.queue.poll(&mut self.ring, &mut self.done);
+        for completion in self.done.drain(..) {
+            ended.push(take_back(&mut self.buffers, completion)?);
         }
         Ok(())
     }
-
-    fn clock(&self) -> Option<Instant> {
-        self.job.latency.then(Instant::now)
-    }
 }
 
-/// How many windows a job has at most.
-fn windows(job: &Job) -> usize {
-    let count = job.time.as_nanos() / WINDOW.as_nanos();
-    usize::try_from(count).unwrap_or(0)
-}
-
-/// Slots in a circle as long as there are slots: it never grows and is never too short.
-struct Wanted {
-    circle: Vec<usize>,
-    first: usize,
-    len: usize,
-}
-
-impl Wanted {
-    fn all(slots: usize) -> Self {
-        Self {
-            circle: (0..slots).collect(),
-            first: 0,
-            len: slots,
-        }
+/// Puts the buffer of a request that has ended back into its slot; gives the slot.
+fn take_back(buffers: &mut [Option<Buffer>], completion: Completion) -> Result<usize, CliError> {
+    let Completion { request, result } = completion;
+    if let Err(fault) = result {
+        return Err(CliError::device(format!(
+            "a request of {} bytes at byte {} failed: {fault}",
+            request.len(),
+            request.offset
+        )));
     }
-
-    fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn take(&mut self) -> Option<usize> {
-        let slot = (self.len > 0).then(|| self.circle[self.first])?;
-        self.first = self.after(self.first, 1);
-        self.len -= 1;
-        Some(slot)
-    }
-
-    fn put(&mut self, slot: usize) {
-        debug_assert!(self.len < self.circle.len(), "a slot was put back twice");
-        let place = self.after(self.first, self.len);
-        self.circle[place] = slot;
-        self.len += 1;
-    }
-
-    /// The place `count` after `place`, both at most the length of the circle.
-    fn after(&self, place: usize, count: usize) -> usize {
-        let sum = place + count;
-        if sum < self.circle.len() {
-            sum
-        } else {
-            sum - self.circle.len()
-        }
-    }
+    let slot = usize::try_from(request.token).unwrap_or(0);
+    let (Operation::Read(buffer) | Operation::Write { data: buffer, .. }) = request.operation
+    else {
+        return Err(CliError::device("a transfer came back as something else"));
+    };
+    buffers[slot] = Some(buffer);
+    Ok(slot)
 }
 
 /// Where requests go.
@@ -405,7 +437,7 @@ struct Offsets {
     block: u64,
     blocks: u64,
     next: u64,
-    state: u64,
+    random: Random,
 }
 
 impl Offsets {
@@ -414,39 +446,47 @@ impl Offsets {
         let block = u64::from(job.shape.block.max(1));
         let blocks = (size / block).max(1);
         let apart = blocks / u64::from(job.shape.streams.max(1));
-        let seed = job.start ^ (u64::from(index) << 32);
         Self {
             pattern: job.shape.pattern,
             block,
             blocks,
             next: job.start.wrapping_add(apart * u64::from(index)) % blocks,
-            state: seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1,
+            random: Random::new(job.start ^ (u64::from(index) << 32)),
         }
     }
 
     /// Byte offset of the next request.
     fn take(&mut self) -> u64 {
         let block = match self.pattern {
+            Pattern::Random => self.random.below(self.blocks),
             Pattern::Sequential => {
                 let block = self.next;
-                self.next = if block + 1 == self.blocks {
-                    0
-                } else {
-                    block + 1
-                };
+                let is_last = block + 1 == self.blocks;
+                self.next = if is_last { 0 } else { block + 1 };
                 block
-            }
-            Pattern::Random => {
-                // Marsaglia's xorshift64, "Xorshift RNGs" (2003).
-                self.state ^= self.state << 13;
-                self.state ^= self.state >> 7;
-                self.state ^= self.state << 17;
-                let scaled = u128::from(self.state) * u128::from(self.blocks);
-                // The high half of the product is below `blocks`.
-                u64::try_from(scaled >> 64).unwrap_or(0)
             }
         };
         block * self.block
+    }
+}
+
+/// Marsaglia's xorshift64, "Xorshift RNGs" (2003).
+pub struct Random(u64);
+
+impl Random {
+    /// The same numbers for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1)
+    }
+
+    /// A number below `bound`, without a division.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let scaled = u128::from(self.0) * u128::from(bound);
+        // The high half of the product is below `bound`.
+        u64::try_from(scaled >> 64).unwrap_or(0)
     }
 }
 

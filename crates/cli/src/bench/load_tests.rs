@@ -22,6 +22,7 @@ fn job(direction: Direction, pattern: Pattern, block: u32, depth: u32, streams: 
         time: Duration::from_millis(5),
         start: 3,
         latency: true,
+        cpu: None,
     }
 }
 
@@ -34,10 +35,11 @@ fn every_shape_moves_data_and_takes_time() {
     for direction in [Direction::Read, Direction::Write] {
         for pattern in [Pattern::Sequential, Pattern::Random] {
             for (depth, streams) in [(1, 1), (4, 1), (32, 2)] {
-                let outcome = run(&ram(), &job(direction, pattern, 4096, depth, streams));
-                let outcome = outcome.expect("RAM does not fail");
-                let latency = outcome.latency.expect("it was wanted");
-                assert!(outcome.bytes_per_second > 0.0, "{outcome:?}");
+                let sample = run(&ram(), &job(direction, pattern, 4096, depth, streams));
+                let sample = sample.expect("RAM does not fail");
+                let latency = sample.latency.expect("it was wanted");
+                assert!(sample.bytes_per_second > 0.0, "{sample:?}");
+                assert!(sample.client_busy.expect("always known") >= 0.0);
                 assert!(
                     latency.p50_us > 0.0 && latency.p50_us <= latency.max_us,
                     "{latency:?}"
@@ -50,11 +52,11 @@ fn every_shape_moves_data_and_takes_time() {
 #[test]
 fn a_stream_with_many_requests_counts_the_time_they_wait_for_each_other() {
     let job = job(Direction::Read, Pattern::Sequential, 65536, 32, 1);
-    let outcome = run(&ram(), &job).expect("RAM does not fail");
-    let latency = outcome.latency.expect("it was wanted");
+    let sample = run(&ram(), &job).expect("RAM does not fail");
+    let latency = sample.latency.expect("it was wanted");
     // Little's law: the mean latency is the number in flight over the rate, and the longest is no
     // less; half of it for the edges of the time that counts. However slow the machine is.
-    let in_flight = latency.max_us / 1e6 * outcome.bytes_per_second / 65536.0;
+    let in_flight = latency.max_us / 1e6 * sample.bytes_per_second / 65536.0;
     assert!(in_flight > 16.0, "{in_flight}");
 }
 
@@ -65,20 +67,25 @@ fn without_latencies_the_rate_is_that_of_the_windows() {
     // Shorter than a window, and longer.
     for time in [100, 5000] {
         job.time = Duration::from_micros(time);
-        let outcome = run(&ram(), &job).expect("RAM does not fail");
-        assert!(outcome.bytes_per_second > 0.0);
-        assert!(outcome.latency.is_none());
+        let sample = run(&ram(), &job).expect("RAM does not fail");
+        assert!(sample.bytes_per_second > 0.0);
+        assert!(sample.latency.is_none());
     }
+}
+
+#[test]
+fn the_next_job_can_go_on_where_one_ended() {
+    let mut job = job(Direction::Read, Pattern::Sequential, 4096, 1, 1);
+    (job.warm_up, job.time) = (Duration::ZERO, Duration::ZERO);
+    let sample = run(&ram(), &job).expect("RAM does not fail");
+    assert_eq!(sample.next, 4);
 }
 
 #[test]
 fn writes_reach_the_medium() {
     let gate = ram();
-    run(
-        &gate,
-        &job(Direction::Write, Pattern::Sequential, 4096, 4, 1),
-    )
-    .expect("RAM does not fail");
+    let job = job(Direction::Write, Pattern::Sequential, 4096, 4, 1);
+    run(&gate, &job).expect("RAM does not fail");
     assert!(!gate.extent(3 * 4096, 4096).expect("a range").hole);
 }
 
@@ -86,13 +93,69 @@ fn writes_reach_the_medium() {
 fn a_failed_request_ends_the_bench() {
     let rule: FaultRule = "read:nth=3".parse().expect("a rule");
     let gate = Gate::new(FaultDevice::new(ram(), FaultPlan(vec![rule])));
-    let error = run(
-        &gate,
-        &job(Direction::Read, Pattern::Sequential, 4096, 2, 2),
-    )
-    .expect_err("a fault");
+    let job = job(Direction::Read, Pattern::Sequential, 4096, 2, 2);
+    let error = run(&gate, &job).expect_err("a fault");
     assert_eq!(error.exit_code(), 4);
     assert!(error.to_string().contains("failed"), "{error}");
+}
+
+#[test]
+fn a_stream_that_cannot_be_opened_does_not_keep_the_others_waiting() {
+    let job = job(Direction::Read, Pattern::Sequential, 4096, 1, 3);
+    let error = drive(&job, |index| match index {
+        1 => Err(CliError::device("on purpose")),
+        _ => Calls::open(&ram(), job.shape),
+    });
+    assert_eq!(error.expect_err("one of them").to_string(), "on purpose");
+}
+
+#[test]
+fn a_processor_that_does_not_exist_is_refused() {
+    let mut job = job(Direction::Read, Pattern::Sequential, 4096, 1, 1);
+    job.cpu = Some(usize::MAX);
+    let error = run(&ram(), &job).expect_err("no such processor");
+    assert_eq!(error.exit_code(), 1);
+    assert!(error.to_string().contains("--no-pin"), "{error}");
+}
+
+/// A transport that always holds one request back.
+#[derive(Default)]
+struct Slow {
+    held: Option<usize>,
+}
+
+impl Transport for Slow {
+    fn size(&self) -> u64 {
+        SIZE
+    }
+
+    fn submit(&mut self, slot: usize, _: u64) -> Result<bool, CliError> {
+        let is_held = self.held.is_none();
+        if is_held {
+            self.held = Some(slot);
+        }
+        Ok(!is_held)
+    }
+
+    fn collect(&mut self, wait: bool, ended: &mut Vec<usize>) -> Result<(), CliError> {
+        if wait {
+            ended.extend(self.held.take());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn every_request_has_ended_when_the_job_has() {
+    for depth in [1, 2, 100] {
+        let job = job(Direction::Read, Pattern::Random, 4096, depth, 1);
+        let mut stream = Stream::new(Slow::default(), &job, 0);
+        stream.until(Instant::now()).expect("nothing fails");
+        stream.drain().expect("nothing fails");
+        assert_eq!(stream.wanted.len(), stream.since.len());
+        let sample = drive(&job, |_| Ok(Slow::default())).expect("nothing fails");
+        assert!(sample.bytes_per_second > 0.0);
+    }
 }
 
 #[test]
@@ -122,15 +185,4 @@ fn random_streams_stay_inside_and_go_everywhere() {
             .iter()
             .all(|offset| offset + 65536 <= SIZE && offset % 65536 == 0)
     );
-}
-
-#[test]
-fn wanted_slots_come_oldest_first() {
-    let mut wanted = Wanted::all(3);
-    assert_eq!((wanted.take(), wanted.take()), (Some(0), Some(1)));
-    wanted.put(1);
-    wanted.put(0);
-    let rest: Vec<usize> = std::iter::from_fn(|| wanted.take()).collect();
-    assert_eq!(rest, [2, 1, 0]);
-    assert!(wanted.is_empty());
 }

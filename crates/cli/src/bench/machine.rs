@@ -5,6 +5,8 @@ use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -52,13 +54,12 @@ pub struct Moment {
     busy: f64,
     /// Used or not.
     all: f64,
-    /// Used by this process.
+    /// Used by this process and by the children that it has waited for.
     own: f64,
 }
 
 impl Machine {
     /// This one.
-    #[must_use]
     pub fn here() -> Self {
         let build = if cfg!(debug_assertions) {
             "debug"
@@ -78,7 +79,6 @@ impl Machine {
 
 impl Others {
     /// Looks for half a second, in which this program does nothing.
-    #[must_use]
     pub fn look() -> Self {
         let mut watch = Watch::default();
         let start = Moment::now();
@@ -101,13 +101,7 @@ impl Watch {
         }
     }
 
-    /// Counts processor time of our own children as ours. Seconds.
-    pub fn forgive(&mut self, seconds: f64) {
-        self.others = (self.others - seconds).max(0.0);
-    }
-
     /// The share of others in all that was counted.
-    #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.all > 0.0).then(|| (self.others / self.all).clamp(0.0, 1.0))
     }
@@ -115,33 +109,32 @@ impl Watch {
 
 impl Moment {
     /// Now; `None` where there is no `/proc/stat`.
-    #[must_use]
     pub fn now() -> Option<Self> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let (busy, all) = processor_time(&stat)?;
-        let own = clock_gettime(ClockId::ProcessCPUTime);
+        let own = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()?;
+        let children = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
+        let used = (children.user_time() + children.system_time()).num_microseconds();
+        let children = Duration::from_micros(u64::try_from(used).ok()?);
         Some(Self {
             busy,
             all,
-            own: Duration::try_from(own).ok()?.as_secs_f64(),
+            own: (own + children).as_secs_f64(),
         })
     }
 }
 
 /// Processors this program may use.
-#[must_use]
 pub fn cores() -> usize {
     available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// Memory that can be had without swapping, in bytes.
-#[must_use]
 pub fn available_memory() -> Option<u64> {
     memory("MemAvailable:")
 }
 
 /// This process's command line, as one would type it.
-#[must_use]
 pub fn this_command() -> String {
     let words = std::env::args_os().enumerate().map(|(index, word)| {
         let word = word.to_string_lossy().into_owned();
@@ -155,7 +148,6 @@ pub fn this_command() -> String {
 }
 
 /// A word as a shell wants it.
-#[must_use]
 pub fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=.,:/+@%".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {

@@ -12,6 +12,8 @@
 //! A report exists only when everything was measured: a bench that fails ends with one line, and
 //! writes no file.
 
+pub mod contents;
+pub mod foreign;
 pub mod html;
 pub mod inline;
 pub mod load;
@@ -23,6 +25,7 @@ pub mod peers;
 pub mod plot;
 pub mod progress;
 pub mod report;
+pub mod runner;
 pub mod subblock;
 pub mod sweep;
 pub mod table;

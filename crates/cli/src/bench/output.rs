@@ -26,34 +26,25 @@ pub struct Output {
     pub html: Option<PathBuf>,
 }
 
-impl Output {
-    /// Whether both files can be written. Before measuring.
-    ///
-    /// # Errors
-    /// Exit code 1, naming the option.
-    pub fn check(&self) -> Result<(), CliError> {
-        if let Some(path) = self.json_file() {
-            probe("--json", path)?;
-        }
-        if let Some(path) = &self.html {
-            probe("--html", path)?;
-        }
-        if let (Some(json), Some(html)) = (self.json_file(), &self.html)
-            && json == html
-        {
-            return Err(CliError::parameters(format!(
-                "--json and --html both name {}; give two files",
-                json.display()
-            )));
-        }
-        Ok(())
-    }
+/// What is left to print.
+#[derive(Debug, Default)]
+pub struct Printed {
+    /// For standard output.
+    pub stdout: String,
+    /// For standard error.
+    pub stderr: String,
+    /// For standard error, after that.
+    pub warnings: Vec<String>,
+}
 
-    /// Finishes the report, prints its tables and warnings, writes its files.
-    ///
-    /// # Errors
-    /// Exit code 4 when there is no room for it.
-    pub fn publish(&self, mut report: Report) -> Result<(), CliError> {
+impl Output {
+    /// Measures, and writes the files. What cannot be written is not measured.
+    pub fn of(
+        &self,
+        measure: impl FnOnce() -> Result<Report, CliError>,
+    ) -> Result<Printed, CliError> {
+        self.check()?;
+        let mut report = measure()?;
         report.finish();
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| CliError::device(format!("cannot make the JSON: {error}")))?;
@@ -65,24 +56,40 @@ impl Output {
             write("--html", path, &html::page(&report))?;
         }
         let text = table::render(&report);
-        if self.json_to_stdout() {
-            // Nobody is left to be told when this fails.
-            let _ = io::stderr().write_all(text.as_bytes());
-            crate::output::print(&json)?;
+        let json_to_stdout = self.json.is_some() && self.json_file().is_none();
+        let (stdout, stderr) = if json_to_stdout {
+            (json, text)
         } else {
-            crate::output::print(&text)?
-        }
-        crate::output::warn(&report.warnings);
-        Ok(())
+            (text, String::new())
+        };
+        Ok(Printed {
+            stdout,
+            stderr,
+            warnings: report.warnings,
+        })
     }
 
+    /// Whether both files can be written.
+    fn check(&self) -> Result<(), CliError> {
+        if let Some(path) = self.json_file() {
+            probe("--json", path)?;
+        }
+        if let Some(path) = &self.html {
+            probe("--html", path)?;
+        }
+        match (self.json_file(), &self.html) {
+            (Some(json), Some(html)) if json == html => Err(CliError::parameters(format!(
+                "--json and --html both name {}; give two files",
+                json.display()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the JSON goes, unless to standard output.
     fn json_file(&self) -> Option<&Path> {
         let path = self.json.as_deref()?;
         (path != Path::new("-")).then_some(path)
-    }
-
-    fn json_to_stdout(&self) -> bool {
-        self.json.is_some() && self.json_file().is_none()
     }
 }
 

@@ -1,19 +1,9 @@
-//! Plots as SVG, to stand in a page: no background, and colours that the page chooses.
-//!
-//! The drawing is made with stand-in colours, one for each role; the style sheet of the page says
-//! what each looks like in a light and in a dark room (see [`style`]).
+//! Plots as SVG, to stand in a page: no background, and no colours but those that the page defines.
 
-use std::error::Error;
+use std::fmt::Write as _;
 
-use plotters::chart::{ChartBuilder, ChartContext};
-use plotters::coord::Shift;
-use plotters::coord::cartesian::Cartesian2d;
-use plotters::coord::types::RangedCoordf64;
-use plotters::drawing::{DrawingArea, IntoDrawingArea};
-use plotters::element::{Circle, PathElement, Rectangle};
-use plotters::prelude::SVGBackend;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, IntoFont, RGBColor};
+use super::html::escape;
+use super::report::{Latency, Row};
 
 /// A plot over named categories.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +16,7 @@ pub struct Plot {
     pub categories: Vec<String>,
     /// What the values are, with their unit.
     pub y_label: String,
-    /// Whether the values stand on a logarithmic axis.
+    /// Whether the axis of the values is logarithmic.
     pub logarithmic: bool,
     /// Whether the values are columns; otherwise points joined by lines.
     pub columns: bool,
@@ -45,25 +35,18 @@ pub struct Series {
     pub values: Vec<Option<f64>>,
 }
 
-/// Pixels of a plot.
-const SIZE: (u32, u32) = (640, 350);
-/// Stand-in colours: text, faint lines, the guide, and one for each series.
-const INK: RGBColor = RGBColor(1, 1, 1);
-const GRID: RGBColor = RGBColor(1, 1, 2);
-const GUIDE: RGBColor = RGBColor(1, 1, 3);
-const SERIES: [RGBColor; 8] = [
-    RGBColor(1, 2, 1),
-    RGBColor(1, 2, 2),
-    RGBColor(1, 2, 3),
-    RGBColor(1, 2, 4),
-    RGBColor(1, 2, 5),
-    RGBColor(1, 2, 6),
-    RGBColor(1, 2, 7),
-    RGBColor(1, 2, 8),
-];
-/// What each series looks like in a light and in a dark room: told apart by people who see few
-/// colours too (Okabe and Ito, "Color Universal Design", 2008, with the contrast of each room).
-const SERIES_LOOK: [(&str, &str); 8] = [
+/// The drawing, and the part of it that the values fill.
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 350.0;
+const LEFT: f64 = 66.0;
+const RIGHT: f64 = 626.0;
+const TOP: f64 = 8.0;
+const BOTTOM: f64 = 300.0;
+/// The share of its category that a group of columns takes.
+const GROUP: f64 = 0.76;
+/// What each series looks like on a light and on a dark page: colours that people who see few of them
+/// can tell apart too (Okabe and Ito, "Color Universal Design", 2008, adapted to each background).
+const COLOURS: [(&str, &str); 8] = [
     ("#0072b2", "#56b4e9"),
     ("#d55e00", "#ff9a4d"),
     ("#008a63", "#3ddbaa"),
@@ -73,31 +56,18 @@ const SERIES_LOOK: [(&str, &str); 8] = [
     ("#3b3bb5", "#a3a3ff"),
     ("#a11d33", "#ff8095"),
 ];
-/// The share of its place that a group of columns takes.
-const GROUP: f64 = 0.76;
 
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+/// How a plot looks. Takes the variables `--ink`, `--grid`, `--guide` and those of [`colours`].
+pub const STYLE: &str = "
+svg text{fill:var(--ink);font-size:13px;text-anchor:middle}
+svg .left{text-anchor:end}
+svg .axis{stroke:var(--ink)}svg .grid{stroke:var(--grid)}svg .guide{stroke:var(--guide)}
+svg polyline{fill:none;stroke-width:2}
+";
 
-/// Rules that give the stand-in colours their look. Variables: `--ink`, `--grid`, `--guide`.
-#[must_use]
-pub fn style() -> String {
-    let rule = |stand_in: RGBColor, look: &str| {
-        let name = attribute(stand_in);
-        format!(
-            "svg [fill=\"{name}\"]{{fill:var({look})}}svg [stroke=\"{name}\"]{{stroke:var({look})}}\n"
-        )
-    };
-    let mut css = rule(INK, "--ink") + &rule(GRID, "--grid") + &rule(GUIDE, "--guide");
-    for (index, stand_in) in SERIES.into_iter().enumerate() {
-        css += &rule(stand_in, &format!("--series-{index}"));
-    }
-    css
-}
-
-/// The variables of the series' colours, for a light or a dark room.
-#[must_use]
+/// The variables of the series' colours, for a light or a dark page.
 pub fn colours(dark: bool) -> String {
-    let looks = SERIES_LOOK.iter().enumerate();
+    let looks = COLOURS.iter().enumerate();
     looks
         .map(|(index, (light, night))| {
             let look = if dark { night } else { light };
@@ -106,212 +76,259 @@ pub fn colours(dark: bool) -> String {
         .collect()
 }
 
-/// The variable with the colour of a series.
-#[must_use]
+/// The colour of a series.
 pub fn colour_of(series: usize) -> String {
-    format!("var(--series-{})", series % SERIES.len())
+    format!("var(--series-{})", series % COLOURS.len())
 }
 
 impl Plot {
-    /// The drawing. A plot that cannot be drawn, having no values, is an empty text.
-    #[must_use]
-    pub fn svg(&self) -> String {
-        let mut svg = String::new();
-        let drawn = self.draw(&mut svg);
-        match drawn {
-            Ok(true) => svg,
-            Ok(false) | Err(_) => String::new(),
+    /// A line of points for each of `series`, with a value for each of `categories`. `axes` says what
+    /// the categories are and what the values are.
+    pub fn of<C, S>(
+        title: impl Into<String>,
+        axes: [&str; 2],
+        categories: impl IntoIterator<Item = (String, C)>,
+        series: impl IntoIterator<Item = (String, S)>,
+        value: impl Fn(&S, &C) -> Option<f64>,
+    ) -> Self {
+        let categories: Vec<(String, C)> = categories.into_iter().collect();
+        let of_series = |(name, series): (String, S)| Series {
+            name,
+            values: categories
+                .iter()
+                .map(|(_, category)| value(&series, category))
+                .collect(),
+        };
+        Self {
+            title: title.into(),
+            x_label: axes[0].to_owned(),
+            y_label: axes[1].to_owned(),
+            series: series.into_iter().map(of_series).collect(),
+            categories: categories.into_iter().map(|(name, _)| name).collect(),
+            ..Self::default()
         }
     }
 
-    fn draw(&self, svg: &mut String) -> Result<bool, Box<dyn Error>> {
-        let Some((low, high)) = self.range() else {
-            return Ok(false);
+    /// A line of the percentiles of latency for each row that has them.
+    pub fn percentiles<'a>(
+        title: impl Into<String>,
+        rows: impl IntoIterator<Item = (String, &'a Row)>,
+    ) -> Self {
+        let with_latency = |(name, row): (String, &'a Row)| Some((name, row.latency?));
+        Self::of(
+            title,
+            ["percentile", "µs, logarithmic"],
+            Latency::NAMES.map(str::to_owned).into_iter().zip(0..),
+            rows.into_iter().filter_map(with_latency),
+            |latency, &place: &usize| Some(latency.values()[place]),
+        )
+        .logarithmic()
+    }
+
+    /// The same with columns.
+    pub fn columns(mut self) -> Self {
+        self.columns = true;
+        self
+    }
+
+    /// The same on a logarithmic axis.
+    pub fn logarithmic(mut self) -> Self {
+        self.logarithmic = true;
+        self
+    }
+
+    /// The same with a line across at a value.
+    pub fn guide(mut self, value: f64) -> Self {
+        self.guide = Some(value);
+        self
+    }
+
+    /// The drawing. A plot without values is an empty text.
+    pub fn svg(&self) -> String {
+        let Some(axis) = Axis::of(self) else {
+            return String::new();
         };
-        let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-        let width = self.categories.len().max(1);
-        let right = f64::from(u32::try_from(width)?) - 0.5;
-        let mut chart = ChartBuilder::on(&area)
-            .margin(6)
-            .margin_right(14)
-            .x_label_area_size(50)
-            .y_label_area_size(70)
-            .build_cartesian_2d(-0.5..right, low..high)?;
-        self.axes(&mut chart, low, high)?;
-        if let Some(guide) = self.guide {
-            let height = self.height(guide);
-            chart.draw_series([PathElement::new(
-                vec![(-0.5, height), (right, height)],
-                GUIDE.stroke_width(1),
-            )])?;
+        let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\">\n");
+        for (value, label) in axis.ticks() {
+            if let Some(y) = axis.y(value) {
+                line(&mut svg, "grid", [LEFT, y, RIGHT, y]);
+                text(&mut svg, "left", LEFT - 8.0, y + 4.0, &label);
+            }
+        }
+        line(&mut svg, "axis", [LEFT, BOTTOM, RIGHT, BOTTOM]);
+        line(&mut svg, "axis", [LEFT, TOP, LEFT, BOTTOM]);
+        for (place, category) in self.categories.iter().enumerate() {
+            text(&mut svg, "", self.x(place), BOTTOM + 18.0, category);
+        }
+        let middle = f64::midpoint(LEFT, RIGHT);
+        text(&mut svg, "", middle, HEIGHT - 8.0, &self.x_label);
+        // Turned by a quarter, "right" is up.
+        svg.push_str("<g transform=\"rotate(-90)\">");
+        text(
+            &mut svg,
+            "",
+            -f64::midpoint(TOP, BOTTOM),
+            14.0,
+            &self.y_label,
+        );
+        svg.push_str("</g>\n");
+        if let Some(y) = self.guide.and_then(|guide| axis.y(guide)) {
+            line(&mut svg, "guide", [LEFT, y, RIGHT, y]);
         }
         for (index, series) in self.series.iter().enumerate() {
             if self.columns {
-                self.draw_columns(&mut chart, index, series, low)?
+                self.draw_columns(&mut svg, &axis, index, series);
             } else {
-                self.draw_line(&mut chart, index, series)?
+                self.draw_points(&mut svg, &axis, index, series);
             }
         }
-        drop(chart);
-        present(&area)?;
-        drop(area);
-        Ok(true)
+        svg + "</svg>"
     }
 
-    /// The lowest and the highest point of the axis.
-    fn range(&self) -> Option<(f64, f64)> {
-        let values = self.series.iter().flat_map(|series| &series.values);
-        let values = values.flatten().copied().chain(self.guide);
-        let heights: Vec<f64> = values
-            .filter(|value| value.is_finite() && (!self.logarithmic || *value > 0.0))
-            .map(|value| self.height(value))
-            .collect();
-        let (low, high) = heights
+    fn draw_points(&self, svg: &mut String, axis: &Axis, index: usize, series: &Series) {
+        let colour = colour_of(index);
+        let points = self.points(axis, series);
+        let path: Vec<String> = points
             .iter()
-            .fold((f64::MAX, f64::MIN), |(low, high), &height| {
-                (low.min(height), high.max(height))
-            });
-        match (heights.is_empty(), self.logarithmic) {
-            (true, _) => None,
-            (false, true) => Some((low.floor(), high.ceil().max(low.floor() + 1.0))),
-            (false, false) => Some((0.0, if high > 0.0 { high * 1.08 } else { 1.0 })),
+            .map(|(x, y, _)| format!("{x:.1},{y:.1}"))
+            .collect();
+        // Writing to a String does not fail, here and below.
+        let _ = writeln!(
+            svg,
+            "<polyline style=\"stroke:{colour}\" points=\"{}\"/>",
+            path.join(" ")
+        );
+        for (x, y, _) in points {
+            let _ = writeln!(
+                svg,
+                "<circle style=\"fill:{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>"
+            );
         }
     }
 
-    /// Where a value stands on the axis.
-    fn height(&self, value: f64) -> f64 {
-        if self.logarithmic {
-            value.max(f64::MIN_POSITIVE).log10()
-        } else {
-            value
+    fn draw_columns(&self, svg: &mut String, axis: &Axis, index: usize, series: &Series) {
+        let colour = colour_of(index);
+        let group = GROUP * (RIGHT - LEFT) / float(self.categories.len());
+        let each = group / float(self.series.len());
+        let width = each * 0.92;
+        for (x, y, value) in self.points(axis, series) {
+            let left = x - group / 2.0 + float(index) * each;
+            let height = BOTTOM - y;
+            let _ = writeln!(
+                svg,
+                "<rect style=\"fill:{colour}\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
+            );
+            text(svg, "", left + width / 2.0, y - 4.0, &axis_number(value));
         }
     }
 
-    fn axes(&self, chart: &mut Chart<'_, '_>, low: f64, high: f64) -> Result<(), Box<dyn Error>> {
-        let small = ("sans-serif", 16).into_font().color(&INK);
-        let right = f64::from(u32::try_from(self.categories.len())?) - 0.5;
+    /// Place and value of each value that can be drawn.
+    fn points(&self, axis: &Axis, series: &Series) -> Vec<(f64, f64, f64)> {
+        let values = series.values.iter().enumerate();
+        let drawn = values.filter_map(|(place, &value)| {
+            let value = value?;
+            Some((self.x(place), axis.y(value)?, value))
+        });
+        drawn.collect()
+    }
+
+    /// The middle of a category.
+    fn x(&self, place: usize) -> f64 {
+        LEFT + (float(place) + 0.5) * (RIGHT - LEFT) / float(self.categories.len())
+    }
+}
+
+/// The axis of the values. On a logarithmic one, `low` and `high` are powers of ten.
+struct Axis {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+}
+
+impl Axis {
+    fn of(plot: &Plot) -> Option<Self> {
+        let mut axis = Self {
+            low: 0.0,
+            high: 1.0,
+            logarithmic: plot.logarithmic,
+        };
+        let values = plot.series.iter().flat_map(|series| &series.values);
+        let values = values.flatten().chain(&plot.guide);
+        let heights = values.filter_map(|&value| axis.height(value));
+        let heights: Vec<f64> = heights.collect();
+        let high = heights.iter().copied().reduce(f64::max)?;
+        if axis.logarithmic {
+            axis.low = heights.iter().copied().fold(high, f64::min).floor();
+            axis.high = high.ceil().max(axis.low + 1.0);
+        } else if high > 0.0 {
+            axis.high = high * 1.08;
+        }
+        Some(axis)
+    }
+
+    /// How high a value stands, where it can.
+    fn height(&self, value: f64) -> Option<f64> {
+        match (value.is_finite(), self.logarithmic) {
+            (true, false) => Some(value),
+            (true, true) if value > 0.0 => Some(value.log10()),
+            _ => None,
+        }
+    }
+
+    fn y(&self, value: f64) -> Option<f64> {
+        let share = (self.height(value)? - self.low) / (self.high - self.low);
+        Some(BOTTOM - share * (BOTTOM - TOP))
+    }
+
+    /// Values with a line across, and what stands beside it.
+    fn ticks(&self) -> Vec<(f64, String)> {
+        let mut ticks = Vec::new();
         if self.logarithmic {
-            // Lines at 2, 3 ... 9 times each power of ten.
-            let mut decade = low;
-            while decade < high {
-                for step in 2..10u8 {
-                    let height = decade + f64::from(step).log10();
-                    chart.draw_series([PathElement::new(
-                        vec![(-0.5, height), (right, height)],
-                        GRID.stroke_width(1),
-                    )])?;
+            // Lines at 2, 3 ... 9 times each power of ten too.
+            let mut decade = self.low;
+            while decade <= self.high {
+                for factor in 1..10u8 {
+                    let value = f64::from(factor) * 10f64.powf(decade);
+                    let label = (factor == 1).then(|| axis_number(value));
+                    ticks.push((value, label.unwrap_or_default()));
                 }
                 decade += 1.0;
             }
-        }
-        let decades = (low..high).end - low;
-        let labels = if self.logarithmic {
-            (0..64).take_while(|&n| f64::from(n) <= decades).count()
+            ticks.retain(|(value, _)| value.log10() <= self.high + 0.01);
         } else {
-            6
-        };
-        let category = |at: &f64| {
-            let nearest = at.round();
-            // The axis asks for whole numbers only, but may ask for those beside the plot.
-            let index = (0..self.categories.len()).find(|&index| {
-                (f64::from(u32::try_from(index).unwrap_or(0)) - nearest).abs() < 0.01
-            });
-            let on_it = (at - nearest).abs() < 0.01;
-            index
-                .filter(|_| on_it)
-                .map_or_else(String::new, |index| self.categories[index].clone())
-        };
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .x_labels(self.categories.len() * 2 + 1)
-            .y_labels(labels)
-            .x_label_formatter(&category)
-            .y_label_formatter(&|&height| {
-                if self.logarithmic {
-                    axis_number(10f64.powf(height))
-                } else {
-                    axis_number(height)
-                }
-            })
-            .bold_line_style(GRID.stroke_width(1))
-            .light_line_style(GRID.mix(0.0))
-            .axis_style(INK.stroke_width(1))
-            .label_style(small.clone())
-            .axis_desc_style(small)
-            .x_desc(&self.x_label)
-            .y_desc(&self.y_label)
-            .draw()?;
-        Ok(())
-    }
-
-    fn draw_line(
-        &self,
-        chart: &mut Chart<'_, '_>,
-        index: usize,
-        series: &Series,
-    ) -> Result<(), Box<dyn Error>> {
-        let colour = SERIES[index % SERIES.len()];
-        let points: Vec<(f64, f64)> = self.points(series).collect();
-        chart.draw_series([PathElement::new(points.clone(), colour.stroke_width(2))])?;
-        chart.draw_series(
-            points
-                .into_iter()
-                .map(|point| Circle::new(point, 4, colour.filled())),
-        )?;
-        Ok(())
-    }
-
-    fn draw_columns(
-        &self,
-        chart: &mut Chart<'_, '_>,
-        index: usize,
-        series: &Series,
-        low: f64,
-    ) -> Result<(), Box<dyn Error>> {
-        let colour = SERIES[index % SERIES.len()];
-        let width = GROUP / f64::from(u32::try_from(self.series.len().max(1))?);
-        let left = f64::from(u32::try_from(index)?) * width - GROUP / 2.0;
-        for (at, height) in self.points(series) {
-            let corners = [(at + left, low), (at + left + width * 0.92, height)];
-            chart.draw_series([Rectangle::new(corners, colour.filled())])?;
-            let style = ("sans-serif", 15)
-                .into_font()
-                .color(&INK)
-                .pos(Pos::new(HPos::Center, VPos::Bottom));
-            let value = if self.logarithmic {
-                10f64.powf(height)
-            } else {
-                height
-            };
-            chart.draw_series([plotters::element::Text::new(
-                axis_number(value),
-                (at + left + width * 0.46, height),
-                style,
-            )])?;
+            // About five, apart by 1, 2 or 5 times a power of ten.
+            let apart = self.high / 5.0;
+            let power = 10f64.powf(apart.log10().floor());
+            let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+            let step = steps.into_iter().find(|step| *step >= apart);
+            let mut value = 0.0;
+            while value <= self.high {
+                ticks.push((value, axis_number(value)));
+                value += step.unwrap_or(self.high);
+            }
         }
-        Ok(())
-    }
-
-    /// Place and height of each value there is.
-    fn points<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = (f64, f64)> + 'a {
-        let values = series.values.iter().enumerate();
-        values.filter_map(|(index, value)| {
-            let value =
-                value.filter(|value| value.is_finite() && (!self.logarithmic || *value > 0.0))?;
-            let at = f64::from(u32::try_from(index).ok()?);
-            Some((at, self.height(value)))
-        })
+        ticks
     }
 }
 
-fn present(area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), Box<dyn Error>> {
-    Ok(area.present()?)
+fn line(svg: &mut String, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
+    let _ = writeln!(
+        svg,
+        "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+    );
 }
 
-/// The attribute that the SVG writer makes of a colour.
-fn attribute(RGBColor(red, green, blue): RGBColor) -> String {
-    format!("#{red:02X}{green:02X}{blue:02X}")
+fn text(svg: &mut String, class: &str, x: f64, y: f64, text: &str) {
+    let text = escape(text);
+    let _ = writeln!(
+        svg,
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"
+    );
+}
+
+/// A count as a divisor: at least 1 where it divides.
+fn float(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 /// Few digits, as many as are needed.
@@ -329,59 +346,75 @@ fn axis_number(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn plot(logarithmic: bool, columns: bool) -> Plot {
-        Plot {
-            title: "Throughput".into(),
-            x_label: "block".into(),
-            categories: vec!["4k".into(), "64k".into(), "1M".into()],
-            y_label: "MB/s".into(),
-            logarithmic,
-            columns,
-            guide: Some(1.0),
-            series: vec![
-                Series {
-                    name: "inline".into(),
-                    values: vec![Some(10.0), Some(200.0), None],
-                },
-                Series {
-                    name: "queue".into(),
-                    values: vec![Some(1.0), Some(20.0), Some(300.0)],
-                },
+    fn plot() -> Plot {
+        Plot::of(
+            "Throughput",
+            ["block", "MB/s"],
+            ["4k", "64k", "<1M>"].map(String::from).into_iter().zip(0..),
+            [
+                ("inline".to_owned(), [Some(10.0), Some(200.0), None]),
+                ("queue".to_owned(), [Some(1.0), Some(20.0), Some(300.0)]),
             ],
-        }
+            |values, &place: &usize| values[place],
+        )
+        .guide(1.0)
     }
 
     #[test]
     fn every_value_is_a_point_and_every_category_has_its_name() {
-        for logarithmic in [false, true] {
-            let svg = plot(logarithmic, false).svg();
+        for plot in [plot(), plot().logarithmic()] {
+            let svg = plot.svg();
             assert_eq!(svg.matches("<circle").count(), 5, "{svg}");
-            for name in ["4k", "64k", "1M", "MB/s"] {
-                assert!(svg.contains(&format!("\n{name}\n")), "{name} in {svg}");
+            for name in ["4k", "64k", "&lt;1M&gt;", "MB/s", "block"] {
+                assert!(svg.contains(&format!(">{name}</text>")), "{name} in {svg}");
             }
         }
     }
 
     #[test]
     fn columns_are_drawn_for_the_values_there_are() {
-        let svg = plot(false, true).svg();
-        let attribute = format!("fill=\"{}\"", attribute(SERIES[0]));
-        assert_eq!(svg.matches(&attribute).count(), 2, "{svg}");
+        let svg = plot().columns().svg();
+        assert_eq!(
+            svg.matches("<rect style=\"fill:var(--series-0)\"").count(),
+            2
+        );
+        assert_eq!(
+            svg.matches("<rect style=\"fill:var(--series-1)\"").count(),
+            3
+        );
+        assert!(svg.contains(">300</text>"), "{svg}");
     }
 
     #[test]
-    fn only_stand_in_colours_are_used() {
-        let svg = plot(true, true).svg();
-        for part in svg.split("=\"#").skip(1) {
-            let colour = &part[..6];
-            assert!(style().contains(colour), "#{colour} has no look");
+    fn what_is_drawn_stays_inside_and_higher_values_stand_higher() {
+        for plot in [plot(), plot().logarithmic()] {
+            let axis = Axis::of(&plot).expect("values");
+            let values = [1.0, 10.0, 20.0, 200.0, 300.0];
+            let places = values.map(|value| axis.y(value).expect("a place"));
+            assert!(
+                places.iter().all(|y| (TOP..=BOTTOM).contains(y)),
+                "{places:?}"
+            );
+            assert!(places.is_sorted_by(|a, b| a > b), "{places:?}");
+            for (value, label) in axis.ticks() {
+                let y = axis.y(value).expect("a place");
+                assert!((TOP - 0.5..=BOTTOM + 0.5).contains(&y), "{label} at {y}");
+            }
         }
+    }
+
+    #[test]
+    fn the_page_chooses_the_colours() {
+        let svg = plot().columns().svg();
+        assert!(!svg.contains('#'), "{svg}");
+        assert_eq!(colour_of(8), colour_of(0));
+        assert!(colours(true).contains("--series-7:#ff8095;"));
     }
 
     #[test]
     fn nothing_to_draw_is_no_drawing() {
         assert_eq!(Plot::default().svg(), "");
-        let mut empty = plot(true, false);
+        let mut empty = plot().logarithmic();
         empty.guide = None;
         for series in &mut empty.series {
             series.values = vec![None, Some(f64::NAN), Some(0.0)];

@@ -7,7 +7,6 @@ pub struct Progress(ProgressBar);
 
 impl Progress {
     /// A bar of `steps` steps.
-    #[must_use]
     pub fn new(steps: u64) -> Self {
         let bar = ProgressBar::new(steps);
         let style = "{bar:24} {percent:>3} %  {elapsed} gone, {eta} left  {msg}";

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::machine::{Machine, Others};
 use super::plot::Plot;
 use super::table::Table;
-use crate::benchmark::measure::{median, quartile_distance};
+use super::volume::NULL_CIPHER;
 
 /// Above this share of processor time taken by other programs the numbers are not to be trusted.
 const BUSY_MAX: f64 = 0.03;
@@ -24,7 +24,7 @@ const BUSY_MAX: f64 = 0.03;
 /// Everything one bench found out; `docs/bench-json.md` says what each member means.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Which bench: `inline`, `sweep`, `peers` or `media`.
+    /// Which bench, such as `inline`.
     pub bench: &'static str,
     /// A heading for people.
     pub title: String,
@@ -84,6 +84,17 @@ pub enum Pattern {
     Random,
 }
 
+/// How requests reach a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Front {
+    /// By the library's calls, in this process
+    #[default]
+    InProcess,
+    /// By NBD, from a server in this process over a Unix socket
+    Nbd,
+}
+
 /// The shape of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shape {
@@ -104,8 +115,8 @@ pub struct Shape {
 pub struct Row {
     /// What was measured, in a few words.
     pub name: String,
-    /// How requests reached it: `in-process` or `nbd`.
-    pub front: &'static str,
+    /// How requests reached it.
+    pub front: Front,
     /// The cipher word; `None` where nothing is encrypted.
     pub cipher: Option<String>,
     /// The dispatch mode, where there is one.
@@ -133,6 +144,29 @@ pub struct Row {
     pub instructions: Option<f64>,
     /// Calls of the allocator for each request, where they were counted.
     pub allocations: Option<f64>,
+    /// What each turn gave, of which the members above are the summary.
+    #[serde(skip)]
+    pub turns: Vec<Sample>,
+}
+
+/// What one turn of a way gave.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sample {
+    /// All streams together.
+    pub bytes_per_second: f64,
+    /// Where it was wanted.
+    pub latency: Option<Latency>,
+    /// Processor time of the load generator's threads over their whole time. Near 1, the generator is
+    /// the limit.
+    pub client_busy: Option<f64>,
+    /// Processors that the server used, on average, where it is known.
+    pub server_busy: Option<f64>,
+    /// The block after the last one that stream 0 asked for.
+    pub next: u64,
+    /// Where latencies were not wanted: windows of all streams, and their largest spread.
+    pub windows: usize,
+    /// See there.
+    pub spread: f64,
 }
 
 /// How long requests took: each the median over the runs, in microseconds.
@@ -171,7 +205,6 @@ pub struct Figure {
 
 impl Report {
     /// An empty one, about this machine and this command.
-    #[must_use]
     pub fn new(bench: &'static str, title: impl Into<String>) -> Self {
         Self {
             bench,
@@ -192,54 +225,85 @@ impl Report {
         }
     }
 
+    /// The row with a name.
+    pub fn row(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// Throughput of one row to that of another, by name: the median of the ratios of the runs. Not a
+    /// number where one of them was not measured.
+    pub fn ratio(&self, of: &str, to: &str) -> f64 {
+        match (self.row(of), self.row(to)) {
+            (Some(of), Some(to)) => of.over(to),
+            _ => f64::NAN,
+        }
+    }
+
     /// Sums up the spread and says what spoils the numbers. Last, when all is measured.
     pub fn finish(&mut self) {
         let spreads: Vec<f64> = self.rows.iter().map(|row| row.spread).collect();
         self.spread = median(&spreads);
-        let Others { before, during } = self.others;
-        let busiest = before.unwrap_or(0.0).max(during.unwrap_or(0.0));
-        if busiest > BUSY_MAX {
-            self.warnings.push(format!(
+        let mut warn = |warning: String| self.warnings.push(warning);
+        match (self.others.before, self.others.during) {
+            (Some(before), Some(during)) if before.max(during) > BUSY_MAX => warn(format!(
                 "this machine was not idle: other programs had {:.0} % of its processors before and {:.0} % during the runs; run it again when it is",
-                before.unwrap_or(0.0) * 100.0,
-                during.unwrap_or(0.0) * 100.0
-            ));
-        }
-        if before.is_none() || during.is_none() {
-            self.warnings.push(
+                before * 100.0,
+                during * 100.0
+            )),
+            (Some(_), Some(_)) => {}
+            _ => warn(
                 "/proc/stat cannot be read, so nobody knows whether this machine was idle".into(),
-            );
+            ),
         }
         if cfg!(debug_assertions) {
-            self.warnings.push(
-                "this is a debug build, which is many times slower than a release build".into(),
-            );
+            warn("this is a debug build, which is many times slower than a release build".into());
         }
     }
 }
 
 impl Row {
-    /// Takes the samples and sums them up.
-    #[must_use]
-    pub fn sampled(mut self, samples: Vec<f64>) -> Self {
-        self.bytes_per_second = median(&samples);
-        if self.bytes_per_second > 0.0 {
-            self.spread = quartile_distance(&samples) / self.bytes_per_second;
-        }
-        self.samples = samples;
-        self
+    /// Takes what a turn gave.
+    pub fn take(&mut self, sample: Sample) {
+        self.turns.push(sample);
+    }
+
+    /// Sums up the turns.
+    pub fn settle(&mut self) {
+        let rates = self.turns.iter().map(|turn| turn.bytes_per_second);
+        self.samples = rates.collect();
+        self.bytes_per_second = median(&self.samples);
+        self.spread = spread(&self.samples);
+        let latencies = self.turns.iter().filter_map(|turn| turn.latency);
+        self.latency = Latency::median(&latencies.collect::<Vec<_>>());
+    }
+
+    /// Its throughput to that of another, round by round.
+    pub fn over(&self, other: &Self) -> f64 {
+        ratio(&self.samples, &other.samples)
+    }
+
+    /// The 99th percentile of its latency in microseconds; not a number where it was not measured.
+    pub fn p99_us(&self) -> f64 {
+        self.latency.map_or(f64::NAN, |latency| latency.p99_us)
+    }
+
+    /// Whether its data is not the clear text.
+    pub fn is_encrypted(&self) -> bool {
+        let cipher = self.cipher.as_deref();
+        cipher.is_some_and(|cipher| cipher != NULL_CIPHER)
     }
 
     /// Requests in a second.
-    #[must_use]
     pub fn iops(&self) -> f64 {
         self.bytes_per_second / f64::from(self.shape.block.max(1))
     }
 }
 
 impl Latency {
+    /// The percentiles, in order.
+    pub const NAMES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
+
     /// The percentiles of one run. The histogram counts nanoseconds.
-    #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile: f64| microseconds(histogram.value_at_quantile(quantile));
         Self {
@@ -252,7 +316,6 @@ impl Latency {
     }
 
     /// Each percentile's median over several runs: a run that something disturbed does not count.
-    #[must_use]
     pub fn median(runs: &[Self]) -> Option<Self> {
         let middle = |of: fn(&Self) -> f64| median(&runs.iter().map(of).collect::<Vec<_>>());
         (!runs.is_empty()).then(|| Self {
@@ -264,58 +327,51 @@ impl Latency {
         })
     }
 
-    /// Name and value of each percentile, in order.
-    #[must_use]
-    pub fn points(&self) -> [(&'static str, f64); 5] {
+    /// What each of the [`NAMES`](Self::NAMES) stands for here.
+    pub fn values(&self) -> [f64; 5] {
         [
-            ("p50", self.p50_us),
-            ("p90", self.p90_us),
-            ("p99", self.p99_us),
-            ("p99.9", self.p99_9_us),
-            ("max", self.max_us),
+            self.p50_us,
+            self.p90_us,
+            self.p99_us,
+            self.p99_9_us,
+            self.max_us,
         ]
     }
 }
 
 impl Figure {
     /// A ratio that should be at least `goal`.
-    #[must_use]
     pub fn at_least(name: &'static str, value: f64, goal: f64) -> Self {
-        Self {
-            goal: Some(goal),
-            met: value.is_finite().then_some(value >= goal),
-            ..Self::reported(name, value)
-        }
+        Self::reported(name, value).with_goal(goal, value >= goal)
     }
 
     /// A ratio that should be at most `goal`.
-    #[must_use]
     pub fn at_most(name: &'static str, value: f64, goal: f64) -> Self {
-        Self {
-            goal: Some(goal),
-            met: value.is_finite().then_some(value <= goal),
-            better: "lower",
-            ..Self::reported(name, value)
-        }
+        Self::reported(name, value)
+            .with_goal(goal, value <= goal)
+            .lower()
+    }
+
+    fn with_goal(mut self, goal: f64, met: bool) -> Self {
+        (self.goal, self.met) = (Some(goal), self.value.map(|_| met));
+        self
     }
 
     /// A ratio without a goal. More is better unless [`lower`](Self::lower) says otherwise.
-    #[must_use]
     pub fn reported(name: &'static str, value: f64) -> Self {
-        let finite = value.is_finite();
+        let value = Some(value).filter(|value| value.is_finite());
         Self {
             name,
-            value: finite.then_some(value),
+            value,
             unit: "ratio",
             better: "higher",
             goal: None,
             met: None,
-            note: (!finite).then(|| "could not be measured".into()),
+            note: value.is_none().then(|| "could not be measured".into()),
         }
     }
 
     /// A figure that these options leave out.
-    #[must_use]
     pub fn missing(name: &'static str, why: impl Into<String>) -> Self {
         Self {
             note: Some(why.into()),
@@ -324,28 +380,24 @@ impl Figure {
     }
 
     /// It is no ratio but a number of these.
-    #[must_use]
     pub fn in_units(mut self, unit: &'static str) -> Self {
         self.unit = unit;
         self
     }
 
     /// Less is better.
-    #[must_use]
     pub fn lower(mut self) -> Self {
         self.better = "lower";
         self
     }
 
     /// Says where it comes from.
-    #[must_use]
     pub fn noted(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
     /// Takes the goal away: under these circumstances it is another measurement.
-    #[must_use]
     pub fn without_goal(mut self, why: impl Into<String>) -> Self {
         (self.goal, self.met) = (None, None);
         self.noted(why)
@@ -354,7 +406,6 @@ impl Figure {
 
 impl Direction {
     /// As in JSON.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -365,7 +416,6 @@ impl Direction {
 
 impl Pattern {
     /// As in JSON.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Sequential => "sequential",
@@ -374,8 +424,33 @@ impl Pattern {
     }
 }
 
-/// Median of the ratios of the runs: what slows down a whole run drops out.
+/// The middle value, or the mean of the two in the middle.
 #[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// Distance of the quartiles over the median: half of the values are this close together.
+#[must_use]
+pub fn spread(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    let at = |quarters: usize| sorted.get(last * quarters / 4).copied().unwrap_or(0.0);
+    match median(values) {
+        0.0 => 0.0,
+        median => (at(3) - at(1)) / median,
+    }
+}
+
+/// Median of the ratios of the runs: what slows down a whole run drops out.
 pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
     let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
     if ratios.is_empty() {
@@ -386,10 +461,6 @@ pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
 }
 
 /// Room for latencies from 1 ns to 100 s with three digits.
-///
-/// # Panics
-/// Never: the bounds are constants that the histogram takes.
-#[must_use]
 pub fn histogram() -> Histogram<u64> {
     const LONGEST: Duration = Duration::from_secs(100);
     let longest = u64::try_from(LONGEST.as_nanos()).expect("100 s fit");
@@ -405,6 +476,21 @@ fn microseconds(nanoseconds: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn median_is_the_middle_whatever_the_order() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&[]), 0.0);
+    }
+
+    #[test]
+    fn one_disturbed_sample_moves_neither_median_nor_spread() {
+        let mut rates = [10.0; 9];
+        rates[4] = 1.0;
+        assert_eq!((median(&rates), spread(&rates)), (10.0, 0.0));
+        assert_eq!(spread(&[]), 0.0);
+    }
 
     #[test]
     fn a_goal_is_met_on_its_own_side() {

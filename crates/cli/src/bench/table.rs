@@ -18,13 +18,26 @@ pub struct Table {
 
 impl Table {
     /// An empty one.
-    #[must_use]
     pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
         Self {
             title: title.into(),
             columns: columns.iter().map(|&column| column.to_owned()).collect(),
             rows: Vec::new(),
         }
+    }
+
+    /// A line for each of `items`, and in it a cell by each column.
+    pub fn of<T>(
+        title: impl Into<String>,
+        columns: &[(&str, &dyn Fn(&T) -> String)],
+        items: impl IntoIterator<Item = T>,
+    ) -> Self {
+        let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+        let mut table = Self::new(title, &heads);
+        for item in items {
+            table.push(columns.iter().map(|(_, cell)| cell(&item)));
+        }
+        table
     }
 
     /// Adds a row.
@@ -35,7 +48,6 @@ impl Table {
     }
 
     /// Which columns hold numbers, and nothing else but empty cells.
-    #[must_use]
     pub fn numbers(&self) -> Vec<bool> {
         let number = |cell: &str| {
             let first = cell.bytes().next();
@@ -48,7 +60,8 @@ impl Table {
         (0..self.columns.len()).map(of).collect()
     }
 
-    fn text(&self) -> String {
+    /// For people.
+    pub fn text(&self) -> String {
         let lines = || std::iter::once(&self.columns).chain(&self.rows);
         let width = |column: usize| {
             let cells = lines().filter_map(|line| line.get(column));
@@ -74,7 +87,6 @@ impl Table {
 }
 
 /// The report as text: tables, figures, and under which conditions.
-#[must_use]
 pub fn render(report: &Report) -> String {
     let mut head = format!("{}\n", report.title);
     for (name, value) in conditions(report) {
@@ -84,38 +96,28 @@ pub fn render(report: &Report) -> String {
     let mut parts = vec![head];
     parts.extend(report.tables.iter().map(Table::text));
     parts.push(figures(&report.figures).text());
-    if !report.notes.is_empty() {
-        parts.push(
-            report
-                .notes
-                .iter()
-                .map(|note| format!("{note}\n"))
-                .collect(),
-        );
-    }
+    let notes = report.notes.iter().map(|note| format!("{note}\n"));
+    parts.push(notes.collect());
     parts.join("\n")
 }
 
 /// The figures as a table.
-#[must_use]
 pub fn figures(figures: &[Figure]) -> Table {
-    let mut table = Table::new("Figures", &["", "value", "goal", "", "about"]);
-    for figure in figures {
-        table.push([
-            figure.name.to_owned(),
-            figure
-                .value
-                .map_or("-".into(), |value| format!("{value:.3}")),
-            goal(figure),
-            verdict(figure).to_owned(),
-            figure.note.clone().unwrap_or_default(),
-        ]);
-    }
-    table
+    let value = |figure: &Figure| figure.value.map(|value| format!("{value:.3}"));
+    Table::of(
+        "Figures",
+        &[
+            ("", &|figure: &&Figure| figure.name.to_owned()),
+            ("value", &|figure| value(figure).unwrap_or("-".into())),
+            ("goal", &|figure| goal(figure)),
+            ("", &|figure| verdict(figure).to_owned()),
+            ("about", &|figure| figure.note.clone().unwrap_or_default()),
+        ],
+        figures,
+    )
 }
 
 /// `at least 0.97`.
-#[must_use]
 pub fn goal(figure: &Figure) -> String {
     match (figure.goal, figure.better) {
         (None, _) => "-".into(),
@@ -125,7 +127,6 @@ pub fn goal(figure: &Figure) -> String {
 }
 
 /// `met`, `missed` or nothing.
-#[must_use]
 pub fn verdict(figure: &Figure) -> &'static str {
     match figure.met {
         Some(true) => "met",
@@ -135,19 +136,30 @@ pub fn verdict(figure: &Figure) -> &'static str {
 }
 
 /// Bytes in a second for people: MB/s, where 1 MB is 10^6 bytes.
-#[must_use]
 pub fn megabytes(bytes_per_second: f64) -> String {
-    let megabytes = bytes_per_second / 1e6;
-    match megabytes {
-        0.0..10.0 => format!("{megabytes:.2}"),
-        10.0..100.0 => format!("{megabytes:.1}"),
-        _ => format!("{megabytes:.0}"),
+    three_digits(bytes_per_second / 1e6)
+}
+
+/// A ratio for people; empty where it could not be measured.
+pub fn ratio(value: f64) -> String {
+    if value.is_finite() {
+        format!("{value:.3}")
+    } else {
+        String::new()
     }
 }
 
+/// A spread for people.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
 /// Microseconds for people.
-#[must_use]
 pub fn microseconds(value: f64) -> String {
+    three_digits(value)
+}
+
+fn three_digits(value: f64) -> String {
     match value {
         0.0..10.0 => format!("{value:.2}"),
         10.0..100.0 => format!("{value:.1}"),
@@ -156,7 +168,6 @@ pub fn microseconds(value: f64) -> String {
 }
 
 /// A block size for people: `4k`, `1M`.
-#[must_use]
 pub fn block(bytes: u32) -> String {
     match bytes {
         _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
@@ -166,7 +177,6 @@ pub fn block(bytes: u32) -> String {
 }
 
 /// Under which conditions it was measured, by name.
-#[must_use]
 pub fn conditions(report: &Report) -> Vec<(&'static str, String)> {
     let machine = &report.machine;
     let percent =

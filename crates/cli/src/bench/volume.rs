@@ -18,31 +18,13 @@ pub const SECTOR_SIZE: u32 = 4096;
 /// Lengths of keys to try for a cipher, the longest of AES-XTS first.
 const KEY_LENS: [usize; 5] = [64, 32, 48, 24, 16];
 
-/// What the volumes of one bench share.
-#[derive(Clone, Default)]
-pub struct Settings {
-    helpers: Option<Helpers>,
-}
-
-impl Settings {
-    /// With so many threads that help with large requests.
-    ///
-    /// # Errors
-    /// Exit code 4 when they cannot be started.
-    pub fn new(helpers: usize) -> Result<Self, CliError> {
-        Ok(Self {
-            helpers: match helpers {
-                0 => None,
-                count => Some(Helpers::start(count)?),
-            },
-        })
-    }
+/// So many threads that help with large requests.
+pub fn start_helpers(count: usize) -> Result<Option<Helpers>, CliError> {
+    let helpers = (count > 0).then(|| Helpers::start(count));
+    Ok(helpers.transpose()?)
 }
 
 /// What `--helpers` says, or one less than there are processors.
-///
-/// # Errors
-/// Exit code 1 for more than there are processors.
 pub fn helpers(given: Option<usize>) -> Result<usize, CliError> {
     let cores = cores();
     match given.unwrap_or(cores - 1) {
@@ -62,9 +44,6 @@ pub struct Cipher {
 
 impl Cipher {
     /// Of a cipher word.
-    ///
-    /// # Errors
-    /// Exit code 1 for what this build has not.
     pub fn new(word: &str) -> Result<Self, CliError> {
         let refused = |why: String| CliError::parameters(format!("--cipher {word}: {why}"));
         let spec = CipherSpec::parse(word).map_err(|error| refused(error.to_string()))?;
@@ -87,21 +66,16 @@ impl Cipher {
     }
 
     /// The cipher word.
-    #[must_use]
     pub fn word(&self) -> &str {
         &self.word
     }
 
     /// Whether it encrypts nothing.
-    #[must_use]
     pub fn is_null(&self) -> bool {
         self.spec.is_null()
     }
 
     /// The cipher at work.
-    ///
-    /// # Errors
-    /// Exit code 1 for a cipher that does not go with 4096-byte sectors.
     pub fn sectors(&self) -> Result<SectorCipher, CliError> {
         let options = SectorOptions {
             sector_size: SECTOR_SIZE,
@@ -113,41 +87,41 @@ impl Cipher {
     }
 
     /// A volume of this cipher over all of `medium`.
-    ///
-    /// # Errors
-    /// Exit code 4 where it does not fit.
-    pub fn over(&self, medium: &Gate, mode: Mode, settings: &Settings) -> Result<Gate, CliError> {
-        let options = CryptOptions {
-            start: 0,
-            size: None,
-            allow_discards: false,
-            dispatch: Dispatch::both(mode),
-            helpers: settings.helpers.clone(),
-            ..CryptOptions::default()
-        };
-        let device = CryptDevice::new(medium.clone(), self.sectors()?, options)?;
-        Ok(Gate::new(device))
+    pub fn over(
+        &self,
+        medium: &Gate,
+        mode: Mode,
+        helpers: Option<&Helpers>,
+    ) -> Result<Gate, CliError> {
+        self.with(
+            medium,
+            CryptOptions {
+                dispatch: Dispatch::both(mode),
+                helpers: helpers.cloned(),
+                ..CryptOptions::default()
+            },
+        )
     }
 
     /// The same inline, in blocks of `block` bytes where the cipher can be cut that finely.
-    ///
-    /// # Errors
-    /// Exit code 4 where it does not fit.
     pub fn in_blocks(&self, medium: &Gate, block: u32) -> Result<Gate, CliError> {
-        let options = CryptOptions {
-            dispatch: Dispatch::both(Mode::Inline),
-            logical_block: Some(block),
-            ..CryptOptions::default()
-        };
+        self.with(
+            medium,
+            CryptOptions {
+                dispatch: Dispatch::both(Mode::Inline),
+                logical_block: Some(block),
+                ..CryptOptions::default()
+            },
+        )
+    }
+
+    fn with(&self, medium: &Gate, options: CryptOptions) -> Result<Gate, CliError> {
         let device = CryptDevice::new(medium.clone(), self.sectors()?, options)?;
         Ok(Gate::new(device))
     }
 }
 
 /// A RAM disk of `bytes`, when the machine has `needed` bytes of memory to spare.
-///
-/// # Errors
-/// Exit code 1 for a size that makes no sense or is larger than the memory that is free.
 pub fn ram(bytes: u64, needed: u64, what_else: &str) -> Result<Gate, CliError> {
     if bytes == 0 || !bytes.is_multiple_of(u64::from(SECTOR_SIZE)) {
         return Err(CliError::parameters(format!(

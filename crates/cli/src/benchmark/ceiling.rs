@@ -5,8 +5,9 @@ use std::hint::black_box;
 use cryptline_cipher::ceiling::{Share, Width};
 use cryptline_cipher::{Backend, SectorCipher};
 
-use super::ciphers::Buffer;
 use super::{Figure, Report};
+use crate::CliError;
+use crate::bench::load::buffer;
 
 /// Bytes that one sample works on: some 20 µs.
 const SAMPLE_BYTES: u32 = 256 << 10;
@@ -24,48 +25,43 @@ const FIGURES: [(u32, u32, &str, f64); 4] = [
     (4096, 65536, "xts256_4096_64k_of_ceiling", 0.95),
 ];
 
-/// Whether `name` is that of a figure made here.
-pub fn is_figure(name: &str) -> bool {
-    FIGURES.iter().any(|figure| figure.2 == name)
-}
-
 /// Adds the figures of `cipher`, which is AES-256-XTS. None on a processor whose ceiling is not
 /// known.
-pub fn measure(report: &mut Report, cipher: &SectorCipher) {
+pub fn measure(report: &mut Report, cipher: &SectorCipher) -> Result<(), CliError> {
     let Ok(backend) = Backend::selected() else {
-        return;
+        return Ok(());
     };
     let Some(width) = Width::of(backend) else {
-        return;
+        return Ok(());
     };
     for (sector, request, name, goal) in FIGURES {
         if sector != cipher.sector_size() {
             continue;
         }
-        let share = share(cipher, width, request);
+        let share = share(cipher, width, request)?;
         if share.kept == 0 {
             let warning = format!("{name}: the machine was never quiet enough to measure it");
             report.warnings.push(warning);
             continue;
         }
-        let goal = (backend == Backend::Avx512).then_some(goal);
-        report.figures.push(Figure {
-            name,
-            value: share.of_ceiling,
-            unit: "ratio",
-            goal,
-            met: goal.map(|goal| share.of_ceiling >= goal),
+        let figure = Figure::at_least(name, share.of_ceiling, goal);
+        report.figures.push(if backend == Backend::Avx512 {
+            figure
+        } else {
+            figure.without_goal("the goal is for the AVX-512 kernels")
         });
     }
+    Ok(())
 }
 
-fn share(cipher: &SectorCipher, width: Width, request: u32) -> Share {
-    let mut buffer = Buffer::new(request);
-    width.share(ROUNDS, SAMPLE_BYTES, SAMPLES, || {
+fn share(cipher: &SectorCipher, width: Width, request: u32) -> Result<Share, CliError> {
+    let mut buffer = buffer(request)?;
+    let share = width.share(ROUNDS, SAMPLE_BYTES, SAMPLES, || {
         for _ in 0..SAMPLE_BYTES / request {
-            cipher.encrypt_in_place(8, black_box(buffer.bytes_mut()));
+            cipher.encrypt_in_place(8, black_box(&mut buffer));
         }
-    })
+    });
+    Ok(share)
 }
 
 #[cfg(test)]
@@ -86,15 +82,14 @@ mod tests {
             let key: Vec<u8> = (0..64).collect();
             let cipher = SectorCipher::new(&spec, &key, options).unwrap();
             let mut report = Report::new(1);
-            measure(&mut report, &cipher);
+            measure(&mut report, &cipher).unwrap();
             let known = Backend::selected().is_ok_and(|backend| Width::of(backend).is_some());
             let made = report.figures.len() + report.warnings.len();
             assert_eq!(made, if known { 2 } else { 0 });
             for figure in &report.figures {
-                assert!(
-                    is_figure(figure.name) && figure.name.contains(&format!("_{sector_size}_"))
-                );
-                assert!(figure.value > 0.0 && figure.value < 1.2, "{}", figure.value);
+                assert!(figure.name.contains(&format!("_{sector_size}_")));
+                let value = figure.value.unwrap();
+                assert!(value > 0.0 && value < 1.2, "{value}");
             }
         }
     }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions};
 use serde::Serialize;
 
-use super::measure::{Measured, rate};
+use super::measure::rate;
 use super::{Report, ceiling};
 use crate::CliError;
+use crate::bench::load::buffer;
+use crate::bench::report::Sample;
 
 /// Block ciphers and modes whose every combination is looked for.
 const BLOCK_CIPHERS: [&str; 6] = ["aes", "serpent", "twofish", "camellia", "cast6", "sm4"];
@@ -66,7 +68,7 @@ pub struct CipherRow {
     /// Distance of the samples' quartiles over their median.
     pub spread: f64,
     /// How many samples there were.
-    pub samples: u32,
+    pub samples: usize,
     /// What ran the cipher.
     pub backend: &'static str,
 }
@@ -79,32 +81,26 @@ pub struct Case {
 }
 
 /// What to measure: the cipher words asked for, or all that this build has.
-///
-/// # Errors
-/// Exit code 1: an unknown cipher, or one that does not take the key size.
 pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, CliError> {
     let wanted = key_bits.map(key_len).transpose()?;
+    let specs = if words.is_empty() {
+        supported()
+    } else {
+        let parsed = words.iter().map(|word| parse(word));
+        parsed.collect::<Result<_, _>>()?
+    };
     let mut cases = Vec::new();
-    for word in words {
-        let spec = parse(word)?;
+    for spec in specs {
         let lens = match wanted {
             Some(len) => BTreeSet::from([len]),
             None => key_lens(&spec)?,
         };
         for len in lens {
-            let made = cases_of(&spec, len)?;
-            let made = made.map_err(|error| CliError::parameters(error.to_string()))?;
-            cases.extend(made);
-        }
-    }
-    if words.is_empty() {
-        for spec in supported() {
-            let lens = match wanted {
-                Some(len) => BTreeSet::from([len]),
-                None => key_lens(&spec)?,
-            };
-            for len in lens {
-                cases.extend(cases_of(&spec, len)?.unwrap_or_default());
+            match cases_of(&spec, len)? {
+                Ok(made) => cases.extend(made),
+                // Among all there are, some do not take the length.
+                Err(_) if words.is_empty() => {}
+                Err(error) => return Err(CliError::parameters(error.to_string())),
             }
         }
     }
@@ -117,7 +113,6 @@ pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, Cli
 }
 
 /// How many measurements `cases` take.
-#[must_use]
 pub fn count(cases: &[Case], cores: usize) -> usize {
     cases.len() * REQUESTS.len() * DIRECTIONS.len() * threads(cores).len()
 }
@@ -125,14 +120,19 @@ pub fn count(cases: &[Case], cores: usize) -> usize {
 const DIRECTIONS: [Direction; 2] = [Direction::Encrypt, Direction::Decrypt];
 
 /// Measures one case, each measurement for `time`. `done` is called after each.
-pub fn measure(report: &mut Report, case: &Case, time: Duration, done: &impl Fn()) {
+pub fn measure(
+    report: &mut Report,
+    case: &Case,
+    time: Duration,
+    done: &impl Fn(),
+) -> Result<(), CliError> {
     if case.spec.as_str() == "aes-xts-plain64" && case.key_bits == 512 {
-        ceiling::measure(report, &case.cipher);
+        ceiling::measure(report, &case.cipher)?;
     }
     for request in REQUESTS {
         for threads in threads(report.cores) {
             for direction in DIRECTIONS {
-                let measured = speed(&case.cipher, direction, request, threads, time);
+                let measured = speed(&case.cipher, direction, request, threads, time)?;
                 report.count(&measured);
                 report
                     .ciphers
@@ -141,11 +141,11 @@ pub fn measure(report: &mut Report, case: &Case, time: Duration, done: &impl Fn(
             }
         }
     }
+    Ok(())
 }
 
 impl Case {
     /// For the progress bar.
-    #[must_use]
     pub fn name(&self) -> String {
         let sector = self.cipher.sector_size();
         let word = crate::error::on_one_line(self.spec.as_str());
@@ -239,23 +239,23 @@ fn speed(
     request: u32,
     threads: usize,
     time: Duration,
-) -> Measured {
-    let run = match direction {
+) -> Result<Sample, CliError> {
+    let run: fn(&SectorCipher, u64, &mut [u8]) = match direction {
         Direction::Encrypt => SectorCipher::encrypt_in_place,
         Direction::Decrypt => SectorCipher::decrypt_in_place,
     };
     let mut measured = rate(threads, time, || {
-        let mut buffer = Buffer::new(request);
+        let mut buffer = buffer(request)?;
         let mut sector = 0;
-        move |calls| {
+        Ok(move |calls| {
             for _ in 0..calls {
-                run(cipher, sector, black_box(buffer.bytes_mut()));
+                run(cipher, sector, black_box(&mut buffer));
                 sector = (sector + u64::from(request) / 512) % SECTORS;
             }
-        }
-    });
-    measured.per_second *= f64::from(request);
-    measured
+        })
+    })?;
+    measured.bytes_per_second *= f64::from(request);
+    Ok(measured)
 }
 
 fn row(
@@ -263,7 +263,7 @@ fn row(
     direction: Direction,
     request: u32,
     threads: usize,
-    measured: &Measured,
+    measured: &Sample,
 ) -> CipherRow {
     CipherRow {
         cipher: case.spec.as_str().to_owned(),
@@ -272,34 +272,10 @@ fn row(
         request,
         direction,
         threads,
-        bytes_per_second: measured.per_second,
+        bytes_per_second: measured.bytes_per_second,
         spread: measured.spread,
-        samples: measured.samples,
+        samples: measured.windows.max(1),
         backend: case.cipher.backend_name(),
-    }
-}
-
-/// Memory that begins on a page, as the buffers of direct I/O do.
-pub(super) struct Buffer {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl Buffer {
-    const PAGE: usize = 4096;
-
-    pub(super) fn new(len: u32) -> Self {
-        let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let memory = vec![0x5a; len + Self::PAGE];
-        // Documented to give usize::MAX where it can not tell; then the start is as it is.
-        let start = memory.as_ptr().align_offset(Self::PAGE);
-        let start = if start < Self::PAGE { start } else { 0 };
-        Self { memory, start, len }
-    }
-
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
     }
 }
 
@@ -336,12 +312,5 @@ mod tests {
         assert!(null.iter().all(|case| case.key_bits == 0) && null.len() == 2);
         let all = cases(&[], None).unwrap();
         assert!(all.iter().all(|case| !case.spec.is_null()));
-    }
-
-    #[test]
-    fn buffers_begin_on_a_page() {
-        let mut buffer = Buffer::new(4096);
-        assert_eq!(buffer.bytes_mut().as_ptr().align_offset(Buffer::PAGE), 0);
-        assert_eq!(buffer.bytes_mut().len(), 4096);
     }
 }

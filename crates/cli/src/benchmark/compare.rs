@@ -7,18 +7,19 @@
 //!
 //! Both times are those of a whole process.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::Output;
 use std::time::Instant;
 
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
 use serde::Serialize;
 
-use super::measure::median;
 use super::{Figure, Report};
 use crate::CliError;
+use crate::bench::foreign;
+use crate::bench::report::median;
 
 /// Runs of each program.
 const RUNS: usize = 5;
@@ -55,12 +56,8 @@ pub struct Comparison {
 
 /// Measures and adds the figure `argon2_over_cryptsetup`. With memory or lanes of its own, `cost`
 /// makes it another figure, without a goal.
-///
-/// # Errors
-/// Exit code 1 when cryptsetup is not installed, 3 when there is too little memory, 4 when a
-/// program fails.
 pub fn measure(report: &mut Report, cost: &KdfCost) -> Result<(), CliError> {
-    let version = cryptsetup(&[Path::new("--version")])?;
+    let version = cryptsetup(&["--version"])?;
     let version = String::from_utf8_lossy(&version.stdout);
     let version = version.split_whitespace().take(2).collect::<Vec<_>>();
     let version = version.join(" ");
@@ -79,26 +76,26 @@ pub fn measure(report: &mut Report, cost: &KdfCost) -> Result<(), CliError> {
 
     let itself = std::env::current_exe()
         .map_err(|error| CliError::device(format!("cannot find this program: {error}")))?;
-    let arguments = |words: [&'static str; 3]| -> Vec<PathBuf> {
-        let words = words.into_iter().map(PathBuf::from);
-        words.chain([key.clone(), image.clone()]).collect()
+    let open = |check: &'static str| {
+        let words = ["open", check, "--key-file"].map(OsStr::new);
+        [&words[..], &[key.as_os_str(), image.as_os_str()]].concat()
     };
-    let ours = arguments(["open", "--check", "--key-file"]);
-    let theirs = arguments(["open", "--test-passphrase", "--key-file"]);
     let (mut cryptline_ms, mut cryptsetup_ms) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        cryptline_ms.push(milliseconds(|| succeed(&itself, &ours).map(drop))?);
-        cryptsetup_ms.push(milliseconds(|| cryptsetup(&theirs).map(drop))?);
+        let ours = || foreign::run(&itself, &open("--check")).map(drop);
+        cryptline_ms.push(milliseconds(ours)?);
+        let theirs = || cryptsetup(&open("--test-passphrase")).map(drop);
+        cryptsetup_ms.push(milliseconds(theirs)?);
     }
     let value = median(&cryptline_ms) / median(&cryptsetup_ms);
-    let has_goal = (memory_kib, cpus) == (MEMORY_KIB, LANES);
-    report.figures.push(Figure {
-        name: "argon2_over_cryptsetup",
-        value,
-        unit: "ratio",
-        goal: has_goal.then_some(GOAL),
-        met: has_goal.then_some(value <= GOAL),
-    });
+    let figure = Figure::at_most("argon2_over_cryptsetup", value, GOAL);
+    report
+        .figures
+        .push(if (memory_kib, cpus) == (MEMORY_KIB, LANES) {
+            figure
+        } else {
+            figure.without_goal("the goal is for the costs of a default key slot")
+        });
     report.comparison = Some(Comparison {
         cryptsetup: crate::error::on_one_line(&version),
         kdf: "argon2id".into(),
@@ -134,39 +131,13 @@ fn milliseconds(work: impl FnOnce() -> Result<(), CliError>) -> Result<f64, CliE
 }
 
 /// Runs cryptsetup, which is often outside a user's `PATH`.
-fn cryptsetup(arguments: &[impl AsRef<Path>]) -> Result<Output, CliError> {
+fn cryptsetup(arguments: &[impl AsRef<OsStr>]) -> Result<Output, CliError> {
     for program in ["cryptsetup", "/usr/sbin/cryptsetup", "/sbin/cryptsetup"] {
-        if let Some(output) = run(Path::new(program), arguments)? {
+        if let Some(output) = foreign::run(Path::new(program), arguments)? {
             return Ok(output);
         }
     }
     Err(CliError::parameters(
         "there is no cryptsetup to compare with; install it, or leave out --compare-cryptsetup",
     ))
-}
-
-fn succeed(program: &Path, arguments: &[impl AsRef<Path>]) -> Result<Output, CliError> {
-    let gone = || CliError::device(format!("{} is gone", program.display()));
-    run(program, arguments)?.ok_or_else(gone)
-}
-
-/// Nothing if there is no such program.
-fn run(program: &Path, arguments: &[impl AsRef<Path>]) -> Result<Option<Output>, CliError> {
-    let name = program.display();
-    let run = Command::new(program)
-        .args(arguments.iter().map(AsRef::as_ref))
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .output();
-    match run {
-        Ok(output) if output.status.success() => Ok(Some(output)),
-        Ok(output) => {
-            let why = String::from_utf8_lossy(&output.stderr);
-            let why = why.lines().next().unwrap_or("it says nothing");
-            let why = crate::error::on_one_line(why);
-            Err(CliError::device(format!("{name} failed: {why}")))
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(CliError::device(format!("cannot run {name}: {error}"))),
-    }
 }

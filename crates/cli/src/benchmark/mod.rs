@@ -14,14 +14,13 @@ pub mod kdfs;
 pub(crate) mod measure;
 mod text;
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use ciphers::CipherRow;
 use compare::Comparison;
 use kdfs::KdfRow;
-use measure::Measured;
+
+use crate::bench::report::{Figure, Sample};
 
 /// Above this share of lost processor time the numbers are not to be trusted.
 const BUSY_MAX: f64 = 0.03;
@@ -43,36 +42,13 @@ pub struct Report {
     pub figures: Vec<Figure>,
     /// What spoils the numbers, one line each.
     pub warnings: Vec<String>,
+    /// Share of the time that the threads of each measurement had a processor.
     #[serde(skip)]
-    time: Time,
-}
-
-/// A number that has a goal.
-#[derive(Debug, Serialize)]
-pub struct Figure {
-    /// Its name.
-    pub name: &'static str,
-    /// The number.
-    pub value: f64,
-    /// Its unit.
-    pub unit: &'static str,
-    /// The value to reach, if there is a goal under these circumstances: the smallest one of a share
-    /// of the ceiling, the largest one of all else.
-    pub goal: Option<f64>,
-    /// Whether the goal was reached.
-    pub met: Option<bool>,
-}
-
-/// Wall and processor time of all samples.
-#[derive(Debug, Default)]
-struct Time {
-    wall: Duration,
-    cpu: Duration,
+    got: Vec<f64>,
 }
 
 impl Report {
     /// An empty one.
-    #[must_use]
     pub fn new(cores: usize) -> Self {
         Self {
             cores,
@@ -82,9 +58,9 @@ impl Report {
 
     /// Says what spoils the numbers. Last, when all is measured.
     pub fn finish(&mut self) {
-        let (wall, cpu) = (self.time.wall.as_secs_f64(), self.time.cpu.as_secs_f64());
-        if wall > 0.0 {
-            self.busy = (1.0 - cpu / wall).max(0.0);
+        let count = f64::from(u32::try_from(self.got.len()).unwrap_or(u32::MAX));
+        if count > 0.0 {
+            self.busy = (1.0 - self.got.iter().sum::<f64>() / count).max(0.0);
         }
         if self.busy > BUSY_MAX {
             self.warnings.push(format!(
@@ -100,13 +76,11 @@ impl Report {
     }
 
     /// The report for people.
-    #[must_use]
     pub fn text(&self) -> String {
         text::render(self)
     }
 
-    fn count(&mut self, measured: &Measured) {
-        self.time.wall += measured.wall;
-        self.time.cpu += measured.cpu;
+    fn count(&mut self, measured: &Sample) {
+        self.got.extend(measured.client_busy);
     }
 }

@@ -1,35 +1,30 @@
-//! The report as tables.
+//! The report as text: what cryptsetup says of KDFs in its words, and tables.
 
 use std::fmt::Write as _;
 
 use super::ciphers::{CipherRow, Direction};
 use super::kdfs::KdfRow;
-use super::measure::median;
-use super::{Comparison, Figure, Report, ceiling};
+use super::{Comparison, Report};
+use crate::bench::report::median;
+use crate::bench::table::{self, Table};
 use crate::size;
 
 /// Bytes in a GB, as speeds are given.
 const GB: f64 = 1e9;
 
-/// All that was measured, in this order: KDFs as cryptsetup states them, ciphers, their
-/// shares of the ceiling, the comparison.
+/// All that was measured, in this order: KDFs as cryptsetup states them, ciphers, the comparison, the
+/// figures.
 pub fn render(report: &Report) -> String {
     let mut parts = Vec::new();
     if !report.kdfs.is_empty() {
         parts.push(kdfs(&report.kdfs));
     }
     if !report.ciphers.is_empty() {
-        parts.push(ciphers(report));
+        parts.push(ciphers(report).text());
     }
-    let (shares, others): (Vec<_>, Vec<_>) = report
-        .figures
-        .iter()
-        .partition(|figure| ceiling::is_figure(figure.name));
-    if !shares.is_empty() {
-        parts.push(of_ceiling(&shares));
-    }
-    if let Some(comparison) = &report.comparison {
-        parts.push(compared(comparison, &others));
+    parts.extend(report.comparison.iter().map(|it| compared(it).text()));
+    if !report.figures.is_empty() {
+        parts.push(table::figures(&report.figures).text());
     }
     if !report.ciphers.is_empty() {
         parts.push(
@@ -70,51 +65,46 @@ fn kdfs(rows: &[KdfRow]) -> String {
 }
 
 /// One line for each cipher, key, cipher sector and request.
-fn ciphers(report: &Report) -> String {
-    let width = report.ciphers.iter().map(|row| row.cipher.len()).max();
-    let width = width.unwrap_or_default().max("Cipher".len());
-    let many = report.cores > 1;
-    let cores = format!("{} cores, GB/s", report.cores);
-    let mut text = format!(
-        "{:<width$}   Key  Sector  Request    1 core, GB/s    ",
-        "Cipher"
-    );
-    text.push_str(&if many {
-        format!("{cores:>16}    ")
-    } else {
-        String::new()
-    });
-    text.push_str("Spread  Back end\n");
-    let _ = write!(
-        text,
-        "{:<width$}  bits   bytes           encrypt  decrypt",
-        ""
-    );
-    text.push_str(if many { "  encrypt  decrypt\n" } else { "\n" });
+fn ciphers(report: &Report) -> Table {
     let same = |a: &CipherRow, b: &CipherRow| {
         (&a.cipher, a.key_bits, a.sector_size, a.request)
             == (&b.cipher, b.key_bits, b.sector_size, b.request)
     };
+    let mut speeds = vec![(1, "1 core".to_owned())];
+    if report.cores > 1 {
+        speeds.push((report.cores, format!("{} cores", report.cores)));
+    }
+    let mut columns: Vec<String> = ["cipher", "key", "sector", "request"]
+        .map(str::to_owned)
+        .to_vec();
+    for (_, cores) in &speeds {
+        columns.push(format!("encrypt, {cores}"));
+        columns.push(format!("decrypt, {cores}"));
+    }
+    columns.extend(["spread", "back end"].map(str::to_owned));
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new("Ciphers, GB/s", &columns);
     for rows in report.ciphers.chunk_by(same) {
-        let Some(first) = rows.first() else { continue };
-        let request = size::human(u64::from(first.request));
-        let _ = write!(
-            text,
-            "{:<width$}  {:>4}  {:>6}  {request:>7}",
-            first.cipher, first.key_bits, first.sector_size
-        );
-        for threads in if many { vec![1, report.cores] } else { vec![1] } {
+        let first = &rows[0];
+        let mut cells = vec![
+            first.cipher.clone(),
+            first.key_bits.to_string(),
+            first.sector_size.to_string(),
+            size::human(u64::from(first.request)),
+        ];
+        for (threads, _) in &speeds {
             for direction in [Direction::Encrypt, Direction::Decrypt] {
                 let wanted =
-                    |row: &&CipherRow| row.threads == threads && row.direction == direction;
+                    |row: &&CipherRow| row.threads == *threads && row.direction == direction;
                 let speed = rows.iter().find(wanted).map(|row| row.bytes_per_second);
-                let _ = write!(text, "  {:>7}", speed.map(gigabytes).unwrap_or_default());
+                cells.push(speed.map(gigabytes).unwrap_or_default());
             }
         }
         let spread = rows.iter().map(|row| row.spread).fold(0.0, f64::max) * 100.0;
-        let _ = writeln!(text, "  {spread:>4.0} %  {}", first.backend);
+        cells.extend([format!("{spread:.0} %"), first.backend.to_owned()]);
+        table.push(cells);
     }
-    text
+    table
 }
 
 /// Three digits or more.
@@ -126,23 +116,7 @@ fn gigabytes(bytes_per_second: f64) -> String {
     }
 }
 
-fn of_ceiling(figures: &[&Figure]) -> String {
-    let mut text = String::from(
-        "AES-256-XTS, of what the AES instructions of this processor can do at most\n",
-    );
-    for figure in figures {
-        let goal = match (figure.goal, figure.met) {
-            (Some(goal), Some(true)) => format!(" (goal: at least {goal}, met)"),
-            (Some(goal), _) => format!(" (goal: at least {goal}, missed)"),
-            (None, _) => String::new(),
-        };
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "  {:.3} {}{goal}", figure.value, figure.name);
-    }
-    text
-}
-
-fn compared(comparison: &Comparison, figures: &[&Figure]) -> String {
+fn compared(comparison: &Comparison) -> Table {
     let Comparison {
         cryptsetup,
         kdf,
@@ -152,31 +126,21 @@ fn compared(comparison: &Comparison, figures: &[&Figure]) -> String {
         cryptline_ms,
         cryptsetup_ms,
     } = comparison;
-    let mut text = format!(
-        "Unlocking LUKS2 ({kdf}, {time} iterations, {memory_kib} KiB memory, {cpus} lanes), median of {} runs in turns\n",
-        cryptline_ms.len()
+    let mut table = Table::new(
+        format!(
+            "Unlocking LUKS2 ({kdf}, {time} iterations, {memory_kib} KiB memory, {cpus} lanes), in turns"
+        ),
+        &["program", "median ms", "each ms"],
     );
     for (name, times) in [
         ("cryptline", cryptline_ms),
         (cryptsetup.as_str(), cryptsetup_ms),
     ] {
         let each: Vec<_> = times.iter().map(|time| format!("{time:.0}")).collect();
-        let _ = writeln!(
-            text,
-            "  {:>6.0} ms  {name} ({})",
-            median(times),
-            each.join(", ")
-        );
+        let middle = format!("{:.0}", median(times));
+        table.push([name.to_owned(), middle, each.join(", ")]);
     }
-    for figure in figures {
-        let goal = match (figure.goal, figure.met) {
-            (Some(goal), Some(true)) => format!(" (goal: at most {goal}, met)"),
-            (Some(goal), _) => format!(" (goal: at most {goal}, missed)"),
-            (None, _) => String::new(),
-        };
-        let _ = writeln!(text, "  {:.2} {}{goal}", figure.value, figure.name);
-    }
-    text
+    table
 }
 
 #[cfg(test)]
@@ -210,24 +174,10 @@ mod tests {
                 .push(row(Direction::Decrypt, threads, 0.5e9 * scale));
         }
         let text = render(&report);
-        let line = "aes-xts-plain64   512    4096   64 KiB     8.00    0.500    16.00     1.00     2 %  some back end";
-        assert!(text.lines().any(|found| found == line), "{text}");
-        assert!(text.contains("2 cores, GB/s"), "{text}");
-    }
-
-    #[test]
-    fn a_share_of_the_ceiling_has_a_goal_to_reach_and_not_one_to_stay_below() {
-        let mut report = Report::new(1);
-        report.figures.push(Figure {
-            name: "xts256_512_4k_of_ceiling",
-            value: 0.88,
-            unit: "ratio",
-            goal: Some(0.9),
-            met: Some(false),
-        });
-        let text = render(&report);
-        let line = "  0.880 xts256_512_4k_of_ceiling (goal: at least 0.9, missed)";
-        assert!(text.lines().any(|found| found == line), "{text}");
+        let words = "aes-xts-plain64 512 4096 64 KiB 8.00 0.500 16.00 1.00 2 % some back end";
+        let has = |line: &str| line.split_whitespace().eq(words.split(' '));
+        assert!(text.lines().any(has), "{text}");
+        assert!(text.contains("encrypt, 2 cores"), "{text}");
     }
 
     #[test]
@@ -236,7 +186,7 @@ mod tests {
         report.ciphers.push(row(Direction::Encrypt, 1, 8e9));
         report.ciphers.push(row(Direction::Decrypt, 1, 4e9));
         let text = render(&report);
-        assert!(!text.contains("1 cores"), "{text}");
-        assert!(text.contains("64 KiB     8.00     4.00     2 %"), "{text}");
+        assert_eq!(text.matches("encrypt, ").count(), 1, "{text}");
+        assert!(text.contains("encrypt, 1 core"), "{text}");
     }
 }

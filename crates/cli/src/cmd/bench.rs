@@ -1,5 +1,6 @@
 //! `bench`: how fast volumes are, by each way a request can take through one.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -50,13 +51,17 @@ pub enum BenchCommand {
 /// # Errors
 /// Exit code 1 for what makes no sense or cannot be written, 4 when a volume fails.
 pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
-    match &args.bench {
-        BenchCommand::Inline(args) => inline::run(args)?,
-        BenchCommand::Sweep(args) => sweep::run(args)?,
-        BenchCommand::Subblock(args) => subblock::run(args)?,
-        BenchCommand::Peers(args) => peers::run(args)?,
-        BenchCommand::Media(args) => media::run(args)?,
-        BenchCommand::Zoned(args) => zoned::run(args)?,
-    }
+    let printed = match &args.bench {
+        BenchCommand::Inline(args) => args.output.of(|| inline::measure(args))?,
+        BenchCommand::Sweep(args) => args.output.of(|| sweep::measure(args))?,
+        BenchCommand::Subblock(args) => args.output.of(|| subblock::measure(args))?,
+        BenchCommand::Peers(args) => args.output.of(|| peers::measure(args))?,
+        BenchCommand::Media(args) => args.output.of(|| media::measure(args))?,
+        BenchCommand::Zoned(args) => args.output.of(|| zoned::measure(args))?,
+    };
+    // Nobody is left to be told when this fails.
+    let _ = io::stderr().write_all(printed.stderr.as_bytes());
+    crate::output::print(&printed.stdout)?;
+    crate::output::warn(&printed.warnings);
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use cryptline_luks::format::KdfCost;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::CliError;
+use crate::bench::Progress;
 use crate::benchmark::{Report, ciphers, compare, kdfs};
 
 /// Longest measurement, in seconds.
@@ -155,31 +155,20 @@ impl Plan {
         let share = self.time / shares.max(1);
 
         let steps = u64::from(of_ciphers) + u64::try_from(self.kdfs.len()).unwrap_or(0);
-        let progress = progress(steps + u64::from(args.compare_cryptsetup));
+        let progress = Progress::new(steps + u64::from(args.compare_cryptsetup));
         for &case in &self.kdfs {
-            progress.set_message(case.name());
+            progress.now(case.name());
             kdfs::measure(report, case, share * SHARES_OF_PBKDF2, &self.cost)?;
-            progress.inc(1);
+            progress.step();
         }
         for case in &self.ciphers {
-            progress.set_message(case.name());
-            ciphers::measure(report, case, share, &|| progress.inc(1));
+            progress.now(case.name());
+            ciphers::measure(report, case, share, &|| progress.step())?;
         }
         if args.compare_cryptsetup {
-            progress.set_message("unlocking, beside cryptsetup");
+            progress.now("unlocking, beside cryptsetup");
             compare::measure(report, &self.cost)?;
         }
-        progress.finish_and_clear();
         Ok(())
     }
-}
-
-/// Drawn on standard error when that is a terminal, and only between measurements: a thread that
-/// redraws would take time from what is measured.
-fn progress(steps: u64) -> ProgressBar {
-    let progress = ProgressBar::new(steps);
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {msg}") {
-        progress.set_style(style);
-    }
-    progress
 }

@@ -1,55 +1,53 @@
 //! `bench inline`: what the script of the 2020 dm-devel thread does, with a RAM volume.
 //!
 //! ```text
-//! contents   the same random bytes, and SHA-256 of what each way reads ── must be equal
-//! subjects   plain, and null cipher and AES by each dispatch mode       ── all on one RAM disk
-//! model      memory copy alone, cipher alone                            ── the floor
+//! check   the same random bytes, and SHA-256 of what each way reads   ── must be equal
+//! ways    plain, and null cipher and AES by each dispatch mode        ── all on one RAM disk
+//! model   memory copy alone, cipher alone                             ── the floor
 //! ```
 //!
-//! Contents are checked first, in passes of their own; the timed runs read the same memory and do
-//! not hash. In each run every subject has its turn, and goes on where the one before ended: none
-//! may find in the caches what another has just read. The order of the turns rotates from run to run
-//! and is backwards in every other one. Turns are short and many, so that what a ratio compares lies
-//! close together in time.
+//! The timed runs do not hash. Each turn goes on where the one before ended, so that no way finds in
+//! the caches what another has just read. Turns are short and many: what a ratio compares lies close
+//! together in time.
 
-mod contents;
 mod model;
 mod over_nbd;
 mod summary;
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use cryptline_engine::Gate;
 use cryptline_engine::dispatch::Mode;
 
+use super::contents::{Contents, sha256_of};
 use super::load::{self, Job};
-use super::machine::{Moment, Others, Watch};
-use super::report::{Direction, Pattern, Row, Shape};
-use super::volume::{Cipher, NULL_CIPHER, Settings, helpers, ram};
+use super::report::{Direction, Front, Pattern, Row, Shape};
+use super::runner::{self, Group, seconds};
+use super::volume::{Cipher, NULL_CIPHER, helpers, ram, start_helpers};
 use super::{Output, Progress, Report};
 use crate::{CliError, size};
 use model::Model;
 use over_nbd::Served;
 
-/// What the thread reads with.
-const BLOCK: u32 = 4096;
-/// Modes that are measured.
+/// What the thread does: 4 KiB, one at a time, from the first block to the last.
+const SHAPE: Shape = Shape {
+    direction: Direction::Read,
+    pattern: Pattern::Sequential,
+    block: 4096,
+    depth: 1,
+    streams: 1,
+};
+/// Bytes in a request.
+const BLOCK: usize = 4096;
+/// Modes that are measured. The first needs no other thread.
 const MODES: [Mode; 3] = [Mode::Inline, Mode::Queue, Mode::Auto];
 /// Before each turn: enough to fill the caches again and to wake sleeping threads.
 const WARM_UP: Duration = Duration::from_millis(5);
 /// Longest turn, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
-
-/// How requests reach the volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Front {
-    /// By the library's calls, in this process
-    #[default]
-    InProcess,
-    /// By NBD, from a server in this process over a Unix socket
-    Nbd,
-}
+/// Which contents.
+const SEED: u64 = 0x2020_0619;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
@@ -93,29 +91,10 @@ pub struct InlineArgs {
     pub output: Output,
 }
 
-/// One way to read the same bytes.
-struct Subject {
-    name: String,
-    /// `None` for the plain disk.
-    cipher: Option<String>,
-    mode: Option<Mode>,
-    gate: Gate,
-    sha256: Option<String>,
-    samples: Vec<f64>,
-}
-
-/// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 when a way reads other bytes than another.
-pub fn run(args: &InlineArgs) -> Result<(), CliError> {
-    if !(args.seconds > 0.0 && args.seconds <= SECONDS_MAX) {
-        return Err(CliError::parameters(format!(
-            "--seconds {}: give more than 0 and at most {SECONDS_MAX}",
-            args.seconds
-        )));
-    }
-    let helpers = helpers(args.helpers)?;
+/// Measures.
+pub fn measure(args: &InlineArgs) -> Result<Report, CliError> {
+    let time = seconds(args.seconds, SECONDS_MAX)?;
+    let helpers = start_helpers(helpers(args.helpers)?)?;
     let cipher = Cipher::new(&args.cipher)?;
     if cipher.is_null() {
         return Err(CliError::parameters(format!(
@@ -123,181 +102,188 @@ pub fn run(args: &InlineArgs) -> Result<(), CliError> {
             args.cipher
         )));
     }
-    let null = Cipher::new(NULL_CIPHER)?;
-    args.output.check()?;
-    let medium = match args.front {
-        Front::InProcess => {
-            let needed = args.size.saturating_mul(2);
-            let why = " (the volume, and a copy to measure the memory by)";
-            ram(args.size, needed, why)?
-        }
-        Front::Nbd => ram(args.size, args.size, "")?,
+    let over_nbd = args.front == Front::Nbd;
+    let (needed, why) = if over_nbd {
+        (args.size, "")
+    } else {
+        let why = " (the volume, and a copy to measure the memory by)";
+        (args.size.saturating_mul(2), why)
     };
-    let mut subjects = subjects(helpers, &medium, &null, &cipher)?;
+    let medium = ram(args.size, needed, why)?;
     let mut report = Report::new("inline", "Reading inline, by queue, and plain");
-    report.others = Others::look();
-    let runs = u64::from(args.runs);
-    let progress = Progress::new(u64::try_from(subjects.len()).unwrap_or(0) + runs);
-    let mut way_in = match args.front {
-        Front::InProcess => {
-            contents::check(&medium, &mut subjects, &progress, contents::read_all)?;
-            WayIn::Calls(Box::new(Model::new(args.size, cipher.sectors()?)?))
-        }
-        Front::Nbd => {
-            let served = Served::start(&subjects)?;
-            contents::check(&medium, &mut subjects, &progress, |subject| {
-                served.sha256(subject)
-            })?;
-            WayIn::Nbd(served)
-        }
-    };
-    let mut watch = Watch::default();
-    let mut start = 0;
-    for run in 0..args.runs {
-        progress.now(format!("run {} of {}", run + 1, args.runs));
-        let before = Moment::now();
-        start = one_run(run, start, &mut subjects, &mut way_in, args)?;
-        watch.add(before, Moment::now());
-        progress.step();
-    }
-    drop(progress);
-    report.others.during = watch.share();
-    let model = match &way_in {
-        WayIn::Calls(model) => Some(model.as_ref()),
-        WayIn::Nbd(_) => None,
-    };
-    summary::fill(&mut report, args, &subjects, model);
-    args.output.publish(report)
-}
-
-/// How requests come to the subjects.
-enum WayIn {
-    /// By calls, which is what the model is compared with.
-    Calls(Box<Model>),
-    /// Through a socket.
-    Nbd(Served),
-}
-
-/// Plain, and each cipher by each mode that there is.
-fn subjects(
-    helpers: usize,
-    medium: &Gate,
-    null: &Cipher,
-    cipher: &Cipher,
-) -> Result<Vec<Subject>, CliError> {
-    let subject = |name: String, cipher: Option<&Cipher>, mode, gate| Subject {
-        name,
-        cipher: cipher.map(|cipher| cipher.word().to_owned()),
-        mode,
-        gate,
-        sha256: None,
-        samples: Vec::new(),
-    };
-    let settings = Settings::new(helpers)?;
-    let mut subjects = vec![subject("plain".into(), None, None, medium.clone())];
-    for (cipher, short) in [(null, "null cipher"), (cipher, cipher.word())] {
+    (report.runs, report.seconds) = (args.runs, args.seconds);
+    let mut gates = vec![medium.clone()];
+    report.rows.push(row("plain", args.front));
+    for (cipher, short) in [
+        (&Cipher::new(NULL_CIPHER)?, "null cipher"),
+        (&cipher, &args.cipher),
+    ] {
         for mode in MODES {
-            let gate = cipher.over(medium, mode, &settings)?;
-            subjects.push(subject(
-                format!("{mode}, {short}"),
-                Some(cipher),
-                Some(mode),
-                gate,
-            ));
+            gates.push(cipher.over(&medium, mode, helpers.as_ref())?);
+            report.rows.push(Row {
+                cipher: Some(cipher.word().to_owned()),
+                dispatch: Some(mode.to_string()),
+                ..row(&format!("{mode}, {short}"), args.front)
+            });
         }
     }
-    Ok(subjects)
-}
-
-/// Every subject and the model once, by calls from block `start` on. Gives the next run's start.
-fn one_run(
-    run: u32,
-    start: u64,
-    subjects: &mut [Subject],
-    way_in: &mut WayIn,
-    args: &InlineArgs,
-) -> Result<u64, CliError> {
-    let time = Duration::from_secs_f64(args.seconds);
+    let served = over_nbd.then(|| Served::start(&report.rows, &gates));
+    let served = served.transpose()?;
+    check(&mut report.rows, &gates, |way, row| match &served {
+        Some(served) => served.sha256(&row.name),
+        None => sha256_of(&gates[way], BLOCK),
+    })?;
+    let model = (!over_nbd).then(|| Model::new(args.size, cipher.sectors()?));
+    let mut model = model.transpose()?;
     let mut job = Job {
-        shape: shape(),
+        shape: SHAPE,
         warm_up: WARM_UP,
         time,
-        start,
-        latency: false,
+        latency: over_nbd,
+        ..Job::default()
     };
-    for turn in order(run, subjects.len() + 1) {
-        match (subjects.get_mut(turn), &mut *way_in) {
-            (Some(subject), WayIn::Calls(_)) => {
-                let outcome = load::run(&subject.gate, &job)?;
-                subject.samples.push(outcome.bytes_per_second);
-                job.start = outcome.next;
+    // The model has its turns among the ways, as the last.
+    let ways = gates.len() + usize::from(model.is_some());
+    let _ = runner::run(&mut report, &Group::all(ways), |rows, turn| {
+        if let Some((gate, row)) = gates.get(turn.way).zip(rows.get_mut(turn.way)) {
+            let sample = match &served {
+                Some(served) => served.measure(&row.name, &job)?,
+                None => load::run(gate, &job)?,
+            };
+            job.start = sample.next;
+            row.take(sample);
+        } else if let Some(model) = &mut model {
+            model.sample(job.start, WARM_UP, time);
+        }
+        Ok(())
+    })?;
+    summary::fill(&mut report, args, model.as_ref());
+    Ok(report)
+}
+
+fn row(name: &str, front: Front) -> Row {
+    Row {
+        name: name.to_owned(),
+        front,
+        shape: SHAPE,
+        ..Row::default()
+    }
+}
+
+/// Writes random contents, clear and then encrypted, and notes the SHA-256 of what each way `read`s.
+/// The first way is the medium as it is; the first of each kind writes.
+fn check(
+    rows: &mut [Row],
+    gates: &[Gate],
+    read: impl Fn(usize, &Row) -> Result<String, CliError>,
+) -> Result<(), CliError> {
+    let progress = Progress::new(u64::try_from(rows.len()).unwrap_or(0));
+    let contents = Contents::new(SEED);
+    for encrypted in [false, true] {
+        let mut written = None;
+        let ways = rows.iter_mut().enumerate();
+        for (way, row) in ways.filter(|(_, row)| row.is_encrypted() == encrypted) {
+            progress.now(format!("checking what {} reads", row.name));
+            if written.is_none() {
+                written = Some(contents.write_to(&gates[way], BLOCK)?);
+                if encrypted && contents.is_at_start_of(&gates[0])? {
+                    return Err(CliError::device(format!(
+                        "{} encrypts nothing: the medium holds the clear text; please report this",
+                        row.name
+                    )));
+                }
             }
-            (Some(subject), WayIn::Nbd(served)) => {
-                let rate = served.measure(subject, WARM_UP, time)?;
-                subject.samples.push(rate);
+            row.sha256 = Some(read(way, row)?);
+            if row.sha256 != written {
+                return Err(CliError::device(format!(
+                    "{} reads other bytes than were written (SHA-256 {} instead of {}); nothing was measured, please report this",
+                    row.name,
+                    row.sha256.as_deref().unwrap_or_default(),
+                    written.as_deref().unwrap_or_default()
+                )));
             }
-            (None, WayIn::Calls(model)) => model.sample(job.start, WARM_UP, time),
-            (None, WayIn::Nbd(_)) => {}
+            progress.step();
         }
     }
-    Ok(job.start)
-}
-
-/// The order of `turns` turns in a run: forwards and backwards from each, so that each has now this and now
-/// that neighbour before it.
-pub(super) fn order(run: u32, turns: usize) -> Vec<usize> {
-    let first = usize::try_from(run / 2).unwrap_or(0) % turns;
-    let mut order: Vec<usize> = (0..turns).map(|turn| (first + turn) % turns).collect();
-    if run % 2 == 1 {
-        order.reverse();
-    }
-    order
-}
-
-/// The thread's: 4 KiB, one at a time, from the first block to the last.
-fn shape() -> Shape {
-    Shape {
-        direction: Direction::Read,
-        pattern: Pattern::Sequential,
-        block: BLOCK,
-        depth: 1,
-        streams: 1,
-    }
-}
-
-impl Subject {
-    fn row(&self, front: Front) -> Row {
-        Row {
-            name: self.name.clone(),
-            front: match front {
-                Front::InProcess => "in-process",
-                Front::Nbd => "nbd",
-            },
-            cipher: self.cipher.clone(),
-            dispatch: self.mode.map(|mode| mode.to_string()),
-            shape: shape(),
-            sha256: self.sha256.clone(),
-            ..Row::default()
-        }
-        .sampled(self.samples.clone())
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use cryptline_engine::BackendChoice;
+    use cryptline_engine::base::RamDevice;
+    use cryptline_engine::blocking::Blocking;
 
     use super::*;
 
-    #[test]
-    fn every_turn_comes_once_in_each_run_and_at_every_place_in_some() {
-        let turns = 8;
-        let mut places = BTreeSet::new();
-        for run in 0..16 {
-            let order = order(run, turns);
-            assert_eq!(order.iter().collect::<BTreeSet<_>>().len(), turns);
-            places.extend(order.into_iter().enumerate());
+    const SIZE: u64 = 64 * 1024;
+
+    fn ram() -> Gate {
+        Gate::new(RamDevice::new(SIZE).expect("memory"))
+    }
+
+    /// Plain on `medium`, and each cipher inline on `below`.
+    fn ways(medium: &Gate, below: &Gate) -> (Vec<Row>, Vec<Gate>) {
+        let mut rows = vec![row("plain", Front::InProcess)];
+        let mut gates = vec![medium.clone()];
+        for word in [NULL_CIPHER, "aes-xts-plain64"] {
+            let cipher = Cipher::new(word).expect("a cipher");
+            let gate = cipher.over(below, Mode::Inline, None);
+            gates.push(gate.expect("it fits"));
+            rows.push(Row {
+                cipher: Some(word.to_owned()),
+                ..row(word, Front::InProcess)
+            });
         }
-        assert_eq!(places.len(), turns * turns);
+        (rows, gates)
+    }
+
+    #[test]
+    fn all_ways_read_the_same_bytes() {
+        let medium = ram();
+        let (mut rows, gates) = ways(&medium, &medium);
+        let read = |way: usize, _: &Row| sha256_of(&gates[way], BLOCK);
+        check(&mut rows, &gates, read).expect("all is right");
+        assert!(rows.iter().all(|row| row.sha256 == rows[0].sha256));
+        assert_eq!(rows[0].sha256.as_ref().map(String::len), Some(64));
+    }
+
+    #[test]
+    fn one_wrong_bit_ends_the_bench() {
+        let medium = ram();
+        let (mut rows, gates) = ways(&medium, &medium);
+        let error = check(&mut rows, &gates, |way, _| {
+            if way == 1 {
+                let mut disk = Blocking::new(&medium, BackendChoice::Syscalls).expect("a queue");
+                let mut block = [0; 4096];
+                disk.read_at(SIZE - 4096, &mut block).expect("RAM reads");
+                block[4095] ^= 1;
+                disk.write_at(SIZE - 4096, &block, false)
+                    .expect("RAM writes");
+            }
+            sha256_of(&gates[way], BLOCK)
+        });
+        let error = error.expect_err("one bit differs");
+        assert_eq!(error.exit_code(), 4);
+        assert!(error.to_string().contains("other bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_way_with_a_medium_of_its_own_is_found_out() {
+        let (mut rows, gates) = ways(&ram(), &ram());
+        let read = |way: usize, _: &Row| sha256_of(&gates[way], BLOCK);
+        let error = check(&mut rows, &gates, read).expect_err("zeros are read");
+        let expected = format!("{NULL_CIPHER} reads other bytes");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+
+    #[test]
+    fn a_cipher_that_encrypts_nothing_is_found_out() {
+        let medium = ram();
+        let (mut rows, mut gates) = ways(&medium, &medium);
+        gates[2] = medium.clone();
+        let read = |way: usize, _: &Row| sha256_of(&gates[way], BLOCK);
+        let error = check(&mut rows, &gates, read).expect_err("clear text");
+        assert!(error.to_string().contains("encrypts nothing"), "{error}");
     }
 }

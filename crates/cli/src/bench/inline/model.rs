@@ -13,16 +13,13 @@ use cryptline_sys::{Buffer, SharedMemory};
 
 use super::BLOCK;
 use crate::CliError;
-use crate::bench::load::WINDOW;
-use crate::benchmark::measure::median;
-
-/// Blocks between two looks at the clock, as many as the load generator has.
-const CLOCK_EVERY: u32 = 32;
+use crate::bench::load::{CLOCK_EVERY, WINDOW};
+use crate::bench::report::median;
 
 /// The two costs, and their samples in seconds for each block.
 pub struct Model {
     memory: SharedMemory,
-    blocks: u64,
+    blocks: usize,
     block: Buffer,
     cipher: SectorCipher,
     /// Copying a block.
@@ -33,9 +30,6 @@ pub struct Model {
 
 impl Model {
     /// Fills memory of `bytes` bytes.
-    ///
-    /// # Errors
-    /// Exit code 3 without memory.
     pub fn new(bytes: u64, cipher: SectorCipher) -> Result<Self, CliError> {
         let no_memory = |error| {
             CliError::memory(format!(
@@ -44,12 +38,12 @@ impl Model {
         };
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
         let memory = SharedMemory::new(len).map_err(no_memory)?;
-        let mut block = Buffer::alloc(usize::try_from(BLOCK).unwrap_or(0)).map_err(no_memory)?;
+        let mut block = Buffer::alloc(BLOCK).map_err(no_memory)?;
         // Memory that was never written is one page of zeros, again and again.
         block.fill(0x5a);
-        let blocks = bytes / u64::from(BLOCK);
+        let blocks = len / BLOCK;
         for index in 0..blocks {
-            memory.write(place(index), &block);
+            memory.write(index * BLOCK, &block);
         }
         Ok(Self {
             memory,
@@ -63,44 +57,40 @@ impl Model {
 
     /// Takes one sample of each, from block `start` on.
     pub fn sample(&mut self, start: u64, warm_up: Duration, time: Duration) {
-        let Self {
-            memory,
-            blocks,
-            block,
-            cipher,
-            ..
-        } = self;
-        let blocks = *blocks;
-        let mut next = start % blocks;
-        let mut copy = || {
-            memory.read(place(next), block);
+        let (memory, blocks, block) = (&self.memory, self.blocks, &mut self.block);
+        let mut next = usize::try_from(start).unwrap_or(0) % blocks;
+        let copied = each(warm_up, time, || {
+            memory.read(next * BLOCK, block);
             black_box(&mut **block);
             next = if next + 1 == blocks { 0 } else { next + 1 };
-        };
-        each(&mut copy, warm_up);
-        let copied = each(&mut copy, time);
-        let mut sector = 0;
-        let mut decrypt = || {
-            cipher.decrypt_in_place(sector, black_box(&mut **block));
-            sector = (sector + 8) % (blocks * 8);
-        };
-        each(&mut decrypt, warm_up);
-        let decrypted = each(&mut decrypt, time);
+        });
+        let (sectors, mut sector) = (blocks as u64 * 8, 0);
+        let decrypted = each(warm_up, time, || {
+            let block = black_box(&mut *self.block);
+            self.cipher.decrypt_in_place(sector, block);
+            sector = (sector + 8) % sectors;
+        });
         self.copy.push(copied);
         self.decrypt.push(decrypted);
     }
 
-    /// Bytes in a second that a read of each sample could have had: those of copy plus cipher.
+    /// Bytes in a second that a read of each run could have had: those of copy plus cipher.
     pub fn rates(&self) -> Vec<f64> {
+        let block = f64::from(super::SHAPE.block);
         let both = self.copy.iter().zip(&self.decrypt);
-        both.map(|(copy, decrypt)| f64::from(BLOCK) / (copy + decrypt))
+        both.map(|(copy, decrypt)| block / (copy + decrypt))
             .collect()
     }
 }
 
-/// Seconds that `work` takes each time: the median of windows of about a millisecond over `time`,
-/// as the load generator has them.
-fn each(work: &mut impl FnMut(), time: Duration) -> f64 {
+/// Seconds that `work` takes each time after the warm-up.
+fn each(warm_up: Duration, time: Duration, mut work: impl FnMut()) -> f64 {
+    let _ = timed(warm_up, &mut work);
+    timed(time, &mut work)
+}
+
+/// The median of windows of about a millisecond, as the load generator has them.
+fn timed(time: Duration, work: &mut impl FnMut()) -> f64 {
     let mut windows = Vec::new();
     let start = Instant::now();
     let (mut begun, mut count) = (start, 0u32);
@@ -110,18 +100,15 @@ fn each(work: &mut impl FnMut(), time: Duration) -> f64 {
             count = count.saturating_add(1);
         }
         let now = Instant::now();
-        if now - begun >= WINDOW || (now - start >= time && windows.is_empty()) {
+        let is_over = now - start >= time;
+        if now - begun >= WINDOW || (is_over && windows.is_empty()) {
             windows.push((now - begun).as_secs_f64() / f64::from(count));
             (begun, count) = (now, 0);
         }
-        if now - start >= time {
+        if is_over {
             return median(&windows);
         }
     }
-}
-
-fn place(block: u64) -> usize {
-    usize::try_from(block * u64::from(BLOCK)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -139,7 +126,7 @@ mod tests {
         let rates = model.rates();
         assert_eq!(rates.len(), 4);
         for (index, rate) in rates.iter().enumerate() {
-            assert!(*rate > 0.0 && *rate < f64::from(BLOCK) / model.decrypt[index]);
+            assert!(*rate > 0.0 && *rate < 4096.0 / model.decrypt[index]);
         }
     }
 }

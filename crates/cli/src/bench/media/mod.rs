@@ -1,24 +1,26 @@
-//! `bench media`: what a request costs on media that answer at once, as the 2017 thread asked when
-//! it removed `rw_page`: does a page need a path of its own, beside an on-stack request?
+//! `bench media`: what a request costs on media that answer at once, beside a bare copy.
+//!
+//! The 2017 thread that removed `rw_page` asked whether a page needs a path of its own, beside an
+//! on-stack request. It does not: docs/bench-json.md has the figures.
 //!
 //! ```text
 //! media      ram, pmem (a mapped file), and a block translation table over each
-//! ways       memcpy │ a page path │ an on-stack request │ a request from the heap
-//! contents   what each way writes every way must read                          ── first
+//! ways       memcpy │ an on-stack request │ a request from the heap
+//! check      what each way writes every way must read                          ── first
 //! runs       every way of every medium has its turn, in an order that changes  ── timed
 //! counts     instructions and allocations of each, where the system lets us    ── last
 //! ```
 //!
-//! The blocks of a medium lie in four parts, each larger than a second-level cache. In a run each way
-//! walks another part, and in four runs each walks all: no way finds in the caches what another has
-//! just touched, as no user of a disk does that is larger than the caches. With `--warm` a turn walks
+//! The blocks of a medium lie in four parts, each larger than a second-level cache. Each turn walks
+//! another part than the one before it: no way finds in the caches what another has just touched, as
+//! no user of a disk does that is larger than the caches. With `--warm` a turn walks
 //! its part twice and only the second walk is timed.
 
-mod contents;
 mod places;
 mod summary;
 mod ways;
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -26,10 +28,11 @@ use clap::Args;
 use cryptline_engine::Buffer;
 use cryptline_sys::Counter;
 
-use super::machine::{Moment, Others, Watch};
-use super::report::Direction;
-use super::{Output, Progress, Report};
-use crate::benchmark::measure::median;
+use super::contents::Contents;
+use super::load;
+use super::report::{Direction, Pattern, Row, Sample, Shape, median};
+use super::runner::{self, Group};
+use super::{Output, Report};
 use crate::{CliError, size};
 use places::Place;
 use ways::Way;
@@ -58,10 +61,9 @@ Examples:
   cryptline bench media --on /mnt/pmem                  a folder on persistent memory (DAX)
   cryptline bench media --json media.json --html media.html
 
-Reads and writes 4 KiB blocks at random, one at a time: by a bare copy, by a direct call for each page
-(as the kernel's rw_page was), as an on-stack request over the ordinary path, and the same from the
-heap. On RAM, on a mapped file, and on a block translation table over each. Takes four times --size
-of memory, and a little more. The JSON is described in docs/bench-json.md.")]
+Reads and writes 4 KiB blocks at random, one at a time: by a bare copy, as an on-stack request over the
+ordinary path, and the same from the heap. On RAM, on a mapped file, and on a block translation table
+over each. Takes four times --size of memory, and a little more. The JSON is described in docs/bench-json.md.")]
 pub struct MediaArgs {
     /// Size of each medium; take more than the caches hold
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
@@ -85,77 +87,56 @@ pub struct MediaArgs {
 }
 
 /// One way over one medium, in one direction.
+#[derive(Clone, Copy)]
 struct Subject {
     /// In the list of media.
     place: usize,
     way: Way,
     direction: Direction,
-    /// Which part of the blocks it walks in the first run.
-    part: usize,
-    /// Seconds for each request.
-    samples: Vec<f64>,
-    counts: Counts,
 }
 
-/// For each request; `None` where it could not be counted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    instructions: Option<f64>,
-    allocations: Option<f64>,
-}
-
-/// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 for a file that cannot be mapped and for bytes that one way
-/// wrote and another did not read.
-pub fn run(args: &MediaArgs) -> Result<(), CliError> {
+/// Measures.
+pub fn measure(args: &MediaArgs) -> Result<Report, CliError> {
     if args.size < SIZE_MIN || !args.size.is_multiple_of(u64::from(BLOCK)) {
         return Err(CliError::parameters(format!(
             "--size {}: give a multiple of {BLOCK} bytes, at least {SIZE_MIN}, such as 16M",
             args.size
         )));
     }
-    args.output.check()?;
     let folder = places::folder(args.on.as_deref())?;
-    let mut places = places::make(args.size, &folder)?;
+    let (places, how) = places::make(args.size, &folder)?;
+    let mut bench = Bench {
+        places,
+        blocks: Blocks::new(args.size),
+        buffer: Some(load::buffer(BLOCK)?),
+    };
+    bench.check()?;
+    let subjects = subjects(&bench.places);
     let mut report = Report::new("media", "Media that answer at once, and the ways to them");
-    report.others = Others::look();
-    let checks = u64::try_from(places.len()).unwrap_or(0);
-    let progress = Progress::new(checks + u64::from(args.runs));
-    let mut buffer = new_buffer()?;
-    for place in &mut places {
-        progress.now(format!("checking {}", place.name));
-        buffer = contents::check(place, args.size, buffer)?;
-        progress.step();
+    report.runs = args.runs;
+    let row = |subject: &Subject| subject.row(&bench.places[subject.place]);
+    report.rows = subjects.iter().map(row).collect();
+    runner::run(&mut report, &Group::all(subjects.len()), |rows, turn| {
+        let seconds = bench.turn(subjects[turn.way], args.warm)?;
+        rows[turn.way].take(Sample {
+            bytes_per_second: f64::from(BLOCK) / seconds,
+            ..Sample::default()
+        });
+        Ok(())
+    })?;
+    for (subject, row) in subjects.into_iter().zip(&mut report.rows) {
+        let instructions = bench.count(subject, Counter::instructions())?;
+        // A machine may offer a counter that stands still.
+        row.instructions = instructions.filter(|&count| count > 0.0);
+        row.allocations = bench.count(subject, Counter::allocations())?;
     }
-    let mut subjects = subjects(&places);
-    let mut watch = Watch::default();
-    let mut blocks = Blocks::new(args.size);
-    for run in 0..args.runs {
-        progress.now(format!("run {} of {}", run + 1, args.runs));
-        let before = Moment::now();
-        blocks.next_run();
-        for turn in super::inline::order(run, subjects.len()) {
-            let subject = &mut subjects[turn];
-            let offsets = blocks.part(subject.part);
-            if args.warm {
-                buffer = subject.walk(&mut places, offsets, buffer)?;
-            }
-            buffer = subject.turn(&mut places, offsets, buffer)?;
-        }
-        watch.add(before, Moment::now());
-        progress.step();
-    }
-    drop(progress);
-    report.others.during = watch.share();
-    let offsets = blocks.part(0);
-    let counted = &offsets[..COUNTED.min(offsets.len())];
-    for subject in &mut subjects {
-        buffer = subject.count(&mut places, counted, buffer)?;
-    }
-    summary::fill(&mut report, args, &folder, &places, &subjects);
-    args.output.publish(report)
+    report.medium = format!(
+        "RAM and mapped files in {} ({how}), {} each",
+        folder.display(),
+        size::human(args.size)
+    );
+    summary::fill(&mut report, args, &bench.places);
+    Ok(report)
 }
 
 /// Reads and writes of every way that a place has, in the order of the tables.
@@ -163,141 +144,145 @@ fn subjects(places: &[Place]) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for direction in DIRECTIONS {
         for (place, at) in places.iter().enumerate() {
-            for (part, way) in at.ways().into_iter().enumerate() {
-                subjects.push(Subject {
-                    place,
-                    way,
-                    direction,
-                    part,
-                    samples: Vec::new(),
-                    counts: Counts::default(),
-                });
-            }
+            subjects.extend(at.ways().map(|way| Subject {
+                place,
+                way,
+                direction,
+            }));
         }
     }
     subjects
 }
 
 impl Subject {
-    /// Walks the blocks with a look at the clock after each piece.
-    fn turn(
-        &mut self,
-        places: &mut [Place],
-        offsets: &[u64],
-        mut buffer: Buffer,
-    ) -> Result<Buffer, CliError> {
+    fn row(&self, place: &Place) -> Row {
+        Row {
+            name: format!("{}, {}", place.name, self.way.name()),
+            shape: Shape {
+                direction: self.direction,
+                pattern: Pattern::Random,
+                block: BLOCK,
+                depth: 1,
+                streams: 1,
+            },
+            ..Row::default()
+        }
+    }
+}
+
+/// The media, where on them requests go, and a buffer for one block, which all ways use.
+struct Bench {
+    places: Vec<Place>,
+    blocks: Blocks,
+    buffer: Option<Buffer>,
+}
+
+impl Bench {
+    /// Whether every way writes and reads the same bytes: each writes all blocks with contents of its
+    /// own, and every way reads them.
+    fn check(&mut self) -> Result<(), CliError> {
+        let Self {
+            places,
+            blocks,
+            buffer,
+        } = self;
+        for place in places {
+            for (seed, writer) in (1..).zip(place.ways()) {
+                let contents = Contents::new(seed);
+                for &offset in &blocks.offsets {
+                    if let Some(buffer) = buffer {
+                        contents.fill(offset, buffer);
+                    }
+                    place.walk(writer, Direction::Write, &[offset], buffer)?;
+                }
+                for &offset in &blocks.offsets {
+                    for reader in place.ways() {
+                        if let Some(buffer) = buffer {
+                            buffer.fill(0);
+                        }
+                        place.walk(reader, Direction::Read, &[offset], buffer)?;
+                        let found = buffer.as_deref().unwrap_or_default();
+                        if contents.first_difference(offset, found).is_some() {
+                            return Err(CliError::device(format!(
+                                "{}: the block at byte {offset} was written by {} and came back otherwise by {}; this is a bug in cryptline, or the memory is bad",
+                                place.name,
+                                writer.name(),
+                                reader.name()
+                            )));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks a part of the blocks with a look at the clock after each piece, and another time before
+    /// that to warm it up. Seconds for each request.
+    fn turn(&mut self, subject: Subject, warm: bool) -> Result<f64, CliError> {
+        let offsets = self.blocks.next_part();
         let mut times = [0.0; TURN / PIECE];
         let pieces = offsets.chunks_exact(PIECE);
         let count = pieces.len().min(times.len());
+        let place = &mut self.places[subject.place];
+        if warm {
+            place.walk(subject.way, subject.direction, offsets, &mut self.buffer)?;
+        }
         let mut start = Instant::now();
         for (piece, time) in pieces.zip(&mut times) {
-            buffer = self.walk(places, piece, buffer)?;
+            place.walk(subject.way, subject.direction, piece, &mut self.buffer)?;
             let now = Instant::now();
             *time = (now - start).as_secs_f64();
             start = now;
         }
         let requests = f64::from(u32::try_from(PIECE).unwrap_or(u32::MAX));
-        self.samples.push(median(&times[..count]) / requests);
-        Ok(buffer)
+        Ok(median(&times[..count]) / requests)
     }
 
-    /// Walks the blocks while the kernel counts.
+    /// Walks some blocks while the kernel counts. For each request; `None` where it could not be
+    /// counted.
     fn count(
         &mut self,
-        places: &mut [Place],
-        offsets: &[u64],
-        mut buffer: Buffer,
-    ) -> Result<Buffer, CliError> {
-        let requests = f64::from(u32::try_from(offsets.len()).unwrap_or(u32::MAX).max(1));
-        let mut counted = [None; 2];
-        let counters = [Counter::instructions(), Counter::allocations()];
-        for (counter, counted) in counters.iter().zip(&mut counted) {
-            let Ok(counter) = counter else { continue };
-            let before = counter.read();
-            buffer = self.walk(places, offsets, buffer)?;
-            if let (Ok(before), Ok(after)) = (before, counter.read()) {
-                let count = u32::try_from(after - before).unwrap_or(u32::MAX);
-                *counted = Some(f64::from(count) / requests);
-            }
-        }
-        let [instructions, allocations] = counted;
-        self.counts = Counts {
-            // A machine may offer a counter that stands still.
-            instructions: instructions.filter(|count| *count > 0.0),
-            allocations,
+        subject: Subject,
+        counter: std::io::Result<Counter>,
+    ) -> Result<Option<f64>, CliError> {
+        let Ok(counter) = counter else {
+            return Ok(None);
         };
-        Ok(buffer)
-    }
-
-    fn walk(
-        &self,
-        places: &mut [Place],
-        offsets: &[u64],
-        buffer: Buffer,
-    ) -> Result<Buffer, CliError> {
-        places[self.place].walk(self.way, self.direction, offsets, buffer)
+        let offsets = self.blocks.next_part();
+        let offsets = &offsets[..COUNTED.min(offsets.len())];
+        let before = counter.read();
+        let place = &mut self.places[subject.place];
+        place.walk(subject.way, subject.direction, offsets, &mut self.buffer)?;
+        let counted = before.and_then(|before| Ok(counter.read()? - before)).ok();
+        let requests = f64::from(u32::try_from(offsets.len()).unwrap_or(u32::MAX).max(1));
+        let each = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / requests;
+        Ok(counted.map(each))
     }
 }
 
-/// A buffer for one block, which all ways use.
-fn new_buffer() -> Result<Buffer, CliError> {
-    let len = usize::try_from(BLOCK).unwrap_or(0);
-    let mut buffer = Buffer::alloc(len)
-        .map_err(|error| CliError::memory(format!("no memory to measure with: {error}")))?;
-    buffer.fill(0x5a);
-    Ok(buffer)
-}
-
-/// Offsets of all blocks, in an order that changes after all parts have been walked by all ways.
+/// Offsets of all blocks in a random order, part after part.
 struct Blocks {
     offsets: Vec<u64>,
-    run: usize,
-    state: u64,
+    next: usize,
 }
 
 impl Blocks {
     fn new(size: u64) -> Self {
-        let blocks = size / u64::from(BLOCK);
-        let mut blocks = Self {
-            offsets: (0..blocks).map(|block| block * u64::from(BLOCK)).collect(),
-            run: 0,
-            state: 0x9e37_79b9_7f4a_7c15,
-        };
-        blocks.shuffle();
-        blocks
+        let blocks = 0..size / u64::from(BLOCK);
+        let mut offsets: Vec<u64> = blocks.map(|block| block * u64::from(BLOCK)).collect();
+        // The same order each time.
+        let random = BuildHasherDefault::<DefaultHasher>::default();
+        offsets.sort_by_cached_key(|offset| random.hash_one(offset));
+        Self { offsets, next: 0 }
     }
 
-    /// Other parts for all.
-    fn next_run(&mut self) {
-        self.run += 1;
-        if self.run.is_multiple_of(PARTS) {
-            self.shuffle();
-        }
-    }
-
-    /// What a subject walks in this run: whole pieces.
-    fn part(&self, first: usize) -> &[u64] {
+    /// What the next turn walks: whole pieces.
+    fn next_part(&mut self) -> &[u64] {
+        let part = self.next;
+        self.next = (part + 1) % PARTS;
         let each = self.offsets.len() / PARTS;
-        let len = turn_len(self.offsets.len());
-        let start = (first + self.run) % PARTS * each;
-        &self.offsets[start..start + len]
-    }
-
-    /// Fisher and Yates' shuffle.
-    fn shuffle(&mut self) {
-        for left in (1..=self.offsets.len()).rev() {
-            let below = u64::try_from(left).unwrap_or(1);
-            let chosen = usize::try_from(self.random() % below).unwrap_or(0);
-            self.offsets.swap(left - 1, chosen);
-        }
-    }
-
-    /// xorshift64: Marsaglia, "Xorshift RNGs", 2003.
-    fn random(&mut self) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state
+        &self.offsets[part * each..][..turn_len(self.offsets.len())]
     }
 }
 
@@ -314,32 +299,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ways_of_a_run_share_no_block_and_in_four_runs_each_walks_all() {
+    fn turns_that_follow_each_other_share_no_block_and_are_at_random() {
         for size in [1 << 20, 64 << 20, 1 << 30] {
             let mut blocks = Blocks::new(size);
-            blocks.next_run();
-            let mut walked = vec![BTreeSet::new(); PARTS];
-            for _ in 0..PARTS - 1 {
-                let mut of_run = BTreeSet::new();
-                for (first, walked) in walked.iter_mut().enumerate() {
-                    let part = blocks.part(first);
-                    assert!(!part.is_empty() && part.len().is_multiple_of(PIECE));
-                    assert!(part.len() <= TURN && !part.is_sorted());
-                    assert!(
-                        part.iter()
-                            .all(|offset| offset % 4096 == 0 && *offset < size)
-                    );
-                    of_run.extend(part.iter().copied());
-                    walked.extend(part.iter().copied());
-                }
-                assert_eq!(of_run.len(), PARTS * blocks.part(0).len());
-                blocks.next_run();
+            let mut walked = BTreeSet::new();
+            let mut parts = 0;
+            for _ in 0..PARTS {
+                let part = blocks.next_part();
+                assert!(!part.is_empty() && part.len().is_multiple_of(PIECE));
+                assert!(part.len() <= TURN && !part.is_sorted());
+                let inside = |offset: &u64| offset.is_multiple_of(4096) && *offset < size;
+                assert!(part.iter().all(inside));
+                parts += part.len();
+                walked.extend(part.iter().copied());
             }
-            assert!(
-                walked
-                    .iter()
-                    .all(|all| all.len() == 3 * blocks.part(0).len())
-            );
+            assert_eq!(walked.len(), parts);
         }
     }
 }

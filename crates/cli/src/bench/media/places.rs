@@ -12,7 +12,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::BLOCK;
-use super::ways::{self, Paged, Requests, RwPage, Way};
+use super::ways::{self, Requests, Way};
 use crate::bench::machine::available_memory;
 use crate::bench::report::Direction;
 use crate::{CliError, size};
@@ -26,12 +26,9 @@ const TABLE_LEAST: u64 = 17 << 20;
 pub struct Place {
     /// For people.
     pub name: &'static str,
-    /// What makes its stores durable, or that nothing does.
-    pub how: String,
-    /// The place below, for a table.
-    pub plain: Option<usize>,
+    /// The name of the medium below, for a table.
+    pub plain: Option<&'static str>,
     copy: Option<Memory>,
-    paged: Box<dyn RwPage>,
     requests: Requests,
 }
 
@@ -42,22 +39,22 @@ enum Memory {
 
 impl Place {
     /// The ways that there are: a copy into the middle of a table would destroy it.
-    pub fn ways(&self) -> Vec<Way> {
-        let possible = |way: &Way| *way != Way::Memcpy || self.copy.is_some();
-        Way::ALL.into_iter().filter(possible).collect()
+    pub fn ways(&self) -> impl Iterator<Item = Way> + use<> {
+        let has_copy = self.copy.is_some();
+        let possible = move |way: &Way| *way != Way::Memcpy || has_copy;
+        Way::ALL.into_iter().filter(possible)
     }
 
-    /// Moves the blocks at `offsets` by a way, all from or into the buffer.
-    ///
-    /// # Errors
-    /// Exit code 4 where the medium fails.
+    /// Moves the blocks at `offsets` by a way, all from or into the buffer, which is lost with a request
+    /// that fails.
     pub fn walk(
         &mut self,
         way: Way,
         direction: Direction,
         offsets: &[u64],
-        mut buffer: Buffer,
-    ) -> Result<Buffer, CliError> {
+        slot: &mut Option<Buffer>,
+    ) -> Result<(), CliError> {
+        let mut buffer = slot.take().ok_or_else(|| CliError::device("no buffer"))?;
         let walked = match (way, &self.copy) {
             (Way::Memcpy, Some(Memory::Ram(memory))) => {
                 ways::copy(&**memory, direction, offsets, &mut buffer).map(|()| buffer)
@@ -66,12 +63,10 @@ impl Place {
                 ways::copy(&**memory, direction, offsets, &mut buffer).map(|()| buffer)
             }
             (Way::Memcpy, None) => Err(Fault::NotSupported),
-            (Way::Page, _) => {
-                ways::pages(&*self.paged, direction, offsets, &mut buffer).map(|()| buffer)
-            }
             (Way::OnStack, _) => self.requests.on_stack(direction, offsets, buffer),
             (Way::Heap, _) => self.requests.heap(direction, offsets, buffer),
         };
+        let walked = walked.map(|buffer| *slot = Some(buffer));
         walked.map_err(|fault| {
             CliError::device(format!(
                 "{}: a {} by {} failed: {fault}",
@@ -84,9 +79,6 @@ impl Place {
 }
 
 /// The folder for mapped files.
-///
-/// # Errors
-/// Exit code 1 for what is no folder.
 pub fn folder(given: Option<&Path>) -> Result<PathBuf, CliError> {
     match given {
         Some(folder) if folder.is_dir() => Ok(folder.to_owned()),
@@ -99,12 +91,8 @@ pub fn folder(given: Option<&Path>) -> Result<PathBuf, CliError> {
     }
 }
 
-/// All media, `bytes` bytes of data each.
-///
-/// # Errors
-/// Exit code 1 for more than the memory that is free, 3 without memory, 4 for a file that cannot be
-/// made or mapped.
-pub fn make(bytes: u64, folder: &Path) -> Result<Vec<Place>, CliError> {
+/// All media, `bytes` bytes of data each, and what makes stores to the mapped file durable.
+pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Place>, String), CliError> {
     let table_bytes = bytes
         .saturating_add(bytes / 256)
         .saturating_add(TABLE_LEAST);
@@ -119,65 +107,29 @@ pub fn make(bytes: u64, folder: &Path) -> Result<Vec<Place>, CliError> {
             size::human(available)
         )));
     }
-    let pages = bytes / u64::from(BLOCK);
-    let table_in_ram = table(memory(table_bytes)?)?;
-    let table_in_file = table(mapped(table_bytes, folder)?)?;
-    Ok(vec![
-        ram(Arc::new(memory(bytes)?), pages)?,
-        pmem(Arc::new(mapped(bytes, folder)?), pages)?,
-        over(table_in_ram, pages, ("BTT over ram", "memory", 0))?,
-        over(table_in_file, pages, ("BTT over pmem", "the same", 1))?,
-    ])
-}
-
-fn ram(memory: Arc<SharedMemory>, pages: u64) -> Result<Place, CliError> {
-    Ok(Place {
-        name: "ram",
-        how: "memory".into(),
-        plain: None,
-        requests: Requests::new(&Gate::new(RamDevice::over(Arc::clone(&memory))?))?,
-        paged: Box::new(Paged {
-            medium: Arc::clone(&memory),
-            pages,
-            read_only: false,
-        }),
-        copy: Some(Memory::Ram(memory)),
-    })
-}
-
-fn pmem(memory: Arc<PersistentMemory>, pages: u64) -> Result<Place, CliError> {
-    Ok(Place {
-        name: "pmem",
-        how: memory.how().to_owned(),
-        plain: None,
-        requests: Requests::new(&Gate::new(PmemDevice::over(Arc::clone(&memory), false)))?,
-        paged: Box::new(Paged {
-            medium: Arc::clone(&memory),
-            pages,
-            read_only: false,
-        }),
-        copy: Some(Memory::Mapped(memory)),
-    })
-}
-
-/// A table's place. Name, what is below for people, and where that is in the list.
-fn over<M: Medium + 'static>(
-    table: Arc<Btt<M>>,
-    pages: u64,
-    (name, how, plain): (&'static str, &str, usize),
-) -> Result<Place, CliError> {
-    Ok(Place {
-        name,
-        how: how.to_owned(),
-        plain: Some(plain),
-        requests: Requests::new(&Gate::new(BttDevice::over(Arc::clone(&table), false)))?,
-        paged: Box::new(Paged {
-            medium: table,
-            pages,
-            read_only: false,
-        }),
-        copy: None,
-    })
+    let ram = Arc::new(memory(bytes)?);
+    let pmem = Arc::new(mapped(bytes, folder)?);
+    let place = |name, plain, gate: Gate, copy| {
+        Ok::<_, CliError>(Place {
+            name,
+            plain,
+            copy,
+            requests: Requests::new(&gate)?,
+        })
+    };
+    let over_ram = BttDevice::over(table(memory(table_bytes)?)?, false);
+    let over_pmem = BttDevice::over(table(mapped(table_bytes, folder)?)?, false);
+    let gate_of_ram = Gate::new(RamDevice::over(Arc::clone(&ram))?);
+    let gate_of_pmem = Gate::new(PmemDevice::over(Arc::clone(&pmem), false));
+    let how = pmem.how().to_owned();
+    let (ram, pmem) = (Some(Memory::Ram(ram)), Some(Memory::Mapped(pmem)));
+    let places = vec![
+        place("ram", None, gate_of_ram, ram)?,
+        place("pmem", None, gate_of_pmem, pmem)?,
+        place("BTT over ram", Some("ram"), Gate::new(over_ram), None)?,
+        place("BTT over pmem", Some("pmem"), Gate::new(over_pmem), None)?,
+    ];
+    Ok((places, how))
 }
 
 fn memory(bytes: u64) -> Result<SharedMemory, CliError> {
@@ -237,14 +189,14 @@ mod tests {
     fn every_table_has_room_for_all_blocks_and_no_file_stays() {
         let folder = tempfile::tempdir().expect("a folder");
         for bytes in [1 << 20, 100 << 20] {
-            let places = make(bytes, folder.path()).expect("media");
+            let (places, _) = make(bytes, folder.path()).expect("media");
             assert_eq!(places.len(), 4);
-            let mut buffer = super::super::new_buffer().expect("a buffer");
+            let mut buffer = Some(crate::bench::load::buffer(BLOCK).expect("a buffer"));
             for mut place in places {
                 for way in place.ways() {
                     let last = [bytes - u64::from(BLOCK)];
-                    buffer = place
-                        .walk(way, Direction::Write, &last, buffer)
+                    place
+                        .walk(way, Direction::Write, &last, &mut buffer)
                         .expect("room");
                 }
             }

@@ -1,14 +1,11 @@
-//! From samples and counts to the tables of the thread, the plots and the figures.
-
-use std::path::Path;
+//! From the rows to the tables of the thread, the plots and the figures.
 
 use super::places::Place;
 use super::ways::Way;
-use super::{BLOCK, DIRECTIONS, MediaArgs, Subject, turn_len};
-use crate::bench::plot::{Plot, Series};
-use crate::bench::report::{Direction, Figure, Pattern, Report, Row, Shape, ratio};
-use crate::bench::table::{Table, megabytes};
-use crate::benchmark::measure::{median, quartile_distance};
+use super::{BLOCK, DIRECTIONS, MediaArgs, turn_len};
+use crate::bench::plot::Plot;
+use crate::bench::report::{Direction, Figure, Report, Row, median, spread};
+use crate::bench::table::{self, Table, megabytes};
 use crate::size;
 
 /// The thread's figures.
@@ -19,53 +16,41 @@ const NOT_COUNTED: &str = "not available here";
 const SIZE_OF_GOALS: u64 = 64 << 20;
 
 /// Fills the report.
-pub fn fill(
-    report: &mut Report,
-    args: &MediaArgs,
-    folder: &Path,
-    places: &[Place],
-    subjects: &[Subject],
-) {
-    report.medium = format!(
-        "RAM and mapped files in {} ({}), {} each",
-        folder.display(),
-        places
-            .iter()
-            .find(|place| place.name == "pmem")
-            .map_or("?", |place| &place.how),
-        size::human(args.size)
-    );
-    report.runs = args.runs;
-    report.seconds = turn_seconds(subjects, args.size);
-    report.rows = subjects
-        .iter()
-        .map(|subject| row(subject, places))
-        .collect();
+pub fn fill(report: &mut Report, args: &MediaArgs, places: &[Place]) {
+    report.seconds = turn_seconds(&report.rows, args.size);
     report.notes = notes(args);
-    for direction in DIRECTIONS {
-        report.tables.push(table(direction, places, subjects));
-        report.plots.push(plot(direction, places, subjects));
-    }
-    report.figures = figures(places, subjects);
-    let small = args.size < SIZE_OF_GOALS;
-    for figure in &mut report.figures {
-        if (small || args.warm) && figure.unit == "ratio" && figure.goal.is_some() {
-            let about = figure.note.take().unwrap_or_default();
-            let size = size::human(SIZE_OF_GOALS);
-            let why = format!("{about}; the goal is for {size} or more, without --warm");
-            *figure = figure.clone().without_goal(why);
+    let all = Rows {
+        rows: &report.rows,
+        places,
+    };
+    report.tables = DIRECTIONS.map(|direction| all.table(direction)).to_vec();
+    report.plots = DIRECTIONS.map(|direction| all.plot(direction)).to_vec();
+    let mut figures = all.figures();
+    if args.size < SIZE_OF_GOALS || args.warm {
+        let size = size::human(SIZE_OF_GOALS);
+        for figure in figures.iter_mut().filter(|figure| figure.unit == "ratio") {
+            if figure.goal.is_some() {
+                let about = figure.note.take().unwrap_or_default();
+                let why = format!("{about}; the goal is for {size} or more, without --warm");
+                *figure = figure.clone().without_goal(why);
+            }
         }
     }
+    report.figures = figures;
 }
 
 fn notes(args: &MediaArgs) -> Vec<String> {
     vec![
-        "Blocks of 4 KiB at random offsets, one at a time, by all ways from and into the same buffer. In four runs each way walks the same blocks, in one run each walks others, so that none finds in the caches what another has just touched. A run's time is the median of pieces of 64 requests.".into(),
-        if args.warm { "Each turn walks its blocks twice and the second is timed: the outer cache holds them." } else { "Each turn walks its blocks once: as on a disk that is larger than the caches, most come from memory." }
+        "Blocks of 4 KiB at random offsets, one at a time, by all ways from and into the same buffer. Each turn walks other blocks than the one before it, so that no way finds in the caches what another has just touched. A run's time is the median of pieces of 64 requests.".into(),
+        if args.warm {
+            "Each turn walks its blocks twice and the second is timed: the outer cache holds them."
+        } else {
+            "Each turn walks its blocks once: as on a disk that is larger than the caches, most come from memory."
+        }
         .into(),
         "Before, each way wrote all blocks with contents of its own, and every way read them: all were equal.".into(),
-        "memcpy is the medium's own bounded copy and nothing else. The page path is a call through a table of functions for each page, as rw_page was; it exists in this bench only. A heap request is an on-stack request in a box of its own.".into(),
-        "Of memcpy, and of the page path, are medians of the ratios of the runs. For a table, memcpy is that of the medium below it.".into(),
+        "memcpy is the medium's own bounded copy and nothing else. A heap request is an on-stack request in a box of its own.".into(),
+        "Of memcpy is the median of the ratios of the runs. For a table, memcpy is that of the medium below it.".into(),
         "Instructions are those outside the kernel; allocations are counted by breakpoints on the allocator's functions, in a pass of its own.".into(),
         "A write to a table is durable, and torn by no crash; a plain write to a mapped file is neither. Where the mapping is the page cache, a table makes four system calls for each write.".into(),
         THREAD.into(),
@@ -73,92 +58,10 @@ fn notes(args: &MediaArgs) -> Vec<String> {
 }
 
 /// Seconds that a turn took, in the middle.
-fn turn_seconds(subjects: &[Subject], size: u64) -> f64 {
-    let each: Vec<f64> = subjects
-        .iter()
-        .map(|subject| median(&subject.samples))
-        .collect();
+fn turn_seconds(rows: &[Row], size: u64) -> f64 {
+    let each: Vec<f64> = rows.iter().map(|row| 1.0 / row.iops()).collect();
     let blocks = usize::try_from(size / u64::from(BLOCK)).unwrap_or(usize::MAX);
     median(&each) * f64::from(u32::try_from(turn_len(blocks)).unwrap_or(0))
-}
-
-fn row(subject: &Subject, places: &[Place]) -> Row {
-    let rates = subject
-        .samples
-        .iter()
-        .map(|seconds| f64::from(BLOCK) / seconds);
-    Row {
-        name: format!("{}, {}", places[subject.place].name, subject.way.name()),
-        front: "in-process",
-        shape: Shape {
-            direction: subject.direction,
-            pattern: Pattern::Random,
-            block: BLOCK,
-            depth: 1,
-            streams: 1,
-        },
-        instructions: subject.counts.instructions,
-        allocations: subject.counts.allocations,
-        ..Row::default()
-    }
-    .sampled(rates.collect())
-}
-
-fn table(direction: Direction, places: &[Place], subjects: &[Subject]) -> Table {
-    let title = match direction {
-        Direction::Read => "4 KiB reads, nanoseconds each",
-        Direction::Write => "4 KiB writes, nanoseconds each",
-    };
-    let mut table = Table::new(
-        title,
-        &[
-            "medium",
-            "way",
-            "average",
-            "deviation",
-            "min",
-            "max",
-            "MB/s",
-            "of memcpy",
-            "of page path",
-            "instructions",
-            "allocations",
-        ],
-    );
-    for subject in subjects.iter().filter(|one| one.direction == direction) {
-        let place = &places[subject.place];
-        let Statistics {
-            average,
-            deviation,
-            least,
-            most,
-        } = Statistics::of(&subject.samples);
-        let nanoseconds = |seconds: f64| format!("{:.1}", seconds * 1e9);
-        let copied = place.plain.unwrap_or(subject.place);
-        let of = |place, way| {
-            let other = find(subjects, place, way, direction);
-            other.map_or("-".into(), |other| {
-                format!("{:.3}", ratio(&subject.samples, &other.samples))
-            })
-        };
-        table.push([
-            match subject.way {
-                way if Some(&way) == place.ways().first() => place.name.to_owned(),
-                _ => String::new(),
-            },
-            subject.way.name().to_owned(),
-            nanoseconds(average),
-            format!("{:.2} %", deviation * 100.0),
-            nanoseconds(least),
-            nanoseconds(most),
-            megabytes(f64::from(BLOCK) / median(&subject.samples)),
-            of(copied, Way::Memcpy),
-            of(subject.place, Way::Page),
-            count(subject.counts.instructions, 0),
-            count(subject.counts.allocations, 2),
-        ]);
-    }
-    table
 }
 
 fn count(value: Option<f64>, digits: usize) -> String {
@@ -193,82 +96,148 @@ impl Statistics {
     }
 }
 
-fn find(subjects: &[Subject], place: usize, way: Way, direction: Direction) -> Option<&Subject> {
-    subjects.iter().find(|subject| {
-        subject.place == place && subject.way == way && subject.direction == direction
-    })
+/// What was measured, by medium, way and direction.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    rows: &'a [Row],
+    places: &'a [Place],
 }
 
-/// Columns for the ways, groups for the media.
-fn plot(direction: Direction, places: &[Place], subjects: &[Subject]) -> Plot {
-    let value = |place: usize, way| {
-        let found = find(subjects, place, way, direction);
-        found.map(|subject| median(&subject.samples) * 1e9)
-    };
-    let of_way = |way: Way| Series {
-        name: way.name().to_owned(),
-        values: (0..places.len()).map(|place| value(place, way)).collect(),
-    };
-    Plot {
-        title: format!("4 KiB {}s, one at a time", direction.name()),
-        x_label: "medium".into(),
-        categories: places.iter().map(|place| place.name.to_owned()).collect(),
-        y_label: "nanoseconds".into(),
-        logarithmic: true,
-        columns: false,
-        guide: None,
-        series: Way::ALL.into_iter().map(of_way).collect(),
+/// A line of a table.
+struct Line<'a> {
+    /// The medium, where it is another than that of the line above.
+    medium: &'static str,
+    way: Way,
+    row: &'a Row,
+    of_memcpy: f64,
+    times: Statistics,
+}
+
+impl<'a> Rows<'a> {
+    fn find(self, place: &str, way: Way, direction: Direction) -> Option<&'a Row> {
+        let name = format!("{place}, {}", way.name());
+        let wanted = |row: &&Row| row.name == name && row.shape.direction == direction;
+        self.rows.iter().find(wanted)
+    }
+
+    fn lines(self, direction: Direction) -> Vec<Line<'a>> {
+        let mut lines = Vec::new();
+        for place in self.places {
+            let below = place.plain.unwrap_or(place.name);
+            let copied = self.find(below, Way::Memcpy, direction);
+            let mut medium = place.name;
+            for way in place.ways() {
+                let Some(row) = self.find(place.name, way, direction) else {
+                    continue;
+                };
+                let times = row.samples.iter().map(|rate| f64::from(BLOCK) / rate);
+                lines.push(Line {
+                    medium: std::mem::take(&mut medium),
+                    way,
+                    row,
+                    of_memcpy: copied.map_or(f64::NAN, |copied| copied.over(row)),
+                    times: Statistics::of(&times.collect::<Vec<_>>()),
+                });
+            }
+        }
+        lines
+    }
+
+    fn table(self, direction: Direction) -> Table {
+        let nanoseconds = |seconds: f64| format!("{:.1}", seconds * 1e9);
+        Table::of(
+            format!("4 KiB {}s, nanoseconds each", direction.name()),
+            &[
+                ("medium", &|line: &Line<'_>| line.medium.to_owned()),
+                ("way", &|line| line.way.name().to_owned()),
+                ("average", &|line| nanoseconds(line.times.average)),
+                ("deviation", &|line| {
+                    format!("{:.2} %", line.times.deviation * 100.0)
+                }),
+                ("min", &|line| nanoseconds(line.times.least)),
+                ("max", &|line| nanoseconds(line.times.most)),
+                ("MB/s", &|line| megabytes(line.row.bytes_per_second)),
+                ("of memcpy", &|line| table::ratio(line.of_memcpy)),
+                ("instructions", &|line| count(line.row.instructions, 0)),
+                ("allocations", &|line| count(line.row.allocations, 2)),
+            ],
+            self.lines(direction),
+        )
+    }
+
+    /// A line for each way, over the media.
+    fn plot(self, direction: Direction) -> Plot {
+        Plot::of(
+            format!("4 KiB {}s, one at a time", direction.name()),
+            ["medium", "nanoseconds"],
+            self.places
+                .iter()
+                .map(|place| (place.name.to_owned(), place.name)),
+            Way::ALL.map(|way| (way.name().to_owned(), way)),
+            |&way, place| Some(1e9 / self.find(place, way, direction)?.iops()),
+        )
+        .logarithmic()
+    }
+
+    fn figures(self) -> Vec<Figure> {
+        let over_memcpy = self.compare(Way::OnStack, Way::Memcpy);
+        let over_stack = self.compare(Way::Heap, Way::OnStack);
+        let over_plain = self.over_plain();
+        vec![
+            Figure::at_most("onstack_over_memcpy", largest(&over_memcpy), 1.10)
+                .noted(listed(&over_memcpy)),
+            Figure::reported("heap_over_onstack", largest(&over_stack))
+                .lower()
+                .noted(listed(&over_stack)),
+            allocations(self.rows),
+            Figure::reported("btt_write_over_plain", largest(&over_plain))
+                .lower()
+                .noted(listed(&over_plain)),
+        ]
+    }
+
+    /// One way with another, wherever there are both.
+    fn compare(self, of: Way, to: Way) -> Vec<Compared> {
+        let mut compared = Vec::new();
+        for direction in DIRECTIONS {
+            for place in self.places {
+                let rows = [of, to].map(|way| self.find(place.name, way, direction));
+                if let [Some(of), Some(to)] = rows {
+                    let name = format!("{} {}", place.name, direction.name());
+                    compared.push(Compared::new(name, of, to));
+                }
+            }
+        }
+        compared
+    }
+
+    /// Writes to a table beside those to the medium below it, both by on-stack requests.
+    fn over_plain(self) -> Vec<Compared> {
+        let row = |place| self.find(place, Way::OnStack, Direction::Write);
+        let compare = |place: &Place| {
+            let (of, to) = (row(place.name)?, row(place.plain?)?);
+            Some(Compared::new(place.name.to_owned(), of, to))
+        };
+        self.places.iter().filter_map(compare).collect()
     }
 }
 
-fn figures(places: &[Place], subjects: &[Subject]) -> Vec<Figure> {
-    let compare = |of, to| compare(places, subjects, of, to);
-    let over_memcpy = compare(Way::OnStack, Way::Memcpy);
-    let over_page = compare(Way::OnStack, Way::Page);
-    let over_stack = compare(Way::Heap, Way::OnStack);
-    vec![
-        Figure::at_most("onstack_over_memcpy", largest(&over_memcpy), 1.10)
-            .noted(listed(&over_memcpy)),
-        Figure::at_most("onstack_over_page_path", largest(&over_page), 1.05)
-            .noted(listed(&over_page)),
-        Figure::reported("heap_over_onstack", largest(&over_stack))
-            .lower()
-            .noted(listed(&over_stack)),
-        allocations(subjects),
-        over_plain(places, subjects),
-    ]
-}
-
-/// A ratio at one place, and how far its runs lie apart.
+/// A ratio of times at one place, and how far its runs lie apart.
 struct Compared {
     name: String,
     ratio: f64,
     spread: f64,
 }
 
-/// One way with another, wherever there are both.
-fn compare(places: &[Place], subjects: &[Subject], of: Way, to: Way) -> Vec<Compared> {
-    let of = subjects.iter().filter(|subject| subject.way == of);
-    let pairs = of.filter_map(|of| {
-        let to = find(subjects, of.place, to, of.direction)?;
-        Some(Compared::new(
-            format!("{} {}", places[of.place].name, of.direction.name()),
-            of,
-            to,
-        ))
-    });
-    pairs.collect()
-}
-
 impl Compared {
-    fn new(name: String, of: &Subject, to: &Subject) -> Self {
-        let pairs = of.samples.iter().zip(&to.samples);
-        let ratios: Vec<f64> = pairs.map(|(of, to)| of / to).collect();
-        let middle = ratio(&of.samples, &to.samples);
+    fn new(name: String, of: &Row, to: &Row) -> Self {
+        let pairs = to.samples.iter().zip(&of.samples);
+        let ratios: Vec<f64> = pairs.map(|(to, of)| to / of).collect();
+        let ratio = median(&ratios);
         Self {
             name,
-            ratio: middle,
-            spread: quartile_distance(&ratios) / middle,
+            ratio,
+            spread: spread(&ratios),
         }
     }
 }
@@ -279,21 +248,18 @@ fn largest(compared: &[Compared]) -> f64 {
 }
 
 fn listed(compared: &[Compared]) -> String {
-    let each = compared.iter().map(
-        |Compared {
-             name,
-             ratio,
-             spread,
-         }| { format!("{name} {ratio:.3} (spread {:.1} %)", spread * 100.0) },
-    );
+    let each = compared.iter().map(|one| {
+        let spread = one.spread * 100.0;
+        format!("{} {:.3} (spread {spread:.1} %)", one.name, one.ratio)
+    });
     format!("the largest of {}", each.collect::<Vec<_>>().join(", "))
 }
 
 /// Of on-stack requests. A counter that does not see those of requests from the heap sees nothing.
-fn allocations(subjects: &[Subject]) -> Figure {
+fn allocations(rows: &[Row]) -> Figure {
     let of = |way: Way| {
-        let ours = subjects.iter().filter(move |subject| subject.way == way);
-        ours.map(|subject| subject.counts.allocations)
+        let ours = move |row: &&Row| row.name.ends_with(way.name());
+        rows.iter().filter(ours).map(|row| row.allocations)
     };
     let sees = of(Way::Heap).all(|count| count.is_some_and(|count| count >= 1.0));
     let most = of(Way::OnStack).try_fold(0.0, |most: f64, count| Some(most.max(count?)));
@@ -310,23 +276,9 @@ fn allocations(subjects: &[Subject]) -> Figure {
     figure.in_units("allocations")
 }
 
-/// Writes to a table beside those to the medium below it, both by on-stack requests.
-fn over_plain(places: &[Place], subjects: &[Subject]) -> Figure {
-    let pairs = places.iter().enumerate().filter_map(|(index, place)| {
-        let of = find(subjects, index, Way::OnStack, Direction::Write)?;
-        let to = find(subjects, place.plain?, Way::OnStack, Direction::Write)?;
-        Some(Compared::new(place.name.to_owned(), of, to))
-    });
-    let pairs: Vec<Compared> = pairs.collect();
-    Figure::reported("btt_write_over_plain", largest(&pairs))
-        .lower()
-        .noted(listed(&pairs))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::media::Counts;
 
     #[test]
     fn statistics_are_those_of_the_thread() {
@@ -339,19 +291,12 @@ mod tests {
 
     #[test]
     fn counter_that_does_not_see_the_heap_proves_nothing() {
-        let subject = |way, allocations| Subject {
-            place: 0,
-            way,
-            direction: Direction::Read,
-            part: 0,
-            samples: vec![1.0],
-            counts: Counts {
-                instructions: None,
-                allocations,
-            },
+        let row = |way: Way, allocations| Row {
+            name: format!("ram, {}", way.name()),
+            allocations,
+            ..Row::default()
         };
-        let figure =
-            |heap, stack| allocations(&[subject(Way::Heap, heap), subject(Way::OnStack, stack)]);
+        let figure = |heap, stack| allocations(&[row(Way::Heap, heap), row(Way::OnStack, stack)]);
         assert_eq!(figure(Some(1.0), Some(0.0)).met, Some(true));
         assert_eq!(figure(Some(1.0), Some(0.5)).met, Some(false));
         assert_eq!(figure(Some(0.0), Some(0.0)).value, None);

@@ -1,25 +1,18 @@
-//! The four ways of a page to a medium and back.
+//! The ways of a page to a medium and back.
 //!
 //! ```text
 //! Memcpy    the medium's own copy, and nothing else
-//! Page      a call for each page, through a table of functions: range, right to write, copy
 //! OnStack   a request as a value, through gate and queue: the ordinary path of everything else
 //! Heap      the same, but each request has a heap allocation of its own, as a bio had
 //! ```
-//!
-//! The page path is what the kernel had as `rw_page` until 6.3; it exists here only, to be measured.
 
 use std::hint::black_box;
-use std::sync::Arc;
 
-use cryptline_engine::base::PersistentMemory;
-use cryptline_engine::btt::{Btt, Medium};
+use cryptline_engine::btt::Medium;
 use cryptline_engine::{
     BackendChoice, Buffer, Completion, Fault, Gate, GatedQueue, Operation, Request, Ring, Submitted,
 };
-use cryptline_sys::SharedMemory;
 
-use super::BLOCK;
 use crate::CliError;
 use crate::bench::report::Direction;
 
@@ -31,8 +24,6 @@ const RING_ENTRIES: u32 = 8;
 pub enum Way {
     /// By a bare copy.
     Memcpy,
-    /// By a call for the page.
-    Page,
     /// By a request that is a value.
     OnStack,
     /// By a request on the heap.
@@ -41,13 +32,12 @@ pub enum Way {
 
 impl Way {
     /// All, in the order of the tables.
-    pub const ALL: [Self; 4] = [Self::Memcpy, Self::Page, Self::OnStack, Self::Heap];
+    pub const ALL: [Self; 3] = [Self::Memcpy, Self::OnStack, Self::Heap];
 
     /// For people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memcpy => "memcpy",
-            Self::Page => "page path",
             Self::OnStack => "on-stack request",
             Self::Heap => "heap request",
         }
@@ -69,83 +59,6 @@ pub fn copy(
         black_box(&mut *block);
     }
     Ok(())
-}
-
-/// What a page path calls: `rw_page` of the kernel's block device operations.
-pub trait RwPage {
-    /// Reads or writes one page.
-    fn rw_page(&self, page: u64, direction: Direction, block: &mut [u8]) -> Result<(), Fault>;
-}
-
-/// Moves pages by a page path.
-pub fn pages(
-    device: &dyn RwPage,
-    direction: Direction,
-    offsets: &[u64],
-    block: &mut [u8],
-) -> Result<(), Fault> {
-    for &offset in offsets {
-        device.rw_page(offset / u64::from(BLOCK), direction, block)?;
-        black_box(&mut *block);
-    }
-    Ok(())
-}
-
-/// A medium with a page path.
-pub struct Paged<T> {
-    /// The medium.
-    pub medium: Arc<T>,
-    /// Pages it has.
-    pub pages: u64,
-    /// It takes no writes.
-    pub read_only: bool,
-}
-
-impl<T> Paged<T> {
-    fn offset(&self, page: u64, direction: Direction) -> Result<u64, Fault> {
-        if page >= self.pages {
-            return Err(Fault::OutOfRange);
-        }
-        if self.read_only && direction == Direction::Write {
-            Err(Fault::ReadOnly)
-        } else {
-            Ok(page * u64::from(BLOCK))
-        }
-    }
-}
-
-impl RwPage for Paged<SharedMemory> {
-    fn rw_page(&self, page: u64, direction: Direction, block: &mut [u8]) -> Result<(), Fault> {
-        let offset = self.offset(page, direction)?;
-        match direction {
-            Direction::Read => Medium::read(&*self.medium, offset, block),
-            Direction::Write => Medium::store(&*self.medium, offset, block),
-        }
-    }
-}
-
-impl RwPage for Paged<PersistentMemory> {
-    fn rw_page(&self, page: u64, direction: Direction, block: &mut [u8]) -> Result<(), Fault> {
-        let offset = self.offset(page, direction)?;
-        match direction {
-            Direction::Read => self.medium.read(offset, block),
-            Direction::Write => {
-                self.medium.store(offset, block)?;
-                self.medium.fence();
-                Ok(())
-            }
-        }
-    }
-}
-
-impl<M: Medium> RwPage for Paged<Btt<M>> {
-    fn rw_page(&self, page: u64, direction: Direction, block: &mut [u8]) -> Result<(), Fault> {
-        let offset = self.offset(page, direction)?;
-        match direction {
-            Direction::Read => self.medium.read(0, offset, block),
-            Direction::Write => self.medium.write(0, offset, block),
-        }
-    }
 }
 
 /// A queue through the gate of a medium.
@@ -237,30 +150,5 @@ fn buffer_of(request: Request) -> Option<Buffer> {
         Operation::Read(buffer) => Some(buffer),
         Operation::Write { data, .. } => Some(data),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn page_path_checks_what_a_gate_checks() {
-        let memory = Arc::new(SharedMemory::new(8192).expect("memory"));
-        let mut paged = Paged {
-            medium: memory,
-            pages: 2,
-            read_only: false,
-        };
-        let mut block = vec![7; 4096];
-        assert_eq!(paged.rw_page(1, Direction::Write, &mut block), Ok(()));
-        let outside = paged.rw_page(2, Direction::Read, &mut block);
-        assert_eq!(outside, Err(Fault::OutOfRange));
-        paged.read_only = true;
-        let refused = paged.rw_page(0, Direction::Write, &mut block);
-        assert_eq!(refused, Err(Fault::ReadOnly));
-        block.fill(0);
-        assert_eq!(paged.rw_page(1, Direction::Read, &mut block), Ok(()));
-        assert!(block.iter().all(|&byte| byte == 7));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cryptline_nbd::client::{self, Info, OptionReply};
@@ -10,7 +9,7 @@ use cryptline_nbd::request::RequestHeader;
 use cryptline_nbd::wire::{GREETING_LEN, client_flag, cmd, handshake_flag, info, opt, rep};
 use cryptline_nbd::{BlockSizes, TransmissionFlags};
 
-use super::Job;
+use super::Export;
 use crate::CliError;
 use crate::bench::report::{Direction, Shape};
 
@@ -31,34 +30,25 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to `socket` and chooses `export`. Each later send or receive may take `patience`.
-    ///
-    /// # Errors
-    /// Exit code 4 when nobody listens, or what listens is no NBD server, has no such export, or
-    /// does not answer.
-    pub fn open(socket: &Path, export: &str, patience: Duration) -> Result<Self, CliError> {
-        let name = socket.display().to_string();
+    /// Connects to an export. Each later send or receive may take as long as the patience lasts.
+    pub fn open(export: &Export<'_>) -> Result<Self, CliError> {
+        let name = export.socket.display().to_string();
         let failed = |error: io::Error| CliError::device(format!("{name}: {}", describe(&error)));
-        let stream = UnixStream::connect(socket).map_err(failed)?;
+        let stream = UnixStream::connect(export.socket).map_err(failed)?;
         // Zero would be for ever.
-        let patience = patience.max(Duration::from_millis(1));
+        let patience = export.patience.max(Duration::from_millis(1));
         stream.set_read_timeout(Some(patience)).map_err(failed)?;
         stream.set_write_timeout(Some(patience)).map_err(failed)?;
         let mut talk = Handshake {
-            stream,
+            stream: &stream,
             received: Vec::new(),
             deadline: Instant::now() + patience,
         };
-        let (size, flags, blocks) = talk
-            .go(export)
-            .map_err(|why| CliError::device(format!("{name}: {why}")))?;
-        if !talk.received.is_empty() {
-            return Err(CliError::device(format!(
-                "{name}: the server answered before it was asked"
-            )));
-        }
+        let agreed = talk.go(export.name);
+        let (size, flags, blocks) =
+            agreed.map_err(|why| CliError::device(format!("{name}: {why}")))?;
         Ok(Self {
-            stream: talk.stream,
+            stream,
             name,
             size,
             flags,
@@ -66,15 +56,15 @@ impl Connection {
         })
     }
 
-    /// Whether this server can do `job`.
-    pub(super) fn check(&self, job: &Job<'_>) -> Result<(), CliError> {
+    /// Whether this server can bear a load.
+    pub fn check(&self, shape: Shape) -> Result<(), CliError> {
         let refuse = |why: String| Err(CliError::device(format!("{}: {why}", self.name)));
         let Shape {
             direction,
             block,
             streams,
             ..
-        } = job.shape;
+        } = shape;
         let need = u64::from(block) * u64::from(streams);
         if self.size < need {
             return refuse(format!(
@@ -93,9 +83,11 @@ impl Connection {
         }
         Ok(())
     }
+}
 
+impl Drop for Connection {
     /// Says goodbye; nobody is left to be told when that fails.
-    pub fn disconnect(&self) {
+    fn drop(&mut self) {
         let goodbye = RequestHeader {
             flags: 0,
             command: cmd::DISC,
@@ -120,60 +112,78 @@ pub(super) fn describe(error: &io::Error) -> String {
     }
 }
 
-struct Handshake {
-    stream: UnixStream,
+struct Handshake<'a> {
+    stream: &'a UnixStream,
     /// Received and not yet taken.
     received: Vec<u8>,
     deadline: Instant,
 }
 
-impl Handshake {
+impl Handshake<'_> {
     fn go(&mut self, export: &str) -> Result<(u64, TransmissionFlags, BlockSizes), String> {
-        let greeting = self.take_greeting()?;
+        let greeting = loop {
+            if let Some(greeting) = self.received.first_chunk::<GREETING_LEN>() {
+                break client::parse_greeting(greeting).map_err(|error| error.to_string())?;
+            }
+            self.receive()?;
+        };
+        self.received.drain(..GREETING_LEN);
         if greeting & handshake_flag::FIXED_NEWSTYLE == 0 {
             return Err("the server does not speak fixed newstyle".into());
         }
-        let flags = client_flag::FIXED_NEWSTYLE
-            | match greeting & handshake_flag::NO_ZEROES {
-                0 => 0,
-                _ => client_flag::NO_ZEROES,
-            };
+        let mut flags = client_flag::FIXED_NEWSTYLE;
+        if greeting & handshake_flag::NO_ZEROES != 0 {
+            flags |= client_flag::NO_ZEROES;
+        }
         let data = client::info_data(export.as_bytes(), &[info::BLOCK_SIZE]);
         let mut hello = flags.to_be_bytes().to_vec();
         hello.extend(client::option(opt::GO, &data));
         self.stream
             .write_all(&hello)
             .map_err(|error| describe(&error))?;
-        self.take_answers(export)
+        self.take_replies(export)
     }
 
-    fn take_greeting(&mut self) -> Result<u16, String> {
-        while self.received.len() < GREETING_LEN {
-            self.receive()?;
-        }
-        let mut greeting = [0; GREETING_LEN];
-        greeting.copy_from_slice(&self.received[..GREETING_LEN]);
-        self.received.drain(..GREETING_LEN);
-        client::parse_greeting(&greeting).map_err(|error| error.to_string())
-    }
-
-    fn take_answers(
+    /// Takes the replies to `GO`, up to the last.
+    fn take_replies(
         &mut self,
         export: &str,
     ) -> Result<(u64, TransmissionFlags, BlockSizes), String> {
         let (mut found, mut blocks) = (None, BlockSizes::default());
         loop {
             let parsed = client::parse_option_reply(&self.received);
-            let Some((reply, len)) = parsed.map_err(|error| error.to_string())? else {
+            let Some((OptionReply { option, kind, data }, len)) =
+                parsed.map_err(|error| error.to_string())?
+            else {
                 self.receive()?;
                 continue;
             };
-            let is_last = answer(&reply, export, &mut found, &mut blocks)?;
-            self.received.drain(..len);
-            if is_last {
-                let (size, flags) = found.ok_or("the server does not say how large the disk is")?;
-                return Ok((size, flags, blocks));
+            match kind {
+                _ if option != opt::GO => {
+                    return Err("the server answered an option that was not sent".into());
+                }
+                rep::ACK if self.received.len() > len => {
+                    return Err("the server answered before it was asked".into());
+                }
+                rep::ACK => {
+                    let (size, flags) =
+                        found.ok_or("the server does not say how large the disk is")?;
+                    return Ok((size, flags, blocks));
+                }
+                rep::INFO => match client::parse_info(data) {
+                    Some(Info::Export { size, flags }) => found = Some((size, flags)),
+                    Some(Info::BlockSize(sizes)) => blocks = sizes,
+                    Some(_) => {}
+                    None => return Err("the server describes its export wrongly".into()),
+                },
+                rep::ERR_UNKNOWN => return Err(format!("the server has no export {export:?}")),
+                kind => {
+                    return Err(format!(
+                        "the server refuses the export {export:?} (reply {kind:#x})"
+                    ));
+                }
             }
+            self.received.drain(..len);
         }
     }
 
@@ -195,32 +205,4 @@ impl Handshake {
             Err(error) => Err(describe(&error)),
         }
     }
-}
-
-/// Takes in one reply to `GO`; whether it was the last.
-fn answer(
-    reply: &OptionReply<'_>,
-    export: &str,
-    found: &mut Option<(u64, TransmissionFlags)>,
-    blocks: &mut BlockSizes,
-) -> Result<bool, String> {
-    if reply.option != opt::GO {
-        return Err("the server answered an option that was not sent".into());
-    }
-    match reply.kind {
-        rep::ACK => return Ok(true),
-        rep::INFO => match client::parse_info(reply.data) {
-            Some(Info::Export { size, flags }) => *found = Some((size, flags)),
-            Some(Info::BlockSize(sizes)) => *blocks = sizes,
-            Some(_) => {}
-            None => return Err("the server describes its export wrongly".into()),
-        },
-        rep::ERR_UNKNOWN => return Err(format!("the server has no export {export:?}")),
-        kind => {
-            return Err(format!(
-                "the server refuses the export {export:?} (reply {kind:#x})"
-            ));
-        }
-    }
-    Ok(false)
 }

@@ -9,22 +9,26 @@
 //! It touches no disk and keeps nothing. It speaks structured replies with clients that ask for them.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 
 use cryptline_nbd::reply::{self, Last, OFFSET_DATA_LEN};
 use cryptline_nbd::request::{RequestHeader, parse_request};
 use cryptline_nbd::wire::{REQUEST_LEN, cmd};
 use cryptline_nbd::{
-    BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, ServerOffer, Step, TlsMode,
+    BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, Negotiated, ServerOffer, Step,
+    TlsMode,
 };
 
-use super::{BLOCK_MAX, load::write_all_vectored, pin};
+use rustix::net::Shutdown;
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
+
+use super::BLOCK_MAX;
+use super::client::write_all_vectored;
 use crate::CliError;
+use crate::bench::load::pin;
 
 /// Bytes received at a time.
 const BUFFER: usize = 256 * 1024;
@@ -33,60 +37,53 @@ const ZEROS: usize = 256 * 1024;
 /// Pieces in one send.
 const PIECES: usize = 64;
 
-/// A running null server. It ends, and its socket goes, when it is dropped.
+/// A running null server. It takes no more clients, and its socket goes, when it is dropped; a thread
+/// stays for each client that stays.
 #[derive(Debug)]
 pub struct NullServer {
-    stop: Arc<AtomicBool>,
-    accepting: Option<JoinHandle<()>>,
+    listener: UnixListener,
     socket: PathBuf,
 }
 
 impl NullServer {
     /// Serves `size` bytes at `socket`, which must not exist, with all threads on processor `cpu`.
-    ///
-    /// # Errors
-    /// Exit code 4 when the socket cannot be made, 1 for a processor that there is not.
     pub fn start(socket: &Path, size: u64, cpu: Option<usize>) -> Result<Self, CliError> {
         let failed =
             |why: &dyn std::fmt::Display| CliError::device(format!("{}: {why}", socket.display()));
         let offer = Arc::new(offer(size).map_err(|error| failed(&error))?);
         let listener = UnixListener::bind(socket).map_err(|error| failed(&error))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopping = Arc::clone(&stop);
-        let (told, tells) = std::sync::mpsc::channel();
-        let accepting = thread::spawn(move || {
-            let pinned = cpu.map_or(Ok(()), pin);
-            let is_pinned = pinned.is_ok();
-            // Its only receiver waits for it.
-            let _ = told.send(pinned);
-            if is_pinned {
-                accept(&listener, &offer, &stopping);
-            }
-        });
+        let accepting = listener.try_clone().map_err(|error| failed(&error))?;
         let server = Self {
-            stop,
-            accepting: Some(accepting),
+            listener,
             socket: socket.to_owned(),
         };
-        let pinned = tells.recv();
-        pinned.map_err(|error| failed(&error))??;
+        let start = thread::Builder::new().name("null-server".into());
+        let accept = move || accept(&accepting, &offer);
+        let started = match cpu {
+            None => start.spawn(accept),
+            Some(cpu) => {
+                // A thread begins on the processors of the one that starts it.
+                let ours = sched_getaffinity(None).map_err(|error| failed(&error))?;
+                pin(cpu)?;
+                let started = start.spawn(accept);
+                sched_setaffinity(None, &ours).map_err(|error| failed(&error))?;
+                started
+            }
+        };
+        started.map_err(|error| failed(&error))?;
         Ok(server)
     }
 }
 
 impl Drop for NullServer {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // Wakes the thread that accepts; when that thread is gone nobody has to be woken.
-        let _ = UnixStream::connect(&self.socket);
-        if let Some(accepting) = self.accepting.take() {
-            let _ = accepting.join();
-        }
+        // Ends the wait for clients; it fails for no socket that listens.
+        let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
         let _ = std::fs::remove_file(&self.socket);
     }
 }
 
-fn offer(size: u64) -> Result<ServerOffer, String> {
+pub(super) fn offer(size: u64) -> Result<ServerOffer, String> {
     let can = Capabilities {
         flush: true,
         multi_conn: true,
@@ -107,57 +104,54 @@ fn offer(size: u64) -> Result<ServerOffer, String> {
     ServerOffer::new(vec![export], TlsMode::Off).map_err(|error| error.to_string())
 }
 
-/// Takes clients until told to stop, then ends their connections and waits for their threads.
-fn accept(listener: &UnixListener, offer: &Arc<ServerOffer>, stop: &AtomicBool) {
-    let mut clients = Vec::new();
-    for stream in listener.incoming() {
-        if stop.load(Ordering::Acquire) {
-            break;
-        }
-        let Ok(stream) = stream else { continue };
-        let Ok(other) = stream.try_clone() else {
-            continue;
-        };
+/// Takes clients until the socket is shut down.
+fn accept(listener: &UnixListener, offer: &Arc<ServerOffer>) {
+    while let Ok((stream, _)) = listener.accept() {
         let offer = Arc::clone(offer);
         // A client that leaves without a word is none of our business.
-        let thread = thread::spawn(move || drop(serve(&stream, &offer)));
-        clients.push((other, thread));
-    }
-    for (stream, thread) in clients {
-        let _ = stream.shutdown(Shutdown::Both);
-        let _ = thread.join();
+        thread::spawn(move || drop(serve(&stream, &offer)));
     }
 }
 
-fn serve(mut stream: &UnixStream, offer: &Arc<ServerOffer>) -> io::Result<()> {
-    let mut handshake = Handshake::new(Arc::clone(offer));
-    stream.write_all(&handshake.greeting())?;
-    let mut session = Session {
+fn serve(stream: &UnixStream, offer: &Arc<ServerOffer>) -> io::Result<()> {
+    let Some(agreed) = shake_hands(stream, offer)? else {
+        return Ok(());
+    };
+    let session = Session {
         buffer: vec![0; BUFFER],
         start: 0,
         end: 0,
-        structured: false,
+        structured: agreed.structured_replies,
         write: None,
         replies: Vec::with_capacity(BUFFER / REQUEST_LEN),
         zeros: vec![0; ZEROS],
     };
-    let mut output = Vec::new();
+    session.run(stream)
+}
+
+/// What the client wants; `None` for one that wants nothing more. Takes no byte of what follows.
+pub(super) fn shake_hands(
+    mut stream: &UnixStream,
+    offer: &Arc<ServerOffer>,
+) -> io::Result<Option<Negotiated>> {
+    let mut handshake = Handshake::new(Arc::clone(offer));
+    stream.write_all(&handshake.greeting())?;
+    let (mut input, mut output) = (Vec::new(), Vec::new());
     loop {
-        let input = &session.buffer[session.start..session.end];
         let progress = handshake
-            .feed(input, &mut output)
+            .feed(&input, &mut output)
             .map_err(|error| io::Error::other(error.to_string()))?;
-        session.start += progress.consumed;
+        input.drain(..progress.consumed);
         stream.write_all(&output)?;
         output.clear();
         match progress.step {
-            Step::NeedMore if session.start == session.end => session.receive(stream)?,
-            Step::NeedMore => {}
-            Step::Transmission(agreed) => {
-                session.structured = agreed.structured_replies;
-                return session.run(stream);
+            Step::NeedMore => {
+                let mut byte = [0];
+                stream.read_exact(&mut byte)?;
+                input.extend(byte);
             }
-            Step::Close | Step::StartTls => return Ok(()),
+            Step::Transmission(agreed) => return Ok(Some(agreed)),
+            Step::Close | Step::StartTls => return Ok(None),
         }
     }
 }
@@ -227,25 +221,17 @@ impl Session {
 
     fn answer(&mut self, header: &RequestHeader) {
         let mut bytes = [0; OFFSET_DATA_LEN];
-        let (len, data) = match (header.command, self.structured) {
-            (cmd::READ, true) => {
-                bytes = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
-                (bytes.len(), header.length as usize)
-            }
-            (command, _) => {
-                let outcome = match command {
-                    cmd::READ | cmd::WRITE | cmd::FLUSH => Ok(()),
-                    _ => Err(NbdError::Inval),
-                };
-                let simple = reply::simple(header.cookie, outcome);
-                bytes[..simple.len()].copy_from_slice(&simple);
-                let data = if command == cmd::READ {
-                    header.length as usize
-                } else {
-                    0
-                };
-                (simple.len(), data)
-            }
+        let is_read = header.command == cmd::READ;
+        let data = if is_read { header.length as usize } else { 0 };
+        let len = if is_read && self.structured {
+            bytes = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+            bytes.len()
+        } else {
+            let known = is_read || matches!(header.command, cmd::WRITE | cmd::FLUSH);
+            let outcome = if known { Ok(()) } else { Err(NbdError::Inval) };
+            let simple = reply::simple(header.cookie, outcome);
+            bytes[..simple.len()].copy_from_slice(&simple);
+            simple.len()
         };
         self.replies.push((bytes, len, data));
     }

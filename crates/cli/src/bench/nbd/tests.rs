@@ -8,11 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use cryptline_nbd::request::{RequestHeader, parse_request};
 use cryptline_nbd::wire::{REQUEST_LEN, cmd};
-use cryptline_nbd::{
-    BlockSizes, ExportInfo, Handshake, NbdError, ServerOffer, Step, TlsMode, TransmissionFlags,
-    reply,
-};
-use sha2::{Digest, Sha256};
+use cryptline_nbd::{NbdError, reply};
 use tempfile::TempDir;
 
 use super::null::NullServer;
@@ -31,8 +27,9 @@ struct Scripted {
 impl Scripted {
     /// `serve` gets the connection in transmission.
     fn new(serve: impl FnOnce(UnixStream) + Send + 'static) -> Self {
-        Self::raw(|mut stream| {
-            if shake_hands(&mut stream).is_some() {
+        Self::raw(|stream| {
+            let offer = Arc::new(null::offer(SIZE + 4096).expect("a good offer"));
+            if let Ok(Some(_)) = null::shake_hands(&stream, &offer) {
                 serve(stream);
             }
         })
@@ -51,27 +48,37 @@ impl Scripted {
         }
     }
 
-    fn job(&self) -> Job<'_> {
-        job(&self.socket)
+    fn export(&self) -> Export<'_> {
+        Export {
+            patience: Duration::from_millis(300),
+            ..Export::new(&self.socket, "")
+        }
     }
 
-    /// Runs `job` and gives the error; the server must end too.
+    /// Loads the server, which must fail, and gives the error; the server must end too.
     #[track_caller]
-    fn fails(mut self, change: impl FnOnce(&mut Job<'_>)) -> String {
-        let mut job = self.job();
+    fn fails(mut self, change: impl FnOnce(&mut Job)) -> String {
+        let mut job = job();
         change(&mut job);
-        let error = run(&job).expect_err("a bad server");
-        assert_eq!(error.exit_code(), 4, "{error}");
+        let error = self.export().load(&job, None).expect_err("a bad server");
+        self.end();
+        told(&error)
+    }
+
+    fn end(&mut self) {
         let thread = self.thread.take().expect("it runs");
         thread.join().expect("the server was told well");
-        error.to_string()
     }
 }
 
-fn job(socket: &Path) -> Job<'_> {
+#[track_caller]
+fn told(error: &CliError) -> String {
+    assert_eq!(error.exit_code(), 4, "{error}");
+    error.to_string()
+}
+
+fn job() -> Job {
     Job {
-        socket,
-        export: "",
         shape: Shape {
             direction: Direction::Read,
             pattern: Pattern::Random,
@@ -80,42 +87,10 @@ fn job(socket: &Path) -> Job<'_> {
             streams: 1,
         },
         warm_up: Duration::ZERO,
-        duration: Duration::from_millis(20),
+        time: Duration::from_millis(20),
+        start: 1,
+        latency: true,
         cpu: None,
-        seed: 1,
-        expect: None,
-        patience: Duration::from_millis(300),
-    }
-}
-
-fn shake_hands(stream: &mut UnixStream) -> Option<()> {
-    let export = ExportInfo {
-        name: String::new(),
-        description: "of a test".into(),
-        size: SIZE + 4096,
-        flags: TransmissionFlags::HAS_FLAGS,
-        block_sizes: BlockSizes::default(),
-        block_size_required: false,
-        base_allocation: false,
-    };
-    let offer = ServerOffer::new(vec![export], TlsMode::Off).expect("a good offer");
-    let mut handshake = Handshake::new(Arc::new(offer));
-    stream.write_all(&handshake.greeting()).ok()?;
-    let (mut input, mut output) = (Vec::new(), Vec::new());
-    loop {
-        let progress = handshake.feed(&input, &mut output).ok()?;
-        input.drain(..progress.consumed);
-        stream.write_all(&output).ok()?;
-        output.clear();
-        match progress.step {
-            Step::Transmission(_) => return Some(()),
-            Step::NeedMore => {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).ok()?;
-                input.extend(byte);
-            }
-            step => panic!("{step:?}"),
-        }
     }
 }
 
@@ -163,24 +138,20 @@ fn reads_and_writes_of_every_kind_are_counted_and_timed() {
             (Pattern::Sequential, 1 << 20, 4, 2),
             (Pattern::Random, 512, 1, 1),
         ] {
-            let measured = run(&Job {
-                shape: Shape {
-                    direction,
-                    pattern,
-                    block,
-                    depth,
-                    streams,
-                },
-                patience: PATIENCE,
-                ..job(&socket)
-            })
-            .expect("a measurement");
-            assert!(measured.requests > 0);
-            assert_eq!(measured.latency.len(), measured.requests);
-            assert_eq!(measured.bytes, measured.requests * u64::from(block));
-            assert!(measured.per_second > 0.0 && measured.bytes_per_second() > 0.0);
-            assert!(measured.latency_at(0.99) >= measured.latency_at(0.5));
-            assert!(measured.client_busy > 0.0);
+            let shape = Shape {
+                direction,
+                pattern,
+                block,
+                depth,
+                streams,
+            };
+            let export = Export::new(&socket, "");
+            let measured = export.load(&Job { shape, ..job() }, None);
+            let measured = measured.expect("a measurement");
+            let latency = measured.latency.expect("it was wanted");
+            assert!(measured.bytes_per_second > 0.0);
+            assert!(latency.p99_us >= latency.p50_us && latency.p50_us > 0.0);
+            assert!(measured.client_busy.is_some_and(|busy| busy > 0.0));
         }
     }
 }
@@ -190,10 +161,13 @@ fn a_null_server_ends_when_it_is_dropped_although_a_client_stays() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("null");
     let server = NullServer::start(&socket, SIZE, None).expect("a server");
-    let client = Connection::open(&socket, "", PATIENCE).expect("a client");
+    let client = Connection::open(&Export::new(&socket, "")).expect("a client");
     drop(server);
     assert!(!socket.exists());
-    drop(client);
+    // The name is free again, and somebody else's.
+    let other = NullServer::start(&socket, SIZE, None).expect("another server");
+    Connection::open(&Export::new(&socket, "")).expect("another client");
+    drop((client, other));
 }
 
 #[test]
@@ -204,57 +178,32 @@ fn the_digest_of_a_disk_is_that_of_its_bytes_its_tail_too() {
         let _server = NullServer::start(&socket, size, None).expect("a server");
         let zeros = vec![0; usize::try_from(size).expect("small")];
         let expected: [u8; 32] = Sha256::digest(&zeros).into();
-        assert_eq!(sha256(&socket, "").expect("a digest"), expected, "{size}");
+        assert_eq!(
+            Export::new(&socket, "").sha256().expect("a digest"),
+            expected,
+            "{size}"
+        );
     }
 }
 
 #[test]
 fn answers_may_come_in_any_order() {
     let server = Scripted::new(|stream| backwards(stream, 8));
-    let checked = Job {
-        expect: Some(Contents::new(9)),
-        ..server.job()
-    };
-    let result = run(&checked);
+    let result = server.export().load(&job(), Some(Contents::new(9)));
     assert!(result.is_ok(), "{result:?}");
 
     let server = Scripted::new(|stream| backwards(stream, 1));
     let mut bytes = vec![0; usize::try_from(SIZE + 4096).expect("small")];
     Contents::new(9).fill(0, &mut bytes);
     let expected: [u8; 32] = Sha256::digest(&bytes).into();
-    assert_eq!(sha256(&server.socket, "").expect("a digest"), expected);
-}
-
-#[test]
-fn blocks_that_overtake_each_other_are_hashed_in_order() {
-    // The third before the first, the fourth before the second.
-    let server = Scripted::new(|mut stream| {
-        let mut asked: Vec<_> = std::iter::from_fn(|| request(&mut stream))
-            .take(4)
-            .collect();
-        for index in [2, 0] {
-            let header = asked.remove(index);
-            let simple = reply::simple(header.cookie, Ok(()));
-            let _ = stream.write_all(&[&simple[..], &contents_at(&header)].concat());
-        }
-        // The first is hashed now, and the fifth asked for.
-        asked.extend(request(&mut stream));
-        while let Some(header) = asked.pop() {
-            let simple = reply::simple(header.cookie, Ok(()));
-            let _ = stream.write_all(&[&simple[..], &contents_at(&header)].concat());
-        }
-        backwards(stream, 1);
-    });
-    let mut bytes = vec![0; usize::try_from(SIZE + 4096).expect("small")];
-    Contents::new(9).fill(0, &mut bytes);
-    let expected: [u8; 32] = Sha256::digest(&bytes).into();
-    assert_eq!(sha256(&server.socket, "").expect("a digest"), expected);
+    assert_eq!(server.export().sha256().expect("a digest"), expected);
 }
 
 #[test]
 fn wrong_data_is_found() {
     let server = Scripted::new(|stream| backwards(stream, 8));
-    let why = server.fails(|job| job.expect = Some(Contents::new(10)));
+    let loaded = server.export().load(&job(), Some(Contents::new(10)));
+    let why = told(&loaded.expect_err("wrong data"));
     assert!(why.contains("wrong data at byte"), "{why}");
 }
 
@@ -384,41 +333,23 @@ fn a_bad_handshake_is_told_and_does_not_hold_the_client_up() {
     assert!(why.contains("talks too much"), "{why}");
 
     let server = Scripted::new(drop);
-    let why = server.fails(|job| job.export = "no such export");
+    let export = Export::new(&server.socket, "no such export");
+    let why = told(&export.try_connect().expect_err("no such export"));
     assert!(why.contains("no export \"no such export\""), "{why}");
 }
 
 #[test]
-fn a_disk_too_small_and_a_job_that_makes_no_sense_are_refused() {
+fn a_disk_too_small_nobody_and_a_processor_that_is_not_there_are_told() {
     let server = Scripted::new(|mut stream| {
         let _ = request(&mut stream);
     });
     let why = server.fails(|job| job.shape.block = 8 << 20);
     assert!(why.contains("too small"), "{why}");
 
-    let nobody = Path::new("/nonexistent/socket");
-    for (block, depth, streams) in [
-        (0, 1, 1),
-        (BLOCK_MAX + 1, 1, 1),
-        (4096, 0, 1),
-        (4096, DEPTH_MAX + 1, 1),
-        (4096, 1, 0),
-        (4096, 1, CONNECTIONS_MAX + 1),
-        (BLOCK_MAX, 9, 1),
-    ] {
-        let mut job = job(nobody);
-        job.shape = Shape {
-            block,
-            depth,
-            streams,
-            ..job.shape
-        };
-        assert_eq!(run(&job).expect_err("nonsense").exit_code(), 1);
-    }
-    assert_eq!(run(&job(nobody)).expect_err("nobody").exit_code(), 4);
-    let cpu = Some(100_000);
+    let nobody = Export::new(Path::new("/nonexistent/socket"), "");
+    told(&nobody.load(&job(), None).expect_err("nobody"));
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("null");
-    let error = NullServer::start(&socket, SIZE, cpu).expect_err("no such processor");
+    let error = NullServer::start(&socket, SIZE, Some(100_000)).expect_err("no such processor");
     assert!(error.to_string().contains("--no-pin"), "{error}");
 }

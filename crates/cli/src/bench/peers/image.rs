@@ -10,7 +10,7 @@ use cryptline_luks::format::{FormatOptions, KdfCost, Version, format};
 use cryptline_luks::{Header, SegmentPolicy};
 use sha2::{Digest, Sha256};
 
-use crate::bench::nbd::Contents;
+use crate::bench::contents::Contents;
 use crate::{CliError, size};
 
 /// The passphrase's file.
@@ -47,9 +47,6 @@ pub struct Images {
 
 impl Images {
     /// Makes both in `folder`.
-    ///
-    /// # Errors
-    /// Exit code 1 when there is no room, 4 when writing fails.
     pub fn make(folder: &Path, size: u64) -> Result<Self, CliError> {
         let (file_system, free) = file_system(folder)?;
         let needed = size.saturating_add(HEADER_ROOM).saturating_mul(2);

@@ -4,8 +4,8 @@
 //! image      one LUKS1 image and one plain image with the same clear text, on one medium
 //! servers    who serves which, and by which command line
 //! process    one running server, gone when it is dropped
-//! jobs       the loads                        fio    a foreign load generator
-//! runs       every server's turn at every job, by every generator, round after round
+//! generators the loads, and who makes them
+//! turns      a server's turn: checked, or loaded by every generator
 //! summary    tables, plots, figures
 //! ```
 //!
@@ -16,27 +16,27 @@
 //! One server runs at a time and has the images for itself. Turns are short and their order rotates,
 //! so whatever else the machine does meets all alike.
 
-mod fio;
+mod generators;
 mod image;
-mod jobs;
 mod process;
-mod runs;
 mod servers;
 mod summary;
+mod turns;
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::machine::{Others, Watch, cores};
+use super::machine::cores;
+use super::runner::{self, Group};
 use super::{Output, Progress, Report};
 use crate::{CliError, size};
+use generators::{Generator, Load};
 use image::Images;
-use jobs::{Generator, Load};
-use process::Children;
-use runs::Runs;
 use servers::{Programs, Server};
+use turns::Turns;
 
 /// Where the images go unless told otherwise: memory.
 const FOLDER: &str = "/dev/shm";
@@ -94,11 +94,11 @@ pub struct PeersArgs {
     pub jobs: Vec<Load>,
 
     /// Servers
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "SERVER", default_values_t = Server::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "SERVER", default_values_t = Server::value_variants().to_vec())]
     pub servers: Vec<Server>,
 
     /// Load generators
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "GENERATOR", default_values_t = Generator::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "GENERATOR", default_values_t = Generator::value_variants().to_vec())]
     pub generators: Vec<Generator>,
 
     /// Connections of the generator `lean-many`
@@ -125,38 +125,50 @@ pub struct Pins {
     client: usize,
 }
 
-/// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense or is not installed, 4 when a server fails or gives wrong data.
-pub fn run(args: &PeersArgs) -> Result<(), CliError> {
+/// Measures.
+pub fn measure(args: &PeersArgs) -> Result<Report, CliError> {
     let args = &args.checked()?;
     let pins = args.pins();
     let programs = Programs::find(&args.servers, &args.generators, pins.is_some())?;
-    args.output.check()?;
     let stop = process::Stop::watch()?;
     let folder = folder(&args.dir)?;
-    let mut report = Report::new("peers", "cryptline and its peers over NBD");
-    report.others = Others::look();
-
-    let (servers, jobs) = (args.servers.len(), args.jobs.len());
-    let turns = servers * jobs * usize::try_from(args.rounds).unwrap_or(usize::MAX);
-    let progress = Progress::new(u64::try_from(turns + servers * 2 + 1).unwrap_or(0));
-    progress.now("writing the images");
     let images = Images::make(folder.path(), args.size)?;
-    progress.step();
-    let mut runs = Runs::new(args, &images, &programs, pins, folder.path(), &stop);
-    let mut watch = Watch::default();
-    let (before, children) = (super::machine::Moment::now(), Children::now());
-    runs.check_contents(&progress)?;
-    runs.measure(&progress)?;
-    runs.check_agreement(&progress)?;
-    watch.add(before, super::machine::Moment::now());
-    watch.forgive(Children::now().since(children));
+    let turns = Turns {
+        args,
+        images: &images,
+        programs: &programs,
+        pins,
+        folder: folder.path(),
+        stop: &stop,
+        commands: RefCell::default(),
+    };
+    let progress = Progress::new(u64::try_from(args.servers.len()).unwrap_or(0));
+    turns.check_contents(&progress)?;
     drop(progress);
 
-    report.others.during = watch.share();
-    summary::fill(&mut report, args, &runs, pins);
+    let mut report = Report::new("peers", "cryptline and its peers over NBD");
+    report.runs = args.rounds;
+    report.seconds = args.seconds;
+    report.rows = summary::rows(args, &images);
+    // A way is a server under a load; each generator has a row of it.
+    let servers = args.servers.len();
+    let ways = |(index, load): (usize, &Load)| {
+        Group::once(load.title(), index * servers..(index + 1) * servers)
+    };
+    let groups: Vec<Group> = args.jobs.iter().enumerate().map(ways).collect();
+    runner::run(&mut report, &groups, |rows, turn| {
+        let (load, server) = (
+            args.jobs[turn.way / servers],
+            args.servers[turn.way % servers],
+        );
+        let samples = turns.turn(server, load, turn.run)?;
+        let rows = rows[turn.way * samples.len()..].iter_mut();
+        rows.zip(samples).for_each(|(row, sample)| row.take(sample));
+        Ok(())
+    })?;
+    turns.check_agreement()?;
+
+    summary::fill(&mut report, &turns);
     if args.keep {
         let kept = folder.keep();
         report.notes.push(format!(
@@ -165,18 +177,13 @@ pub fn run(args: &PeersArgs) -> Result<(), CliError> {
             image::KEY_FILE
         ));
     }
-    args.output.publish(report)
+    Ok(report)
 }
 
 impl PeersArgs {
     /// These, without doubles, if they make sense.
     fn checked(&self) -> Result<Self, CliError> {
-        if !(self.seconds > 0.0 && self.seconds <= SECONDS_MAX) {
-            return Err(CliError::parameters(format!(
-                "--seconds {}: give more than 0 and at most {SECONDS_MAX}",
-                self.seconds
-            )));
-        }
+        runner::seconds(self.seconds, SECONDS_MAX)?;
         if self.size < SIZE_MIN || !self.size.is_multiple_of(1 << 20) {
             return Err(CliError::parameters(format!(
                 "--size {}: give a multiple of 1M, at least {}",

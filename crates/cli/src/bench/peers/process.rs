@@ -1,6 +1,7 @@
 //! One running server, and the signals that end the bench.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::param::clock_ticks_per_second;
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::CliError;
-use crate::bench::nbd::{Connection, PATIENCE};
+use crate::bench::nbd::Export;
 
 /// How long a server may take until clients can connect.
 const READY: Duration = Duration::from_secs(20);
@@ -28,25 +30,17 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `command` and waits until it offers `export` at `socket`. What it says goes to `log`.
-    ///
-    /// # Errors
-    /// Exit code 4 when it ends or does not get ready, with what it said.
+    /// Starts `command` and waits until it offers `export`. What it says goes to `log`.
     pub fn start(
         name: &str,
         command: &[OsString],
-        socket: &Path,
-        export: &str,
+        export: &Export<'_>,
         log: &Path,
     ) -> Result<Self, CliError> {
-        let failed = |why: String| CliError::device(format!("{name}: {why}"));
-        let (program, arguments) = command
-            .split_first()
-            .ok_or_else(|| failed("no command".into()))?;
-        let said = File::create(log).map_err(|error| failed(error.to_string()))?;
-        let also = said
-            .try_clone()
-            .map_err(|error| failed(error.to_string()))?;
+        let failed = |why: &dyn Display| CliError::device(format!("{name}: {why}"));
+        let (program, arguments) = command.split_first().ok_or_else(|| failed(&"no command"))?;
+        let said = File::create(log).map_err(|error| failed(&error))?;
+        let also = said.try_clone().map_err(|error| failed(&error))?;
         let child = Command::new(program)
             .args(arguments)
             .env("LC_ALL", "C")
@@ -56,12 +50,10 @@ impl Process {
             .stdout(also)
             .stderr(said)
             .spawn()
-            .map_err(|error| {
-                failed(format!("cannot run {}: {error}", program.to_string_lossy()))
-            })?;
+            .map_err(|error| failed(&format!("cannot run {}: {error}", program.display())))?;
         let mut process = Self {
             child,
-            socket: socket.to_owned(),
+            socket: export.socket.to_owned(),
             name: name.to_owned(),
             log: log.to_owned(),
         };
@@ -69,26 +61,19 @@ impl Process {
         Ok(process)
     }
 
-    fn wait_until_ready(&mut self, export: &str) -> Result<(), CliError> {
+    fn wait_until_ready(&mut self, export: &Export<'_>) -> Result<(), CliError> {
         let deadline = Instant::now() + READY;
-        loop {
-            match Connection::open(&self.socket, export, PATIENCE) {
-                Ok(connection) => {
-                    connection.disconnect();
-                    return Ok(());
-                }
-                Err(error) => {
-                    if let Ok(Some(status)) = self.child.try_wait() {
-                        return Err(self.failure(&format!("ended with {status}")));
-                    }
-                    if Instant::now() > deadline {
-                        return Err(self.failure(&format!("does not get ready: {error}")));
-                    }
-                    // Not listening yet.
-                    std::thread::sleep(Duration::from_millis(2));
-                }
+        while let Err(error) = export.try_connect() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(self.failure(&format!("ended with {status}")));
             }
+            if Instant::now() > deadline {
+                return Err(self.failure(&format!("does not get ready: {error}")));
+            }
+            // Not listening yet.
+            std::thread::sleep(Duration::from_millis(2));
         }
+        Ok(())
     }
 
     /// `why`, and the last line that the server said.
@@ -102,8 +87,9 @@ impl Process {
 
     /// Processor time of all its threads so far, in seconds, those that have ended too.
     pub fn cpu(&self) -> Option<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
-        processor_time(&stat, UTIME)
+        let id = Pid::from_raw(i32::try_from(self.child.id()).ok()?);
+        let used = clock_getcpuclockid(id).and_then(ClockId::now).ok()?;
+        Some(Duration::from(used).as_secs_f64())
     }
 }
 
@@ -122,9 +108,6 @@ pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Watches SIGINT, SIGTERM and SIGHUP. A second one ends the program at once.
-    ///
-    /// # Errors
-    /// Exit code 3 when the system has no room for it.
     pub fn watch() -> Result<Self, CliError> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -138,9 +121,6 @@ impl Stop {
     }
 
     /// Goes on, or not.
-    ///
-    /// # Errors
-    /// Exit code 4 once a signal has come.
     pub fn check(&self) -> Result<(), CliError> {
         if self.0.load(Ordering::Relaxed) {
             Err(CliError::device("stopped by a signal; nothing was kept"))
@@ -150,50 +130,9 @@ impl Stop {
     }
 }
 
-/// Processor time of the children that have ended, in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Children(f64);
-
-impl Children {
-    /// Until now. Zero where `/proc` does not tell.
-    pub fn now() -> Self {
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        Self(processor_time(&stat, CUTIME).unwrap_or(0.0))
-    }
-
-    /// Seconds since `earlier`.
-    pub fn since(self, earlier: Self) -> f64 {
-        (self.0 - earlier.0).max(0.0)
-    }
-}
-
-/// Fields of proc_pid_stat(5) behind the name, each followed by the same for system time: `utime` and
-/// `cutime`, fields 14 and 16.
-const UTIME: usize = 11;
-const CUTIME: usize = 13;
-
-/// User and system time together in seconds. The name in field 2 may hold spaces and brackets.
-fn processor_time(stat: &str, field: usize) -> Option<f64> {
-    let (_, behind_name) = stat.rsplit_once(')')?;
-    let mut fields = behind_name.split_whitespace().skip(field);
-    let user: u32 = fields.next()?.parse().ok()?;
-    let system: u32 = fields.next()?.parse().ok()?;
-    let ticks = u32::try_from(clock_ticks_per_second()).ok()?.max(1);
-    Some((f64::from(user) + f64::from(system)) / f64::from(ticks))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processor_times_are_found_behind_any_name() {
-        let ticks = f64::from(u32::try_from(clock_ticks_per_second()).expect("small"));
-        let stat = "1 (a) b) S 3 4 5 6 7 8 9 10 11 12 13 14 150 50 18";
-        assert_eq!(processor_time(stat, CUTIME), Some(200.0 / ticks));
-        assert_eq!(processor_time(stat, UTIME), Some(27.0 / ticks));
-        assert_eq!(processor_time("1 (a) S 3", UTIME), None);
-    }
 
     #[test]
     fn a_server_that_ends_at_once_is_told_with_what_it_said() {
@@ -202,8 +141,7 @@ mod tests {
         let error = Process::start(
             "some server",
             &command.map(OsString::from),
-            &folder.path().join("socket"),
-            "",
+            &Export::new(&folder.path().join("socket"), ""),
             &folder.path().join("log"),
         )
         .expect_err("it ended");

@@ -1,16 +1,15 @@
 //! Who serves what, and by which command line.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use super::generators::{Generator, value_name};
 use super::image::Images;
-use super::jobs::Generator;
 use crate::CliError;
-use crate::bench::machine::quoted;
+use crate::bench::foreign;
 
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -37,70 +36,52 @@ pub enum Server {
     NbdkitNull,
 }
 
-/// A foreign program, and the Debian package that brings it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Foreign {
-    name: &'static str,
-    package: &'static str,
-}
+/// Foreign programs, and the Debian packages that bring them.
+const PACKAGES: [(&str, &str); 5] = [
+    ("qemu-nbd", "qemu-utils"),
+    ("qemu-storage-daemon", "qemu-system-common"),
+    ("nbdkit", "nbdkit"),
+    ("fio", "fio"),
+    ("taskset", "util-linux"),
+];
 
-const QEMU_NBD: Foreign = Foreign {
-    name: "qemu-nbd",
-    package: "qemu-utils",
-};
-const QSD: Foreign = Foreign {
-    name: "qemu-storage-daemon",
-    package: "qemu-system-common",
-};
-const NBDKIT: Foreign = Foreign {
-    name: "nbdkit",
-    package: "nbdkit",
-};
-const FIO: Foreign = Foreign {
-    name: "fio",
-    package: "fio",
-};
-const TASKSET: Foreign = Foreign {
-    name: "taskset",
-    package: "util-linux",
-};
-
-/// Where the programs are.
+/// Where the programs are that were asked for.
 #[derive(Debug)]
 pub struct Programs {
     found: Vec<(&'static str, PathBuf)>,
     cryptline: PathBuf,
 }
 
-impl Server {
-    /// All of them: the encrypted ones and their plain ones in turns, then the limits.
-    pub const ALL: [Self; 10] = [
-        Self::Cryptline,
-        Self::CryptlinePlain,
-        Self::QemuNbd,
-        Self::QemuNbdPlain,
-        Self::Qsd,
-        Self::QsdPlain,
-        Self::Nbdkit,
-        Self::NbdkitPlain,
-        Self::Null,
-        Self::NbdkitNull,
-    ];
-    /// Encrypted servers that others wrote.
-    pub const ENCRYPTED_PEERS: [Self; 3] = [Self::QemuNbd, Self::Qsd, Self::Nbdkit];
+/// What a server's command line is made for.
+pub struct Place<'a> {
+    /// The images to serve.
+    pub images: &'a Images,
+    /// Where to serve them.
+    pub socket: &'a Path,
+    /// Clients that it must take at once.
+    pub clients: u32,
+    /// Who runs the cipher in cryptline.
+    pub dispatch: Option<&'a str>,
+}
 
+impl Server {
     /// Serves the LUKS1 image.
     pub fn is_encrypted(self) -> bool {
-        self == Self::Cryptline || Self::ENCRYPTED_PEERS.contains(&self)
+        self.serves() == "LUKS1"
     }
 
     /// Has no image.
     pub fn is_null(self) -> bool {
-        matches!(self, Self::Null | Self::NbdkitNull)
+        self.serves() == "nothing"
+    }
+
+    /// Is cryptline.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Self::Cryptline | Self::CryptlinePlain)
     }
 
     /// What it serves, for people.
-    pub fn describe(self) -> &'static str {
+    pub fn serves(self) -> &'static str {
         match self {
             Self::Cryptline | Self::QemuNbd | Self::Qsd | Self::Nbdkit => "LUKS1",
             Self::CryptlinePlain => "null cipher",
@@ -118,135 +99,102 @@ impl Server {
         }
     }
 
-    fn program(self) -> Option<Foreign> {
+    /// The command line, see [`foreign::words`]; empty for the server in this process.
+    fn line(self) -> &'static str {
         match self {
-            Self::Cryptline | Self::CryptlinePlain | Self::Null => None,
-            Self::QemuNbd | Self::QemuNbdPlain => Some(QEMU_NBD),
-            Self::Qsd | Self::QsdPlain => Some(QSD),
-            Self::Nbdkit | Self::NbdkitPlain | Self::NbdkitNull => Some(NBDKIT),
+            Self::Cryptline => {
+                "cryptline serve --exit-with-parent --direct=off {dispatch} --unix={socket} \
+                 --key-file={key} {luks}"
+            }
+            // Any key size: the null cipher has no key.
+            Self::CryptlinePlain => {
+                "cryptline serve --exit-with-parent --direct=off {dispatch} --unix={socket} \
+                 --type=plain --cipher=cipher_null-ecb --key-size=256 {plain}"
+            }
+            Self::QemuNbd => {
+                "qemu-nbd --persistent --shared={clients} --socket={socket} \
+                 --object secret,id=key,file={key,} \
+                 --image-opts driver=luks,key-secret=key,file.driver=file,file.filename={luks,}"
+            }
+            Self::QemuNbdPlain => {
+                "qemu-nbd --persistent --shared={clients} --socket={socket} --format=raw {plain}"
+            }
+            Self::Qsd => {
+                "qemu-storage-daemon --object secret,id=key,file={key,} \
+                 --blockdev driver=file,node-name=file,filename={luks,} \
+                 --blockdev driver=luks,node-name=disk,key-secret=key,file=file \
+                 --nbd-server max-connections={clients},addr.type=unix,addr.path={socket,} \
+                 --export type=nbd,id=nbd,node-name=disk,name=disk,writable=on"
+            }
+            Self::QsdPlain => {
+                "qemu-storage-daemon --blockdev driver=file,node-name=disk,filename={plain,} \
+                 --nbd-server max-connections={clients},addr.type=unix,addr.path={socket,} \
+                 --export type=nbd,id=nbd,node-name=disk,name=disk,writable=on"
+            }
+            Self::Nbdkit => {
+                "nbdkit --foreground --exit-with-parent --unix={socket} \
+                 --filter=luks file file={luks} passphrase=+{key}"
+            }
+            Self::NbdkitPlain => {
+                "nbdkit --foreground --exit-with-parent --unix={socket} file file={plain}"
+            }
+            Self::NbdkitNull => {
+                "nbdkit --foreground --exit-with-parent --unix={socket} null size={size}"
+            }
+            Self::Null => "",
         }
     }
 
     /// The command that serves, without pinning; `None` for the server in this process.
-    pub fn command(
-        self,
-        programs: &Programs,
-        images: &Images,
-        socket: &Path,
-        clients: u32,
-        dispatch: Option<&str>,
-    ) -> Option<Vec<OsString>> {
-        let mut line = Line::new(match self.program() {
-            Some(foreign) => programs.path(foreign.name),
-            None => &programs.cryptline,
+    pub fn command(self, programs: &Programs, place: &Place<'_>) -> Option<Vec<OsString>> {
+        let Place { images, socket, .. } = place;
+        let mut command = foreign::words(self.line(), |name| match name {
+            "socket" => (*socket).into(),
+            "luks" => images.luks.clone().into(),
+            "plain" => images.plain.clone().into(),
+            "key" => images.key.clone().into(),
+            "size" => images.size.to_string().into(),
+            "clients" => place.clients.to_string().into(),
+            "dispatch" => {
+                let word = |who| format!("--dispatch={who}");
+                place.dispatch.map(word).unwrap_or_default().into()
+            }
+            other => other.into(),
         });
-        match self {
-            Self::Null => return None,
-            Self::Cryptline | Self::CryptlinePlain => {
-                line.words(["serve", "--exit-with-parent", "--direct=off"]);
-                line.words(dispatch.map(|who| format!("--dispatch={who}")));
-                self.cryptline(line.path("--unix=", socket), images);
-            }
-            Self::QemuNbd | Self::QemuNbdPlain => {
-                line.words(["--persistent".to_owned(), format!("--shared={clients}")]);
-                self.qemu_nbd(line.path("--socket=", socket), images);
-            }
-            Self::Qsd | Self::QsdPlain => self.qsd(&mut line, images, socket, clients),
-            Self::Nbdkit | Self::NbdkitPlain | Self::NbdkitNull => {
-                line.words(["--foreground", "--exit-with-parent"]);
-                self.nbdkit(line.path("--unix=", socket), images);
-            }
-        }
-        Some(line.0)
+        let program = command.first_mut()?;
+        *program = programs.path(&program.to_string_lossy()).into();
+        Some(command)
     }
 
-    fn cryptline(self, line: &mut Line, images: &Images) {
-        if self == Self::Cryptline {
-            line.path("--key-file=", &images.key).path("", &images.luks);
-            return;
-        }
-        // Any key size: the null cipher has no key.
-        line.words(["--type=plain", "--cipher=cipher_null-ecb", "--key-size=256"]);
-        line.path("", &images.plain);
-    }
-
-    fn qemu_nbd(self, line: &mut Line, images: &Images) {
-        if self == Self::QemuNbdPlain {
-            line.word("--format=raw").path("", &images.plain);
-            return;
-        }
-        line.word("--object")
-            .option("secret,id=key,file=", &images.key);
-        line.word("--image-opts").option(
-            "driver=luks,key-secret=key,file.driver=file,file.filename=",
-            &images.luks,
-        );
-    }
-
-    fn qsd(self, line: &mut Line, images: &Images, socket: &Path, clients: u32) {
-        if self == Self::QsdPlain {
-            line.word("--blockdev")
-                .option("driver=file,node-name=disk,filename=", &images.plain);
-        } else {
-            line.word("--object")
-                .option("secret,id=key,file=", &images.key);
-            line.word("--blockdev")
-                .option("driver=file,node-name=file,filename=", &images.luks);
-            line.word("--blockdev")
-                .word("driver=luks,node-name=disk,key-secret=key,file=file");
-        }
-        line.word("--nbd-server").option(
-            &format!("max-connections={clients},addr.type=unix,addr.path="),
-            socket,
-        );
-        line.word("--export")
-            .word("type=nbd,id=nbd,node-name=disk,name=disk,writable=on");
-    }
-
-    fn nbdkit(self, line: &mut Line, images: &Images) {
-        match self {
-            Self::Nbdkit => {
-                line.words(["--filter=luks", "file"]);
-                line.path("file=", &images.luks)
-                    .path("passphrase=+", &images.key);
-            }
-            Self::NbdkitPlain => {
-                line.word("file").path("file=", &images.plain);
-            }
-            _ => line.words(["null".to_owned(), format!("size={}", images.size)]),
-        }
+    fn program(self) -> Option<&'static str> {
+        self.line().split(' ').next()
     }
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let value = self.to_possible_value();
-        formatter.pad(value.as_ref().map_or("", |value| value.get_name()))
+        formatter.pad(&value_name(self))
     }
 }
 
 impl Programs {
     /// Finds all that is needed.
-    ///
-    /// # Errors
-    /// Exit code 1, naming every missing program and its package.
     pub fn find(
         servers: &[Server],
         generators: &[Generator],
         pinned: bool,
     ) -> Result<Self, CliError> {
-        let mut needed: Vec<Foreign> = servers
-            .iter()
-            .filter_map(|server| server.program())
-            .collect();
-        needed.extend(generators.contains(&Generator::Fio).then_some(FIO));
-        needed.extend(pinned.then_some(TASKSET));
-        let mut found: Vec<(&'static str, PathBuf)> = Vec::new();
-        let mut missing: Vec<String> = Vec::new();
-        for foreign in super::unique(&needed) {
-            match in_path(foreign.name) {
-                Some(path) => found.push((foreign.name, path)),
-                None => missing.push(format!("{} (package {})", foreign.name, foreign.package)),
+        let is_needed = |name: &str| match name {
+            "fio" => generators.contains(&Generator::Fio),
+            "taskset" => pinned,
+            name => servers.iter().any(|server| server.program() == Some(name)),
+        };
+        let mut found = Vec::new();
+        let mut missing = Vec::new();
+        for (name, package) in PACKAGES.into_iter().filter(|(name, _)| is_needed(name)) {
+            match foreign::find(name) {
+                Some(path) => found.push((name, path)),
+                None => missing.push(format!("{name} (package {package})")),
             }
         }
         if !missing.is_empty() {
@@ -261,20 +209,16 @@ impl Programs {
         Ok(Self { found, cryptline })
     }
 
-    /// Where a program is that was asked for.
+    /// Where a program is: one of those that were asked for, or this one.
     pub fn path(&self, name: &str) -> &Path {
         let found = self.found.iter().find(|(found, _)| *found == name);
-        // What was not asked for is not used; the bare name then says which it is.
-        found.map_or(Path::new("missing-program"), |(_, path)| path)
+        found.map_or(&self.cryptline, |(_, path)| path)
     }
 
     /// What each foreign program says of its version.
     pub fn versions(&self) -> Vec<String> {
         let version = |(name, path): &(&str, PathBuf)| {
-            let said = std::process::Command::new(path)
-                .arg("--version")
-                .output()
-                .ok()?;
+            let said = foreign::run(path, &["--version"]).ok()??;
             let said = String::from_utf8_lossy(&said.stdout).into_owned();
             let line = crate::error::on_one_line(said.lines().next()?.trim());
             Some(if line.contains(name) {
@@ -285,56 +229,4 @@ impl Programs {
         };
         self.found.iter().filter_map(version).collect()
     }
-}
-
-fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let runs = |file: &PathBuf| {
-        std::fs::metadata(file)
-            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
-    std::env::split_paths(&path)
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .map(|folder| folder.join(name))
-        .find(runs)
-}
-
-/// A command line being put together.
-struct Line(Vec<OsString>);
-
-impl Line {
-    fn new(program: &Path) -> Self {
-        Self(vec![program.into()])
-    }
-
-    fn word(&mut self, word: &str) -> &mut Self {
-        self.0.push(word.into());
-        self
-    }
-
-    fn words<W: Into<OsString>>(&mut self, words: impl IntoIterator<Item = W>) {
-        self.0.extend(words.into_iter().map(Into::into));
-    }
-
-    fn path(&mut self, before: &str, path: &Path) -> &mut Self {
-        let mut word = OsString::from(before);
-        word.push(path);
-        self.0.push(word);
-        self
-    }
-
-    /// As [`path`](Self::path), for qemu's `name=value,...`, where a comma is written twice.
-    fn option(&mut self, before: &str, path: &Path) -> &mut Self {
-        let path = path.to_string_lossy().replace(',', ",,");
-        self.path(before, Path::new(&path))
-    }
-}
-
-/// A command as one would type it.
-pub fn typed(command: &[OsString]) -> String {
-    let words = command.iter().map(|word: &OsString| {
-        let word: &OsStr = word;
-        quoted(&word.to_string_lossy())
-    });
-    words.collect::<Vec<_>>().join(" ")
 }

@@ -1,13 +1,14 @@
-//! From samples to tables, plots and figures.
+//! The rows before they are measured, and afterwards tables, plots and figures.
 
-use super::jobs::{Generator, Load};
-use super::runs::{Runs, Series, hex};
+use super::PeersArgs;
+use super::generators::{Generator, Load};
+use super::image::Images;
 use super::servers::Server;
-use super::{PeersArgs, Pins};
-use crate::bench::plot::{self, Plot};
-use crate::bench::report::{Figure, Latency, Report, Row};
+use super::turns::Turns;
+use crate::bench::contents::hex;
+use crate::bench::plot::Plot;
+use crate::bench::report::{Figure, Front, Report, Row, Sample, median};
 use crate::bench::table::{Table, megabytes, microseconds};
-use crate::benchmark::measure::median;
 use crate::size;
 
 /// Below these, turns are too few or too short for a goal.
@@ -17,27 +18,55 @@ const SIZE_MIN: u64 = 64 << 20;
 /// Where a server reaches this share of what the generator can do, the generator is the limit.
 const NEAR_CEILING: f64 = 0.85;
 
-/// Fills the report.
-pub fn fill(report: &mut Report, args: &PeersArgs, runs: &Runs<'_>, pins: Option<Pins>) {
-    report.medium.clone_from(&runs.images().medium);
-    report.runs = args.rounds;
-    report.seconds = args.seconds;
-    report.commands.extend(runs.commands.iter().cloned());
-    let all = All(&runs.series);
-    report.rows = runs
-        .series
-        .iter()
-        .map(|series| row(series, args, runs))
-        .collect();
-    report.notes = notes(args, runs, pins);
+/// A row for each generator under each server under each load.
+pub fn rows(args: &PeersArgs, images: &Images) -> Vec<Row> {
+    let mut rows = Vec::new();
     for &load in &args.jobs {
-        report.tables.push(table(load, args, all));
-        report.plots.push(throughput(load, args, all));
+        for &server in &args.servers {
+            for &generator in &args.generators {
+                rows.push(Row {
+                    name: name(server, load, generator),
+                    front: Front::Nbd,
+                    cipher: server.is_encrypted().then(|| "aes-xts-plain64".into()),
+                    dispatch: args.dispatch.clone().filter(|_| server.is_ours()),
+                    shape: load.shape(generator.streams(args.connections)),
+                    // Checked before anything is measured.
+                    sha256: (!server.is_null()).then(|| hex(&images.sha256)),
+                    server: Some(server.to_string()),
+                    generator: Some(generator.to_string()),
+                    ..Row::default()
+                });
+            }
+        }
     }
+    rows
+}
+
+fn name(server: Server, load: Load, generator: Generator) -> String {
+    format!("{server}, {load}, {generator}")
+}
+
+/// Fills the report.
+pub fn fill(report: &mut Report, turns: &Turns<'_>) {
+    let args = turns.args;
+    report.medium.clone_from(&turns.images.medium);
+    report
+        .commands
+        .extend(turns.commands.borrow().iter().cloned());
+    report.notes = notes(turns);
+    let all = All { report, args };
+    let (generator, why) = all.leaner();
+    let tables = args.jobs.iter().map(|&load| table(load, all)).collect();
+    let throughputs = args
+        .jobs
+        .iter()
+        .map(|&load| throughput(load, all, generator));
+    let mut plots: Vec<Plot> = throughputs.collect();
     if args.jobs.contains(&Load::RandRead) {
-        report.plots.push(latencies(args, all));
+        plots.push(latencies(all, generator));
     }
-    report.figures = figures(args, all, pins);
+    let figures = figures(all, generator, &why, turns.pins.is_some());
+    (report.tables, report.plots, report.figures) = (tables, plots, figures);
     if args.no_pin {
         report.warnings.push(
             "nothing was pinned, so servers and generators took processors from each other as it came"
@@ -46,40 +75,12 @@ pub fn fill(report: &mut Report, args: &PeersArgs, runs: &Runs<'_>, pins: Option
     }
 }
 
-fn row(series: &Series, args: &PeersArgs, runs: &Runs<'_>) -> Row {
-    let Series {
-        server,
-        load,
-        generator,
-        samples,
-    } = series;
-    let latencies: Vec<Latency> = samples.iter().map(|sample| sample.latency).collect();
-    let is_ours = matches!(server, Server::Cryptline | Server::CryptlinePlain);
-    Row {
-        name: format!("{server}, {load}, {generator}"),
-        front: "nbd",
-        cipher: server.is_encrypted().then(|| "aes-xts-plain64".into()),
-        dispatch: args.dispatch.clone().filter(|_| is_ours),
-        shape: load.shape(generator.streams(args.connections)),
-        latency: Latency::median(&latencies),
-        // Checked before anything was measured.
-        sha256: (!server.is_null()).then(|| hex(&runs.images().sha256)),
-        server: Some(server.to_string()),
-        generator: Some(generator.to_string()),
-        ..Row::default()
-    }
-    .sampled(
-        samples
-            .iter()
-            .map(|sample| sample.bytes_per_second)
-            .collect(),
-    )
-}
-
-fn notes(args: &PeersArgs, runs: &Runs<'_>, pins: Option<Pins>) -> Vec<String> {
-    let pinned = match pins {
-        Some(Pins { server, client }) => format!(
-            "All servers run on processor {server}, all generators on processor {client}, and on no other."
+fn notes(turns: &Turns<'_>) -> Vec<String> {
+    let args = turns.args;
+    let pinned = match turns.pins {
+        Some(pins) => format!(
+            "All servers run on processor {}, all generators on processor {}, and on no other.",
+            pins.server, pins.client
         ),
         None => "Servers and generators run on any processor.".to_owned(),
     };
@@ -90,10 +91,10 @@ fn notes(args: &PeersArgs, runs: &Runs<'_>, pins: Option<Pins>) -> Vec<String> {
         ),
         format!(
             "Before, each server gave the SHA-256 of what was written, {}, and the right data to random reads with 32 in flight on two connections at once. After the last write all encrypted servers read the same, and so did all plain ones.",
-            hex(&runs.images().sha256)
+            hex(&turns.images.sha256)
         ),
         pinned,
-        "One server runs at a time. Each has a turn at each load in each round, and the order rotates. Speeds are medians, 1 MB is 10^6 bytes; a ratio is the median of the ratios of the rounds.".into(),
+        "One server runs at a time. Each has a turn at each load in each round, and the order changes. Speeds are medians, 1 MB is 10^6 bytes; a ratio is the median of the ratios of the rounds.".into(),
         format!(
             "fio uses its nbd engine (libnbd, structured replies, one connection). lean is a client of this program, one thread and one connection, simple replies; lean-many is {} of these at once, each with the same number of requests in flight.",
             args.connections
@@ -102,138 +103,109 @@ fn notes(args: &PeersArgs, runs: &Runs<'_>, pins: Option<Pins>) -> Vec<String> {
         "cryptline-plain is the null cipher over the plain file: cryptline serves no file as it is, and this touches no byte more.".into(),
     ];
     if !args.servers.iter().all(|&server| server.is_null()) {
-        let versions = runs.programs().versions();
+        let versions = turns.programs.versions();
         notes.push(format!("Versions: {}.", versions.join("; ")));
     }
     notes
 }
 
-/// All samples.
+/// All that was measured.
 #[derive(Clone, Copy)]
-struct All<'a>(&'a [Series]);
+struct All<'a> {
+    report: &'a Report,
+    args: &'a PeersArgs,
+}
 
-impl All<'_> {
-    fn find(&self, server: Server, load: Load, generator: Generator) -> Option<&Series> {
-        self.0.iter().find(|series| {
-            (series.server, series.load, series.generator) == (server, load, generator)
-                && !series.samples.is_empty()
-        })
+impl<'a> All<'a> {
+    fn row(self, server: Server, load: Load, generator: Generator) -> Option<&'a Row> {
+        self.report.row(&name(server, load, generator))
     }
 
-    fn speeds(&self, server: Server, load: Load, generator: Generator) -> Option<Vec<f64>> {
-        let series = self.find(server, load, generator)?;
-        let speeds = series.samples.iter().map(|sample| sample.bytes_per_second);
-        Some(speeds.collect())
+    fn speed(self, server: Server, load: Load, generator: Generator) -> Option<f64> {
+        let row = self.row(server, load, generator)?;
+        Some(row.bytes_per_second)
     }
 
-    fn speed(&self, server: Server, load: Load, generator: Generator) -> Option<f64> {
-        self.speeds(server, load, generator)
-            .map(|speeds| median(&speeds))
-    }
-
-    fn p99(&self, server: Server, load: Load, generator: Generator) -> Option<Vec<f64>> {
-        let series = self.find(server, load, generator)?;
-        let all = series.samples.iter().map(|sample| sample.latency.p99_us);
-        Some(all.collect())
-    }
-
-    /// One connection's generator that reaches more with the null server: it hides less.
-    fn leaner(&self) -> Option<(Generator, String)> {
-        let ceiling = |generator| self.speed(Server::Null, Load::RandRead, generator);
-        let measured = |generator| self.0.iter().any(|series| series.generator == generator);
+    /// The generator that the plots and figures are by, and why: the one with one connection that
+    /// reaches more with the null server, because it hides less.
+    fn leaner(self) -> (Generator, String) {
+        let has = |generator| self.args.generators.contains(&generator);
         let (fio, lean) = (Generator::Fio, Generator::Lean);
-        match (measured(fio), measured(lean)) {
-            (true, true) => Some(match (ceiling(fio), ceiling(lean)) {
-                (Some(of_fio), Some(of_lean)) => {
-                    let leaner = if of_lean >= of_fio { lean } else { fio };
-                    let thousands = |speed: f64| speed / 4096.0 / 1000.0;
-                    let why = format!(
-                        "with the null server lean reaches {:.0} and fio {:.0} thousand requests a second",
-                        thousands(of_lean),
-                        thousands(of_fio)
-                    );
-                    (leaner, why)
-                }
-                _ => (
-                    lean,
-                    "the null server was left out, so which is leaner was not measured".into(),
-                ),
-            }),
-            (true, false) => Some((fio, "no other was asked for".into())),
-            (false, true) => Some((lean, "no other was asked for".into())),
-            (false, false) => None,
+        if !has(fio) || !has(lean) {
+            let only = if has(fio) {
+                fio
+            } else if has(lean) {
+                lean
+            } else {
+                Generator::LeanMany
+            };
+            return (only, "no other was asked for".into());
         }
+        let ceiling = |generator| self.speed(Server::Null, Load::RandRead, generator);
+        let (Some(of_fio), Some(of_lean)) = (ceiling(fio), ceiling(lean)) else {
+            let why = "the null server was left out, so which is leaner was not measured";
+            return (lean, why.into());
+        };
+        let thousands = |speed: f64| speed / 4096.0 / 1000.0;
+        let why = format!(
+            "with the null server lean reaches {:.0} and fio {:.0} thousand requests a second",
+            thousands(of_lean),
+            thousands(of_fio)
+        );
+        (if of_lean >= of_fio { lean } else { fio }, why)
     }
 }
 
-fn table(load: Load, args: &PeersArgs, all: All<'_>) -> Table {
-    let is_small = load.shape(1).block < 1 << 20;
+fn is_small(load: Load) -> bool {
+    load.shape(1).block < 1 << 20
+}
+
+fn table(load: Load, all: All<'_>) -> Table {
     let mut columns = vec!["server".to_owned(), "serves".to_owned()];
-    for generator in &args.generators {
-        let unit = if is_small { "kIOPS" } else { "MB/s" };
+    for generator in &all.args.generators {
+        let unit = if is_small(load) { "kIOPS" } else { "MB/s" };
         columns.push(format!("{generator} {unit}"));
-        columns.push("of null".into());
-        columns.push("p50 µs".into());
-        columns.push("p99 µs".into());
+        columns.extend(["of null", "p50 µs", "p99 µs"].map(str::to_owned));
     }
-    columns.push("client busy".into());
-    columns.push("server busy".into());
+    columns.extend(["client busy", "server busy"].map(str::to_owned));
     let names: Vec<&str> = columns.iter().map(String::as_str).collect();
     let mut table = Table::new(load.title(), &names);
-    for &server in &args.servers {
-        let mut cells = vec![server.to_string(), server.describe().to_owned()];
-        let mut busy = ["-".to_owned(), "-".to_owned()];
-        for &generator in &args.generators {
-            let Some(series) = all.find(server, load, generator) else {
-                cells.extend(std::iter::repeat_n("-".to_owned(), 4));
-                continue;
-            };
-            cells.extend(series_cells(series, is_small, all));
-            if generator == Generator::Lean {
-                busy = busy_cells(series);
-            }
+    for &server in &all.args.servers {
+        let mut cells = vec![server.to_string(), server.serves().to_owned()];
+        for &generator in &all.args.generators {
+            let row = all.row(server, load, generator);
+            let null = all.speed(Server::Null, load, generator);
+            cells.extend(speed_cells(row, null));
         }
-        table.push(cells.into_iter().chain(busy));
+        let lean = all.row(server, load, Generator::Lean);
+        let busy = |of: fn(&Sample) -> Option<f64>| {
+            let known = lean.iter().flat_map(|row| row.turns.iter().filter_map(of));
+            let known: Vec<f64> = known.collect();
+            known
+                .first()
+                .map_or("-".into(), |_| percent(median(&known)))
+        };
+        cells.push(busy(|turn| turn.client_busy));
+        cells.push(busy(|turn| turn.server_busy));
+        table.push(cells);
     }
     table
 }
 
-fn series_cells(series: &Series, is_small: bool, all: All<'_>) -> [String; 4] {
-    let speeds: Vec<f64> = series
-        .samples
-        .iter()
-        .map(|sample| sample.bytes_per_second)
-        .collect();
-    let row = Row::default().sampled(speeds);
-    let block = f64::from(series.load.shape(1).block);
-    let speed = if is_small {
-        format!("{:.1}", row.bytes_per_second / block / 1000.0)
-    } else {
-        megabytes(row.bytes_per_second)
+fn speed_cells(row: Option<&Row>, null: Option<f64>) -> [String; 4] {
+    let Some(row) = row else {
+        return ["-"; 4].map(str::to_owned);
     };
-    let null = all.speed(Server::Null, series.load, series.generator);
-    let latencies: Vec<Latency> = series.samples.iter().map(|sample| sample.latency).collect();
-    let latency = Latency::median(&latencies).unwrap_or_default();
+    let latency = row.latency.unwrap_or_default();
     [
-        speed,
+        if row.shape.block < 1 << 20 {
+            format!("{:.1}", row.iops() / 1000.0)
+        } else {
+            megabytes(row.bytes_per_second)
+        },
         null.map_or("-".into(), |null| percent(row.bytes_per_second / null)),
         microseconds(latency.p50_us),
         microseconds(latency.p99_us),
-    ]
-}
-
-fn busy_cells(series: &Series) -> [String; 2] {
-    let middle = |of: fn(&super::runs::Sample) -> Option<f64>| {
-        let known: Vec<f64> = series.samples.iter().filter_map(of).collect();
-        if known.is_empty() {
-            "-".to_owned()
-        } else {
-            percent(median(&known))
-        }
-    };
-    [
-        middle(|sample| sample.client_busy),
-        middle(|sample| sample.server_busy),
     ]
 }
 
@@ -241,167 +213,134 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
+/// A program, as it serves the encrypted disk and the plain one.
+type Program = (&'static str, [Option<Server>; 2]);
+const PROGRAMS: [Program; 6] = [
+    (
+        "cryptline",
+        [Some(Server::Cryptline), Some(Server::CryptlinePlain)],
+    ),
+    (
+        "qemu-nbd",
+        [Some(Server::QemuNbd), Some(Server::QemuNbdPlain)],
+    ),
+    ("qsd", [Some(Server::Qsd), Some(Server::QsdPlain)]),
+    ("nbdkit", [Some(Server::Nbdkit), Some(Server::NbdkitPlain)]),
+    ("nbdkit-null", [None, Some(Server::NbdkitNull)]),
+    ("null", [None, Some(Server::Null)]),
+];
+
 /// Encrypted beside plain, by one generator: ten servers by three generators are for the table.
-fn throughput(load: Load, args: &PeersArgs, all: All<'_>) -> Plot {
-    let shape = load.shape(1);
-    let (label, unit) = if shape.block < 1 << 20 {
-        (
-            "thousand requests a second",
-            f64::from(shape.block) * 1000.0,
-        )
+fn throughput(load: Load, all: All<'_>, generator: Generator) -> Plot {
+    let (label, unit) = if is_small(load) {
+        ("thousand requests a second", 4096.0 * 1000.0)
     } else {
         ("GB/s", 1e9)
     };
-    let generator = shown(all);
-    let programs: Vec<_> = PROGRAMS
-        .into_iter()
-        .filter(|(_, encrypted, plain)| {
-            let servers = [*encrypted, Some(*plain)];
-            servers
-                .into_iter()
-                .flatten()
-                .any(|server| args.servers.contains(&server))
-        })
-        .collect();
-    let values = |server: &dyn Fn(&Program) -> Option<Server>| {
-        let value = |program| Some(all.speed(server(program)?, load, generator)? / unit);
-        programs.iter().map(value).collect()
+    let is_measured = |(_, servers): &Program| {
+        let mut servers = servers.iter().flatten();
+        servers.any(|server| all.args.servers.contains(server))
     };
-    Plot {
-        title: format!("{}, by {generator}", load.title()),
-        x_label: "server".into(),
-        categories: programs
-            .iter()
-            .map(|(name, ..)| (*name).to_owned())
-            .collect(),
-        y_label: label.into(),
-        columns: true,
-        series: vec![
-            plot::Series {
-                name: "encrypted".into(),
-                values: values(&|(_, encrypted, _)| *encrypted),
-            },
-            plot::Series {
-                name: "plain".into(),
-                values: values(&|(_, _, plain)| Some(*plain)),
-            },
-        ],
-        ..Plot::default()
-    }
+    let programs = PROGRAMS.into_iter().filter(is_measured);
+    Plot::of(
+        format!("{}, by {generator}", load.title()),
+        ["server", label],
+        programs.map(|(name, servers)| (name.to_owned(), servers)),
+        [("encrypted".to_owned(), 0), ("plain".to_owned(), 1)],
+        |&which, servers| Some(all.speed(servers[which]?, load, generator)? / unit),
+    )
+    .columns()
 }
 
-/// A program, as it serves the encrypted disk and the plain one.
-type Program = (&'static str, Option<Server>, Server);
-const PROGRAMS: [Program; 6] = [
-    ("cryptline", Some(Server::Cryptline), Server::CryptlinePlain),
-    ("qemu-nbd", Some(Server::QemuNbd), Server::QemuNbdPlain),
-    ("qsd", Some(Server::Qsd), Server::QsdPlain),
-    ("nbdkit", Some(Server::Nbdkit), Server::NbdkitPlain),
-    ("nbdkit-null", None, Server::NbdkitNull),
-    ("null", None, Server::Null),
+/// Percentiles of every server with an image.
+fn latencies(all: All<'_>, generator: Generator) -> Plot {
+    let servers = all.args.servers.iter().filter(|server| !server.is_null());
+    Plot::percentiles(
+        format!("Latency of 4 KiB random reads, 32 in flight, by {generator}"),
+        servers.filter_map(|&server| {
+            let row = all.row(server, Load::RandRead, generator)?;
+            Some((server.to_string(), row))
+        }),
+    )
+}
+
+/// A number of ours to the same of the best of others.
+struct Comparison {
+    name: &'static str,
+    load: Load,
+    /// What is compared, as a note says it.
+    what: &'static str,
+    /// All of them must be there.
+    others: &'static [Server],
+    /// What the best of several is.
+    best: &'static str,
+    goal: f64,
+    /// Latencies: the lowest is the best. Otherwise speeds, the highest.
+    p99: bool,
+}
+
+const COMPARISONS: [Comparison; 4] = [
+    Comparison {
+        name: "encrypted_over_plain_nbd_4k",
+        load: Load::RandRead,
+        what: "4 KiB random reads",
+        others: &[Server::CryptlinePlain],
+        best: "",
+        goal: 0.93,
+        p99: false,
+    },
+    Comparison {
+        name: "over_best_peer_4k_randread",
+        load: Load::RandRead,
+        what: "4 KiB random reads",
+        others: &[Server::QemuNbd, Server::Qsd, Server::Nbdkit],
+        best: ", the fastest",
+        goal: 2.0,
+        p99: false,
+    },
+    Comparison {
+        name: "p99_over_best_peer_4k_randread",
+        load: Load::RandRead,
+        what: "p99 of 4 KiB random reads",
+        others: &[Server::QemuNbd, Server::Qsd, Server::Nbdkit],
+        best: ", the lowest",
+        goal: 0.5,
+        p99: true,
+    },
+    Comparison {
+        name: "over_qemu_1m_read",
+        load: Load::Read,
+        what: "1 MiB reads",
+        others: &[Server::QemuNbd, Server::Qsd],
+        best: ", the faster of qemu's",
+        goal: 6.0,
+        p99: false,
+    },
 ];
 
-/// Whose numbers the plots show.
-fn shown(all: All<'_>) -> Generator {
-    let leaner = all.leaner();
-    leaner.map_or(Generator::LeanMany, |(leaner, _)| leaner)
-}
-
-/// Percentiles of every server with an image, by the leaner generator.
-fn latencies(args: &PeersArgs, all: All<'_>) -> Plot {
-    let generator = shown(all);
-    let of = |server: Server| {
-        let series = all.find(server, Load::RandRead, generator)?;
-        let runs: Vec<Latency> = series.samples.iter().map(|sample| sample.latency).collect();
-        Latency::median(&runs)
-    };
-    let names: Vec<String> = Latency::default()
-        .points()
-        .iter()
-        .map(|(name, _)| (*name).to_owned())
-        .collect();
-    let servers = args.servers.iter().filter(|server| !server.is_null());
-    Plot {
-        title: format!("Latency of 4 KiB random reads, 32 in flight, by {generator}"),
-        x_label: "percentile".into(),
-        categories: names,
-        y_label: "µs".into(),
-        logarithmic: true,
-        series: servers
-            .filter_map(|&server| {
-                let latency = of(server)?;
-                Some(plot::Series {
-                    name: server.to_string(),
-                    values: latency
-                        .points()
-                        .iter()
-                        .map(|&(_, value)| Some(value))
-                        .collect(),
-                })
-            })
-            .collect(),
-        ..Plot::default()
-    }
-}
-
-/// A ratio in every round.
-struct Ratio {
-    each: Vec<f64>,
-    about: String,
-}
-
-impl Ratio {
-    /// Of two series, round by round.
-    fn new(of: &[f64], to: &[f64], about: String) -> Self {
-        let each = of.iter().zip(to).map(|(of, to)| of / to).collect();
-        Self { each, about }
-    }
-
-    fn value(&self) -> f64 {
-        if self.each.is_empty() {
-            f64::NAN
-        } else {
-            median(&self.each)
+fn figures(all: All<'_>, generator: Generator, why: &str, is_pinned: bool) -> Vec<Figure> {
+    let weak = weakness(all.args, is_pinned);
+    let figure = |comparison: &Comparison| {
+        let name = comparison.name;
+        if generator == Generator::LeanMany {
+            return Figure::missing(name, "needs a generator with one connection: fio or lean");
         }
-    }
-
-    fn note(&self, generator: Generator) -> String {
-        let least = self.each.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = self.each.iter().copied().fold(0.0, f64::max);
-        format!(
-            "{}; by {generator}; rounds from {least:.2} to {most:.2}",
-            self.about
-        )
-    }
-}
-
-fn figures(args: &PeersArgs, all: All<'_>, pins: Option<Pins>) -> Vec<Figure> {
-    let Some((generator, why)) = all.leaner() else {
-        let why = "needs a generator with one connection: fio or lean";
-        return NAMES
-            .iter()
-            .map(|name| Figure::missing(name, why))
-            .collect();
-    };
-    let ratios = [
-        encrypted_over_plain(all, generator),
-        over_best_peer(all, generator),
-        p99_over_best_peer(all, generator),
-        over_qemu(all, generator),
-    ];
-    let weak = weakness(args, pins);
-    let figure = |(index, ratio): (usize, Result<Ratio, &'static str>)| {
-        let name = NAMES[index];
-        let ratio = match ratio {
-            Ok(ratio) => ratio,
-            Err(why) => return Figure::missing(name, why),
+        let Some((best, ratios)) = comparison.ratios(all, generator) else {
+            return Figure::missing(name, comparison.needs());
         };
-        let figure = match GOALS[index] {
-            (goal, true) => Figure::at_least(name, ratio.value(), goal),
-            (goal, false) => Figure::at_most(name, ratio.value(), goal),
+        let figure = if comparison.p99 {
+            Figure::at_most(name, median(&ratios), comparison.goal)
+        } else {
+            Figure::at_least(name, median(&ratios), comparison.goal)
         };
-        let mut note = ratio.note(generator);
-        if index == 0 {
+        let mut note = format!(
+            "{}, cryptline to {best}{}; by {generator}; rounds from {:.2} to {:.2}",
+            comparison.what,
+            comparison.best,
+            ratios.iter().copied().fold(f64::INFINITY, f64::min),
+            ratios.iter().copied().fold(0.0, f64::max)
+        );
+        if comparison.others == [Server::CryptlinePlain] {
             note = format!("{note}; {why}{}", near_ceiling(all, generator));
         }
         match weak {
@@ -409,27 +348,51 @@ fn figures(args: &PeersArgs, all: All<'_>, pins: Option<Pins>) -> Vec<Figure> {
             None => figure.noted(note),
         }
     };
-    ratios.into_iter().enumerate().map(figure).collect()
+    COMPARISONS.iter().map(figure).collect()
 }
 
-/// The figures, in order, their goals, and whether more is better.
-const NAMES: [&str; 4] = [
-    "encrypted_over_plain_nbd_4k",
-    "over_best_peer_4k_randread",
-    "p99_over_best_peer_4k_randread",
-    "over_qemu_1m_read",
-];
-const GOALS: [(f64, bool); 4] = [(0.93, true), (2.0, true), (0.5, false), (6.0, true)];
+impl Comparison {
+    /// The best of the others, and the ratio to it in every round.
+    fn ratios(&self, all: All<'_>, generator: Generator) -> Option<(Server, Vec<f64>)> {
+        let values = |server| -> Option<Vec<f64>> {
+            let row = all.row(server, self.load, generator)?;
+            let value = |turn: &Sample| {
+                if self.p99 {
+                    turn.latency.map_or(f64::NAN, |latency| latency.p99_us)
+                } else {
+                    turn.bytes_per_second
+                }
+            };
+            Some(row.turns.iter().map(value).collect())
+        };
+        let ours = values(Server::Cryptline)?;
+        let others = self.others.iter();
+        let others = others.map(|&server| Some((server, values(server)?)));
+        let others: Vec<_> = others.collect::<Option<_>>()?;
+        let (best, theirs) = others.into_iter().max_by(|(_, one), (_, other)| {
+            let order = median(one).total_cmp(&median(other));
+            if self.p99 { order.reverse() } else { order }
+        })?;
+        let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs);
+        Some((best, ratios.collect()))
+    }
+
+    fn needs(&self) -> String {
+        let others: Vec<String> = self.others.iter().map(Server::to_string).collect();
+        format!("needs cryptline, {} at {}", others.join(", "), self.load)
+    }
+}
 
 /// Why the goals are not for these options.
-fn weakness(args: &PeersArgs, pins: Option<Pins>) -> Option<&'static str> {
-    match () {
-        () if args.rounds < ROUNDS_MIN => Some("too few rounds"),
-        () if args.seconds < SECONDS_MIN => Some("turns are too short"),
-        () if args.size < SIZE_MIN => Some("the disk is too small"),
-        () if pins.is_none() => Some("servers and generators share processors"),
-        () => None,
-    }
+fn weakness(args: &PeersArgs, is_pinned: bool) -> Option<&'static str> {
+    let reasons = [
+        (args.rounds < ROUNDS_MIN, "too few rounds"),
+        (args.seconds < SECONDS_MIN, "turns are too short"),
+        (args.size < SIZE_MIN, "the disk is too small"),
+        (!is_pinned, "servers and generators share processors"),
+    ];
+    let mut holds = reasons.into_iter().filter(|(holds, _)| *holds);
+    holds.next().map(|(_, reason)| reason)
 }
 
 fn near_ceiling(all: All<'_>, generator: Generator) -> &'static str {
@@ -439,76 +402,5 @@ fn near_ceiling(all: All<'_>, generator: Generator) -> &'static str {
             "; the generator is near its own limit, which hides differences"
         }
         _ => "",
-    }
-}
-
-fn encrypted_over_plain(all: All<'_>, generator: Generator) -> Result<Ratio, &'static str> {
-    let speeds = |server| all.speeds(server, Load::RandRead, generator);
-    match (speeds(Server::Cryptline), speeds(Server::CryptlinePlain)) {
-        (Some(ours), Some(plain)) => Ok(Ratio::new(
-            &ours,
-            &plain,
-            "4 KiB random reads, cryptline to cryptline-plain".into(),
-        )),
-        _ => Err("needs cryptline and cryptline-plain at 4k-randread-qd32"),
-    }
-}
-
-/// The best of the encrypted peers by `better`, which must all be there.
-fn best_peer(
-    peers: &[Server],
-    value: impl Fn(Server) -> Option<Vec<f64>>,
-    better: fn(f64, f64) -> bool,
-) -> Option<(Server, Vec<f64>)> {
-    let mut best: Option<(Server, Vec<f64>)> = None;
-    for &peer in peers {
-        let values = value(peer)?;
-        let wins = best
-            .as_ref()
-            .is_none_or(|(_, best)| better(median(&values), median(best)));
-        if wins {
-            best = Some((peer, values));
-        }
-    }
-    best
-}
-
-fn over_best_peer(all: All<'_>, generator: Generator) -> Result<Ratio, &'static str> {
-    let speeds = |server| all.speeds(server, Load::RandRead, generator);
-    let best = best_peer(&Server::ENCRYPTED_PEERS, speeds, |new, best| new > best);
-    match (speeds(Server::Cryptline), best) {
-        (Some(ours), Some((peer, theirs))) => Ok(Ratio::new(
-            &ours,
-            &theirs,
-            format!("4 KiB random reads, cryptline to {peer}, the fastest"),
-        )),
-        _ => Err("needs cryptline, qemu-nbd, qsd and nbdkit at 4k-randread-qd32"),
-    }
-}
-
-fn p99_over_best_peer(all: All<'_>, generator: Generator) -> Result<Ratio, &'static str> {
-    let p99 = |server| all.p99(server, Load::RandRead, generator);
-    let best = best_peer(&Server::ENCRYPTED_PEERS, p99, |new, best| new < best);
-    match (p99(Server::Cryptline), best) {
-        (Some(ours), Some((peer, theirs))) => Ok(Ratio::new(
-            &ours,
-            &theirs,
-            format!("p99 of 4 KiB random reads, cryptline to {peer}, the lowest"),
-        )),
-        _ => Err("needs cryptline, qemu-nbd, qsd and nbdkit at 4k-randread-qd32"),
-    }
-}
-
-fn over_qemu(all: All<'_>, generator: Generator) -> Result<Ratio, &'static str> {
-    let speeds = |server| all.speeds(server, Load::Read, generator);
-    let qemu = [Server::QemuNbd, Server::Qsd];
-    let best = best_peer(&qemu, speeds, |new, best| new > best);
-    match (speeds(Server::Cryptline), best) {
-        (Some(ours), Some((peer, theirs))) => Ok(Ratio::new(
-            &ours,
-            &theirs,
-            format!("1 MiB reads, cryptline to {peer}, the faster of qemu's"),
-        )),
-        _ => Err("needs cryptline, qemu-nbd and qsd at 1m-read-qd4"),
     }
 }

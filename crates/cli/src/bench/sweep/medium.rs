@@ -5,40 +5,37 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image};
-use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::{DelayDevice, DelaySpec};
-use cryptline_engine::{BackendChoice, Gate};
 
+use crate::bench::contents::Contents;
 use crate::bench::volume::{SECTOR_SIZE, ram};
 use crate::{CliError, size};
 
 /// Written at a time.
-const CHUNK: u64 = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
-/// `--medium`.
-pub enum Medium {
-    /// RAM.
-    Ram,
-    /// RAM that is as slow as this says.
-    Delay(String),
-    /// A file that is made for the sweep, here or in this folder.
-    File(PathBuf),
+/// `--medium`: RAM, RAM that is as slow as the delay says, or a file that is made here or in this
+/// folder.
+#[derive(Default)]
+pub struct Medium {
+    delay: Option<(String, DelaySpec)>,
+    file: Option<PathBuf>,
 }
 
 impl Medium {
     /// What a word stands for.
-    ///
-    /// # Errors
-    /// Exit code 1: no such delay, or a file that is there already.
     pub fn parse(word: &str) -> Result<Self, CliError> {
+        let mut medium = Self::default();
         if word == "ram" {
-            return Ok(Self::Ram);
+            return Ok(medium);
         }
         if let Some(spec) = word.strip_prefix("delay:") {
-            let parsed = DelaySpec::from_str(spec);
-            parsed.map_err(|why| CliError::parameters(format!("--medium {word}: {why}")))?;
-            return Ok(Self::Delay(spec.to_owned()));
+            let delay = DelaySpec::from_str(spec)
+                .map_err(|why| CliError::parameters(format!("--medium {word}: {why}")))?;
+            medium.delay = Some((spec.to_owned(), delay));
+            return Ok(medium);
         }
         let path = PathBuf::from(word);
         match fs::metadata(&path) {
@@ -46,48 +43,38 @@ impl Medium {
                 "--medium {word}: it exists, and the sweep would overwrite it; name a new file or a folder"
             ))),
             Err(error) if error.kind() != ErrorKind::NotFound => Err(unusable(&path, &error)),
-            _ => Ok(Self::File(path)),
+            _ => {
+                medium.file = Some(path);
+                Ok(medium)
+            }
         }
     }
 
     /// For people.
-    #[must_use]
     pub fn describe(&self, bytes: u64) -> String {
         let bytes = size::human(bytes);
-        match self {
-            Self::Ram => format!("RAM, {bytes}"),
-            Self::Delay(spec) => format!("RAM, {bytes}, as slow as {spec}"),
-            Self::File(path) => format!("a file of {bytes} at {}", path.display()),
+        match (&self.file, &self.delay) {
+            (Some(path), _) => format!("a file of {bytes} at {}", path.display()),
+            (None, Some((spec, _))) => format!("RAM, {bytes}, as slow as {spec}"),
+            (None, None) => format!("RAM, {bytes}"),
         }
     }
 
     /// The medium with `bytes` bytes of data on it. Requests will take `buffers` bytes of memory.
-    ///
-    /// # Errors
-    /// Exit code 1 for more than the memory that is free, 4 for a file that cannot be made.
     pub fn open(&self, bytes: u64, buffers: u64) -> Result<Gate, CliError> {
-        let in_memory = || {
-            let gate = ram(
-                bytes,
-                bytes.saturating_add(buffers),
-                " with the buffers of all requests",
-            )?;
-            fill(&gate)?;
-            Ok::<_, CliError>(gate)
+        let gate = match &self.file {
+            Some(path) => new_file(path, bytes)?,
+            None => {
+                let needed = bytes.saturating_add(buffers);
+                ram(bytes, needed, " with the buffers of all requests")?
+            }
         };
-        match self {
-            Self::Ram => in_memory(),
-            Self::Delay(spec) => {
-                // Filled without the delay.
-                let spec = DelaySpec::from_str(spec).map_err(CliError::parameters)?;
-                Ok(Gate::new(DelayDevice::new(in_memory()?, spec)))
-            }
-            Self::File(path) => {
-                let gate = new_file(path, bytes)?;
-                fill(&gate)?;
-                Ok(gate)
-            }
-        }
+        // Untouched memory is one page of zeros and an unwritten file a hole: both are faster than data.
+        let _sum = Contents::new(1).write_to(&gate, CHUNK)?;
+        Ok(match &self.delay {
+            Some((_, delay)) => Gate::new(DelayDevice::new(gate, delay.clone())),
+            None => gate,
+        })
     }
 }
 
@@ -114,27 +101,11 @@ fn unusable(path: &Path, error: &std::io::Error) -> CliError {
     CliError::parameters(format!("--medium {}: {error}", path.display()))
 }
 
-/// Untouched memory is one page of zeros and an unwritten file a hole: both are faster than data.
-fn fill(gate: &Gate) -> Result<(), CliError> {
-    let failed = |fault| CliError::device(format!("cannot fill the medium: {fault}"));
-    let mut writer = Blocking::new(gate, BackendChoice::Auto)?;
-    let len = usize::try_from(CHUNK).unwrap_or(0);
-    let data: Vec<u8> = (1..=251u8).cycle().take(len).collect();
-    let mut offset = 0;
-    while offset < gate.geometry().size {
-        let len = usize::try_from(gate.geometry().size - offset)
-            .unwrap_or(len)
-            .min(len);
-        writer
-            .write_at(offset, &data[..len], false)
-            .map_err(failed)?;
-        offset += CHUNK;
-    }
-    writer.flush().map_err(failed)
-}
-
 #[cfg(test)]
 mod tests {
+    use cryptline_engine::BackendChoice;
+    use cryptline_engine::blocking::Blocking;
+
     use super::*;
 
     #[test]

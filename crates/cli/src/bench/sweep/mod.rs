@@ -2,32 +2,30 @@
 //! mode, and what a busy machine does to latencies.
 //!
 //! ```text
-//! for each round
-//!     for each point (cipher, direction, streams, depth, block)
-//!         for each mode, in rotating order       warm up, measure
-//!     for each mode: one 4 KiB read at a time    idle, then beside threads that hog the processors
+//! points   cipher × direction × streams × depth × block        by each mode
+//! loaded   one 4 KiB read at a time                            by each mode, alone and beside hogs
 //! ```
 //!
-//! The rounds are outermost: what disturbs the machine for a while disturbs one round of many
-//! points, and the medians leave it out. The modes are innermost: what they are compared by lies
-//! next to each other in time.
+//! Hogs are threads that use up the processors. The claim of the 2020 dm-devel thread: inline, the
+//! latency of a request stays near that of device and cipher, whatever else runs; through a queue it
+//! waits for a worker to get a processor.
 
-mod loaded;
 mod medium;
 mod plan;
 mod plots;
 mod summary;
 
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use cryptline_engine::Gate;
-use cryptline_engine::dispatch::Mode;
 
 use super::load::{self, Job};
-use super::machine::{Moment, Others, Watch};
-use super::report::{Direction, Latency, Pattern, Row, Shape};
-use super::{Output, Progress, Report};
+use super::report::Pattern;
+use super::runner::{self, Group};
+use super::{Output, Report};
 use crate::{CliError, size};
 use plan::Plan;
 
@@ -131,147 +129,79 @@ pub struct SweepArgs {
     pub output: Output,
 }
 
-/// A combination to be measured by each mode.
-struct Point {
-    shape: Shape,
-    /// Which of the plan's ciphers.
-    cipher: usize,
-    /// In the order of the plan's modes.
-    by_mode: Vec<Samples>,
-    /// What other programs had of the processors meanwhile.
-    watch: Watch,
-}
-
-/// What came of each round.
-#[derive(Default)]
-struct Samples {
-    bytes_per_second: Vec<f64>,
-    latencies: Vec<Latency>,
-}
-
-/// Volumes of one cipher, in the order of the plan's modes.
-type Volumes = Vec<Gate>;
-
-/// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 when a volume fails.
-pub fn run(args: &SweepArgs) -> Result<(), CliError> {
+/// Measures.
+pub fn measure(args: &SweepArgs) -> Result<Report, CliError> {
     let plan = Plan::new(args)?;
-    args.output.check()?;
-    let medium = plan.open_medium()?;
-    let volumes: Vec<Volumes> = plan.volumes(&medium)?;
     let mut report = Report::new("sweep", "Every size, depth and dispatch mode");
-    report.others = Others::look();
-    let mut points = plan.points();
-    let mut loaded = loaded::Part::new(&plan);
-    let steps = u64::try_from(points.len() + usize::from(loaded.is_wanted())).unwrap_or(0);
-    let progress = Progress::new(steps * u64::from(plan.rounds));
-    let mut watch = Watch::default();
-    for round in 0..plan.rounds {
-        for point in &mut points {
-            progress.now(format!(
-                "round {} of {}: {}",
-                round + 1,
-                plan.rounds,
-                point.name(&plan)
-            ));
-            let start = Moment::now();
-            point.measure(round, &plan, &volumes)?;
-            watch.add(start, Moment::now());
-            progress.step();
-        }
-        if loaded.is_wanted() {
-            progress.now(format!(
-                "round {} of {}: idle and loaded",
-                round + 1,
-                plan.rounds
-            ));
-            loaded.measure(&plan, &volumes)?;
-            progress.step();
-        }
-    }
-    drop(progress);
-    report.others.during = watch.share();
-    summary::fill(&mut report, &plan, &points, &loaded);
-    args.output.publish(report)
-}
-
-impl Point {
-    /// Measures every mode once. Another one begins each round.
-    fn measure(&mut self, round: u32, plan: &Plan, volumes: &[Volumes]) -> Result<(), CliError> {
-        let before = Moment::now();
-        let modes = self.by_mode.len();
-        let first = usize::try_from(round).unwrap_or(0) % modes.max(1);
-        for turn in 0..modes {
-            let mode = (first + turn) % modes;
-            let nth = u64::from(round) * u64::try_from(modes).unwrap_or(1);
-            let job = plan.job(self.shape, nth + u64::try_from(turn).unwrap_or(0));
-            let outcome = load::run(&volumes[self.cipher][mode], &job)?;
-            self.by_mode[mode].take(outcome);
-        }
-        self.watch.add(before, Moment::now());
+    (report.runs, report.seconds) = (args.rounds, args.seconds);
+    report.medium = plan.medium.describe(args.size);
+    report.rows = plan.rows();
+    let gates = plan.volumes(args.size, &report.rows)?;
+    let modes = plan.modes.len();
+    let points = report.rows.chunks(modes).enumerate();
+    let groups: Vec<Group> = points
+        .map(|(point, rows)| {
+            let first = point * modes;
+            Group::once(summary::name(&rows[0]), first..first + modes)
+        })
+        .collect();
+    let ways = u64::try_from(gates.len()).unwrap_or(1);
+    let others = runner::run(&mut report, &groups, |rows, turn| {
+        let row = &mut rows[turn.way];
+        // Each turn goes elsewhere, so that none finds in the caches what another has just read. Steps
+        // by the golden ratio of the range spread evenly (Fibonacci hashing).
+        let nth = u64::from(turn.nth) * ways + u64::try_from(turn.way).unwrap_or(0);
+        let start = (nth + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+        let job = Job {
+            shape: row.shape,
+            warm_up: WARM_UP,
+            time: plan.time,
+            start,
+            latency: true,
+            cpu: None,
+        };
+        let measured = beside_hogs(row.hogs, || load::run(&gates[turn.way], &job));
+        row.take(measured?);
         Ok(())
-    }
-
-    fn name(&self, plan: &Plan) -> String {
-        let Shape {
-            direction,
-            block,
-            depth,
-            streams,
-            ..
-        } = self.shape;
-        format!(
-            "{} {} of {}, depth {depth}, {streams} streams",
-            plan.ciphers[self.cipher].word(),
-            direction.name(),
-            super::table::block(block)
-        )
-    }
-
-    /// The rows of all modes.
-    fn rows<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = Row> + 'a {
-        let modes = plan.modes.iter().zip(&self.by_mode);
-        modes.map(|(mode, samples)| samples.row(plan, self.cipher, *mode, self.shape, 0))
-    }
+    })?;
+    summary::fill(&mut report, &plan, &others);
+    Ok(report)
 }
 
-impl Samples {
-    fn take(&mut self, outcome: load::Outcome) {
-        self.bytes_per_second.push(outcome.bytes_per_second);
-        self.latencies.extend(outcome.latency);
-    }
-
-    fn row(&self, plan: &Plan, cipher: usize, mode: Mode, shape: Shape, hogs: u32) -> Row {
-        Row {
-            name: match hogs {
-                0 => mode.to_string(),
-                _ => format!("{mode}, loaded"),
-            },
-            front: "in-process",
-            cipher: Some(plan.ciphers[cipher].word().to_owned()),
-            dispatch: Some(mode.to_string()),
-            shape,
-            hogs,
-            latency: Latency::median(&self.latencies),
-            ..Row::default()
+/// Does `work` while `count` threads use up as much processor time as they get.
+fn beside_hogs<T>(count: u32, work: impl FnOnce() -> T) -> T {
+    /// Ends the threads however `work` ends.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
         }
-        .sampled(self.bytes_per_second.clone())
     }
-
-    fn p99_us(&self) -> f64 {
-        Latency::median(&self.latencies).map_or(f64::NAN, |latency| latency.p99_us)
-    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                let mut number = 1u64;
+                while !stop.load(Ordering::Relaxed) {
+                    for _ in 0..1000 {
+                        number = black_box(number.wrapping_mul(0x5851_f42d_4c95_7f2d));
+                    }
+                }
+            });
+        }
+        let _stop = Stop(&stop);
+        work()
+    })
 }
 
-/// The load of the loaded part.
-fn small_reads(pattern: Pattern) -> Shape {
-    Shape {
-        direction: Direction::Read,
-        pattern,
-        block: 4096,
-        depth: 1,
-        streams: 1,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hogs_end_with_the_work_they_disturb() {
+        assert_eq!(beside_hogs(3, || 7), 7);
+        let panicked = std::panic::catch_unwind(|| beside_hogs(1, || panic!("on purpose")));
+        assert!(panicked.is_err());
     }
 }

@@ -1,17 +1,19 @@
 //! What to measure, checked before anything is.
 
+use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
 use cryptline_engine::Gate;
 use cryptline_engine::dispatch::Mode;
 
+use super::SweepArgs;
 use super::medium::Medium;
-use super::{Job, Point, Samples, SweepArgs, Volumes, WARM_UP};
 use crate::CliError;
-use crate::bench::machine::{Watch, available_memory, cores};
-use crate::bench::report::{Direction, Pattern, Shape};
-use crate::bench::volume::{Cipher, SECTOR_SIZE, Settings, helpers};
+use crate::bench::machine::{available_memory, cores};
+use crate::bench::report::{Direction, Pattern, Row, Shape};
+use crate::bench::runner::seconds;
+use crate::bench::volume::{Cipher, SECTOR_SIZE, helpers, start_helpers};
 use crate::size;
 
 /// Largest values that make any sense.
@@ -20,10 +22,10 @@ const DEPTH_MAX: u32 = 1024;
 const STREAMS_MAX: u32 = 256;
 const ROUNDS_MAX: u32 = 10_000;
 const SECONDS_MAX: f64 = 3600.0;
-/// More threads than this for each processor say nothing more.
+/// More hogs than this for each processor say nothing more.
 const HOGS_MAX: usize = 64;
 
-/// A checked [`SweepArgs`].
+/// A checked [`SweepArgs`]: each value of a list once, in the order given.
 pub struct Plan {
     pub blocks: Vec<u32>,
     pub depths: Vec<u32>,
@@ -33,75 +35,51 @@ pub struct Plan {
     pub ciphers: Vec<Cipher>,
     pub pattern: Pattern,
     pub medium: Medium,
-    pub size: u64,
     pub helpers: usize,
-    pub hogs: usize,
-    pub rounds: u32,
+    pub hogs: u32,
     pub time: Duration,
 }
 
 impl Plan {
     /// Checks what was asked for.
-    ///
-    /// # Errors
-    /// Exit code 1, naming the option.
     pub fn new(args: &SweepArgs) -> Result<Self, CliError> {
-        let cores = cores();
-        let hogs = args.hog.unwrap_or(cores);
-        if hogs > cores.saturating_mul(HOGS_MAX) {
+        let hogs = args.hog.unwrap_or(cores());
+        let hogs_max = cores().saturating_mul(HOGS_MAX);
+        if hogs > hogs_max {
             return Err(CliError::parameters(format!(
-                "--hog {hogs}: give at most {}",
-                cores.saturating_mul(HOGS_MAX)
+                "--hog {hogs}: give at most {hogs_max}"
             )));
         }
+        let count = |most: u32| {
+            move |&count: &u32| match count {
+                count if count > 0 && count <= most => Ok(count),
+                _ => Err(format!("give numbers from 1 to {most}")),
+            }
+        };
+        list("--rounds", &[args.rounds], count(ROUNDS_MAX))?;
+        let words = list("--cipher", &args.cipher, |word| Ok(word.clone()))?;
+        let ciphers = words.iter().map(|word| Cipher::new(word));
         let plan = Self {
-            blocks: blocks(&args.block_sizes)?,
-            depths: counts("--depths", &args.depths, DEPTH_MAX)?,
-            directions: words("--directions", &args.directions, direction)?,
-            streams: counts("--streams", &args.streams, STREAMS_MAX)?,
-            modes: words("--dispatch", &args.dispatch, Mode::from_str)?,
-            ciphers: ciphers(&args.cipher)?,
+            blocks: list("--block-sizes", &args.block_sizes, block)?,
+            depths: list("--depths", &args.depths, count(DEPTH_MAX))?,
+            directions: list("--directions", &args.directions, direction)?,
+            streams: list("--streams", &args.streams, count(STREAMS_MAX))?,
+            modes: list("--dispatch", &args.dispatch, |word| Mode::from_str(word))?,
+            ciphers: ciphers.collect::<Result<_, _>>()?,
             pattern: args.pattern,
             medium: Medium::parse(&args.medium)?,
-            size: args.size,
             helpers: helpers(args.helpers)?,
-            hogs,
-            rounds: counts("--rounds", &[args.rounds], ROUNDS_MAX)?[0],
-            time: seconds(args.seconds)?,
+            hogs: u32::try_from(hogs).unwrap_or(u32::MAX),
+            time: seconds(args.seconds, SECONDS_MAX)?,
         };
-        plan.check_size()?;
+        plan.check_size(args.size)?;
         Ok(plan)
     }
 
-    /// The medium, full of data.
-    ///
-    /// # Errors
-    /// Exit code 4 when it cannot be made.
-    pub fn open_medium(&self) -> Result<Gate, CliError> {
-        self.medium.open(self.size, self.buffers())
-    }
-
-    /// For each cipher a volume by each mode, all on the same medium.
-    ///
-    /// # Errors
-    /// Exit code 4 where one does not fit.
-    pub fn volumes(&self, medium: &Gate) -> Result<Vec<Volumes>, CliError> {
-        let settings = Settings::new(self.helpers)?;
-        let of = |cipher: &Cipher| {
-            let volumes = self
-                .modes
-                .iter()
-                .map(|&mode| cipher.over(medium, mode, &settings));
-            volumes.collect::<Result<Volumes, CliError>>()
-        };
-        self.ciphers.iter().map(of).collect()
-    }
-
-    /// Every combination.
-    #[must_use]
-    pub fn points(&self) -> Vec<Point> {
-        let mut points = Vec::new();
-        for cipher in 0..self.ciphers.len() {
+    /// A row by each mode for every point, and then for small reads alone and beside hogs.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut loads = Vec::new();
+        for cipher in &self.ciphers {
             for &direction in &self.directions {
                 for &streams in &self.streams {
                     for &depth in &self.depths {
@@ -113,39 +91,57 @@ impl Plan {
                                 depth,
                                 streams,
                             };
-                            points.push(Point {
-                                shape,
-                                cipher,
-                                by_mode: self.modes.iter().map(|_| Samples::default()).collect(),
-                                watch: Watch::default(),
-                            });
+                            loads.push((cipher, shape, 0));
                         }
                     }
                 }
             }
         }
-        points
-    }
-
-    /// The `nth` measurement of a point. Each goes elsewhere, so that none finds in the caches what
-    /// another has just read.
-    #[must_use]
-    pub fn job(&self, shape: Shape, nth: u64) -> Job {
-        // Fibonacci hashing: steps by the golden ratio of the range spread evenly.
-        let start = nth.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Job {
-            shape,
-            warm_up: WARM_UP,
-            time: self.time,
-            start: start >> 16,
-            latency: true,
+        if self.hogs > 0 {
+            let small = Shape {
+                direction: Direction::Read,
+                pattern: self.pattern,
+                block: 4096,
+                depth: 1,
+                streams: 1,
+            };
+            loads.extend([0, self.hogs].map(|hogs| (&self.ciphers[0], small, hogs)));
         }
+        let row = |(cipher, shape, hogs): (&Cipher, Shape, u32), mode: Mode| Row {
+            name: if hogs == 0 {
+                mode.to_string()
+            } else {
+                format!("{mode}, loaded")
+            },
+            cipher: Some(cipher.word().to_owned()),
+            dispatch: Some(mode.to_string()),
+            shape,
+            hogs,
+            ..Row::default()
+        };
+        let by_modes = |load| self.modes.iter().map(move |&mode| row(load, mode));
+        loads.into_iter().flat_map(by_modes).collect()
     }
 
-    /// Place of a mode among the modes.
-    #[must_use]
-    pub fn place(&self, mode: Mode) -> Option<usize> {
-        self.modes.iter().position(|&other| other == mode)
+    /// The volume of each row, all on one medium of `size` bytes that is full of data.
+    pub fn volumes(&self, size: u64, rows: &[Row]) -> Result<Vec<Gate>, CliError> {
+        let medium = self.medium.open(size, self.buffers())?;
+        let helpers = start_helpers(self.helpers)?;
+        let mut volumes = Vec::new();
+        for cipher in &self.ciphers {
+            for &mode in &self.modes {
+                let volume = cipher.over(&medium, mode, helpers.as_ref())?;
+                volumes.push((cipher.word(), mode, volume));
+            }
+        }
+        let of = |row: &Row| {
+            let mut volumes = volumes.iter();
+            let found = volumes.find(|(cipher, mode, _)| {
+                row.cipher.as_deref() == Some(cipher) && row.dispatch == Some(mode.to_string())
+            });
+            found.map(|(_, _, gate)| gate.clone())
+        };
+        Ok(rows.iter().filter_map(of).collect())
     }
 
     /// Most memory that requests take at once, in bytes.
@@ -155,15 +151,15 @@ impl Plan {
         requests.saturating_mul(largest(&self.blocks))
     }
 
-    fn check_size(&self) -> Result<(), CliError> {
+    fn check_size(&self, size: u64) -> Result<(), CliError> {
         let largest = u64::from(self.blocks.iter().copied().max().unwrap_or(0));
-        let given = format!("--size {}", size::human(self.size));
-        if self.size == 0 || !self.size.is_multiple_of(u64::from(SECTOR_SIZE)) {
+        let given = format!("--size {}", size::human(size));
+        if size == 0 || !size.is_multiple_of(u64::from(SECTOR_SIZE)) {
             return Err(CliError::parameters(format!(
                 "{given}: give a multiple of {SECTOR_SIZE} bytes, and not 0, such as 512M"
             )));
         }
-        if largest > self.size {
+        if largest > size {
             return Err(CliError::parameters(format!(
                 "{given}: a request of {} does not fit; give a larger --size or smaller --block-sizes",
                 size::human(largest)
@@ -180,78 +176,40 @@ impl Plan {
     }
 }
 
-fn blocks(given: &[u64]) -> Result<Vec<u32>, CliError> {
-    let fits = |&&bytes: &&u64| {
-        bytes > 0 && bytes <= BLOCK_MAX && bytes.is_multiple_of(u64::from(SECTOR_SIZE))
-    };
-    let good: Vec<u32> = given
-        .iter()
-        .filter(fits)
-        .filter_map(|&bytes| u32::try_from(bytes).ok())
-        .collect();
-    match given.iter().find(|bytes| !fits(bytes)) {
-        Some(bytes) => Err(CliError::parameters(format!(
-            "--block-sizes {bytes}: give multiples of {SECTOR_SIZE} bytes, and not 0, up to {}, such as 4k,1M",
-            size::human(BLOCK_MAX)
-        ))),
-        None => Ok(once(good)),
-    }
-}
-
-fn counts(option: &str, given: &[u32], most: u32) -> Result<Vec<u32>, CliError> {
-    match given.iter().find(|&&count| count == 0 || count > most) {
-        Some(count) => Err(CliError::parameters(format!(
-            "{option} {count}: give numbers from 1 to {most}"
-        ))),
-        None => Ok(once(given.to_vec())),
-    }
-}
-
-fn words<T: PartialEq>(
+/// What the values of a list mean, each once.
+fn list<G: Display, T: PartialEq>(
     option: &str,
-    given: &[String],
-    parse: impl Fn(&str) -> Result<T, String>,
+    given: &[G],
+    parse: impl Fn(&G) -> Result<T, String>,
 ) -> Result<Vec<T>, CliError> {
-    let parsed = given.iter().map(|word| {
-        parse(word).map_err(|why| CliError::parameters(format!("{option} {word}: {why}")))
-    });
-    parsed.collect::<Result<Vec<T>, _>>().map(once)
+    let mut kept = Vec::new();
+    for value in given {
+        let parsed =
+            parse(value).map_err(|why| CliError::parameters(format!("{option} {value}: {why}")))?;
+        if !kept.contains(&parsed) {
+            kept.push(parsed);
+        }
+    }
+    Ok(kept)
 }
 
-fn direction(word: &str) -> Result<Direction, String> {
-    match word {
+fn block(&bytes: &u64) -> Result<u32, String> {
+    let fits = bytes > 0 && bytes <= BLOCK_MAX && bytes.is_multiple_of(u64::from(SECTOR_SIZE));
+    let block = u32::try_from(bytes).ok().filter(|_| fits);
+    block.ok_or_else(|| {
+        format!(
+            "give multiples of {SECTOR_SIZE} bytes, and not 0, up to {}, such as 4k,1M",
+            size::human(BLOCK_MAX)
+        )
+    })
+}
+
+fn direction(word: &String) -> Result<Direction, String> {
+    match word.as_str() {
         "read" => Ok(Direction::Read),
         "write" => Ok(Direction::Write),
         _ => Err("there is no such direction; read and write are".into()),
     }
-}
-
-fn ciphers(given: &[String]) -> Result<Vec<Cipher>, CliError> {
-    once(given.to_vec())
-        .iter()
-        .map(|word| Cipher::new(word))
-        .collect()
-}
-
-fn seconds(given: f64) -> Result<Duration, CliError> {
-    if given > 0.0 && given <= SECONDS_MAX {
-        Ok(Duration::from_secs_f64(given))
-    } else {
-        Err(CliError::parameters(format!(
-            "--seconds {given}: give more than 0 and at most {SECONDS_MAX}"
-        )))
-    }
-}
-
-/// Each value once, in the order given.
-fn once<T: PartialEq>(values: Vec<T>) -> Vec<T> {
-    let mut kept = Vec::new();
-    for value in values {
-        if !kept.contains(&value) {
-            kept.push(value);
-        }
-    }
-    kept
 }
 
 #[cfg(test)]
@@ -274,7 +232,7 @@ mod tests {
     #[test]
     fn without_options_every_point_of_the_goal_is_measured() {
         let plan = plan(&[]).expect("a plan");
-        assert_eq!(plan.points().len(), 7 * 3 * 2 * 2);
+        assert_eq!(plan.rows().len(), (7 * 3 * 2 * 2 + 2) * 3);
         assert_eq!(plan.modes, [Mode::Inline, Mode::Queue, Mode::Auto]);
         assert_eq!(plan.blocks.first(), Some(&4096));
         assert_eq!(plan.blocks.last(), Some(&(4 << 20)));
@@ -288,17 +246,17 @@ mod tests {
             "--directions=write",
             "--streams=2",
             "--dispatch=auto",
+            "--hog=0",
         ];
-        let plan = plan(&options).expect("a plan");
-        let shapes: Vec<_> = plan.points().iter().map(|point| point.shape).collect();
-        assert_eq!(shapes.len(), 2);
-        assert!(
-            shapes
-                .iter()
-                .all(|shape| shape.direction == Direction::Write && shape.streams == 2)
-        );
-        assert_eq!(plan.place(Mode::Auto), Some(0));
-        assert_eq!(plan.place(Mode::Queue), None);
+        let rows = plan(&options).expect("a plan").rows();
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            assert_eq!(row.name, "auto");
+            assert_eq!(
+                (row.shape.direction, row.shape.streams),
+                (Direction::Write, 2)
+            );
+        }
     }
 
     #[test]

@@ -11,7 +11,6 @@
 //! The pool is what dm-crypt does not do on zoned disks, and why; it exists in this bench only. Each
 //! way first writes what is then compared byte by byte on the medium.
 
-mod check;
 mod pool;
 mod summary;
 mod writer;
@@ -20,17 +19,19 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use cryptline_engine::Gate;
 use cryptline_engine::base::ZonedDevice;
+use cryptline_engine::blocking::Blocking;
 use cryptline_engine::dispatch::{Dispatch, Mode};
 use cryptline_engine::layer::{CryptOptions, DelayDevice, DelaySpec, zoned};
 use cryptline_engine::zone::ZoneLayout;
+use cryptline_engine::{BackendChoice, Gate};
 
-use super::machine::{Moment, Others, Watch};
+use super::contents::Contents;
+use super::report::{Direction, Pattern, Row, Sample, Shape};
+use super::runner::{self, Group};
 use super::volume::{Cipher, ram};
-use super::{Output, Progress, Report};
+use super::{Output, Report};
 use crate::{CliError, size};
-use pool::Pool;
 use writer::{Load, Writer};
 
 /// Zones of each medium, and the most that are written to side by side.
@@ -39,6 +40,8 @@ const ZONES: u64 = 8;
 const ZONE_SIZE_MIN: u64 = 1 << 20;
 /// Longest turn, in seconds.
 const SECONDS_MAX: f64 = 60.0;
+/// Writes that are compared with what they should be: some to every zone.
+const CHECKED: usize = 64;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
@@ -102,114 +105,112 @@ impl Way {
     }
 }
 
-/// A medium, and each way to it.
+/// A medium, and each way to it, in the order of [`Way::ALL`].
 struct Medium {
     is_slow: bool,
-    plain: Writer,
-    encrypted: Writer,
-    pool: Pool,
+    memory: Gate,
+    ways: [Writer; 3],
 }
 
-/// One way under one load.
+/// One way over one medium under one load.
+#[derive(Clone, Copy)]
 struct Subject {
-    medium: usize,
+    is_slow: bool,
     way: Way,
     load: Load,
-    samples: Vec<f64>,
 }
 
-/// Measures, and prints when all is done.
-///
-/// # Errors
-/// Exit code 1 for what makes no sense, 4 when a way writes something else than it should.
-pub fn run(args: &ZonedArgs) -> Result<(), CliError> {
-    check_options(args)?;
+/// Measures.
+pub fn measure(args: &ZonedArgs) -> Result<Report, CliError> {
+    let time = runner::seconds(args.seconds, SECONDS_MAX)?;
+    check_zone_size(args.zone_size)?;
     let cipher = Cipher::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow)
         .map_err(|why| CliError::parameters(format!("--slow {}: {why}", args.slow)))?;
-    args.output.check()?;
-    let bytes = args.zone_size.saturating_mul(ZONES);
-    let mut media = Vec::new();
-    for slow in [None, Some(slow)] {
-        let memory = ram(bytes, bytes.saturating_mul(2), " for two media")?;
-        media.push(Medium::new(&memory, slow, args, &cipher)?);
-        let medium = media.last_mut();
-        medium.map_or(Ok(()), |medium| {
-            check::writes_arrive(medium, &memory, &cipher)
-        })?;
+    let mut media = [
+        Medium::new(None, args, &cipher)?,
+        Medium::new(Some(slow), args, &cipher)?,
+    ];
+    for medium in &mut media {
+        medium.check(&cipher)?;
     }
-    let mut subjects = subjects(media.len());
+    let subjects = Subject::all();
     let mut report = Report::new("zoned", "Sequential writes to encrypted zones");
-    report.others = Others::look();
-    let progress = Progress::new(u64::from(args.runs));
-    let mut watch = Watch::default();
-    for run in 0..args.runs {
-        progress.now(format!("run {} of {}", run + 1, args.runs));
-        let before = Moment::now();
-        for turn in super::inline::order(run, subjects.len()) {
-            let subject = &mut subjects[turn];
-            let time = Duration::from_secs_f64(args.seconds);
-            let rate = media[subject.medium].write(subject.way, &subject.load, time)?;
-            subject.samples.push(rate);
-        }
-        watch.add(before, Moment::now());
-        progress.step();
-    }
-    drop(progress);
-    report.others.during = watch.share();
-    summary::fill(&mut report, args, &media, &subjects);
-    args.output.publish(report)
+    report.runs = args.runs;
+    report.seconds = args.seconds;
+    report.rows = subjects.iter().map(|subject| subject.row(args)).collect();
+    runner::run(&mut report, &Group::all(subjects.len()), |rows, turn| {
+        let Subject { is_slow, way, load } = &subjects[turn.way];
+        let writer = &mut media[usize::from(*is_slow)].ways[*way as usize];
+        rows[turn.way].take(Sample {
+            bytes_per_second: writer.write(load, writer.places(load), None, time)?,
+            ..Sample::default()
+        });
+        Ok(())
+    })?;
+    summary::fill(&mut report, args);
+    Ok(report)
 }
 
-fn check_options(args: &ZonedArgs) -> Result<(), CliError> {
-    if !(args.seconds > 0.0 && args.seconds <= SECONDS_MAX) {
-        return Err(CliError::parameters(format!(
-            "--seconds {}: give more than 0 and at most {SECONDS_MAX}",
-            args.seconds
-        )));
-    }
-    if args.zone_size.is_power_of_two() && args.zone_size >= ZONE_SIZE_MIN {
+fn check_zone_size(size: u64) -> Result<(), CliError> {
+    if size.is_power_of_two() && size >= ZONE_SIZE_MIN {
         Ok(())
     } else {
         Err(CliError::parameters(format!(
-            "--zone-size {}: give a power of two, at least {ZONE_SIZE_MIN}, such as 32M",
-            args.zone_size
+            "--zone-size {size}: give a power of two, at least {ZONE_SIZE_MIN}, such as 32M"
         )))
     }
 }
 
-/// Those that are compared come one after the other.
-fn subjects(media: usize) -> Vec<Subject> {
-    let mut subjects = Vec::new();
-    for medium in 0..media {
-        for load in Load::all() {
-            for way in Way::ALL {
-                subjects.push(Subject {
-                    medium,
-                    way,
-                    load,
-                    samples: Vec::new(),
-                });
+impl Subject {
+    /// Those that are compared come one after the other.
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for is_slow in [false, true] {
+            for load in Load::all() {
+                all.extend(Way::ALL.map(|way| Self { is_slow, way, load }));
             }
         }
+        all
     }
-    subjects
+
+    fn name(self) -> String {
+        let medium = medium_name(self.is_slow);
+        format!("{}, {medium}, {}", self.way.name(), self.load.name())
+    }
+
+    fn row(self, args: &ZonedArgs) -> Row {
+        Row {
+            name: self.name(),
+            cipher: (self.way != Way::Plain).then(|| args.cipher.clone()),
+            dispatch: (self.way == Way::Encrypted).then(|| "inline".to_owned()),
+            shape: Shape {
+                direction: Direction::Write,
+                pattern: Pattern::Sequential,
+                block: self.load.block,
+                depth: self.load.depth,
+                streams: 1,
+            },
+            ..Row::default()
+        }
+    }
+}
+
+fn medium_name(is_slow: bool) -> &'static str {
+    if is_slow { "slow" } else { "RAM" }
 }
 
 impl Medium {
     /// Three ways over the same memory, each with write pointers of its own.
-    fn new(
-        memory: &Gate,
-        slow: Option<DelaySpec>,
-        args: &ZonedArgs,
-        cipher: &Cipher,
-    ) -> Result<Self, CliError> {
+    fn new(slow: Option<DelaySpec>, args: &ZonedArgs, cipher: &Cipher) -> Result<Self, CliError> {
+        let bytes = args.zone_size.saturating_mul(ZONES);
+        let memory = ram(bytes, bytes.saturating_mul(2), " for two media")?;
         let is_slow = slow.is_some();
         let below = match slow {
             Some(slow) => Gate::new(DelayDevice::new(memory.clone(), slow)),
             None => memory.clone(),
         };
-        let layout = ZoneLayout::new(memory.geometry().size, args.zone_size)
+        let layout = ZoneLayout::new(bytes, args.zone_size)
             .map_err(|error| CliError::parameters(format!("--zone-size: {error}")))?;
         let zones = || Ok::<_, CliError>(Gate::new(ZonedDevice::in_memory(below.clone(), layout)?));
         let inline = CryptOptions {
@@ -217,25 +218,50 @@ impl Medium {
             ..CryptOptions::default()
         };
         let encrypted = zoned::encrypted(zones()?, cipher.sectors()?, inline)?;
-        let ordered = Writer::new(&zoned::ordered(zones()?)?)?;
+        let plain = || Writer::new(&zoned::ordered(zones()?)?);
         Ok(Self {
             is_slow,
-            plain: Writer::new(&zoned::ordered(zones()?)?)?,
-            encrypted: Writer::new(&encrypted)?,
-            pool: Pool::new(ordered, cipher.sectors()?, args.pool)?,
+            ways: [
+                plain()?,
+                Writer::new(&encrypted)?,
+                plain()?.with_pool(cipher.sectors()?, args.pool)?,
+            ],
+            memory,
         })
     }
 
-    /// Writes for `time`, or until the zones are full. Bytes in a second.
-    fn write(&mut self, way: Way, load: &Load, time: Duration) -> Result<f64, CliError> {
-        match way {
-            Way::Plain => self.plain.write(load, time),
-            Way::Encrypted => self.encrypted.write(load, time),
-            Way::Pool => self.pool.write(load, time),
+    /// Whether each way writes what it should: blocks to every zone, looked at in the memory below.
+    fn check(&mut self, cipher: &Cipher) -> Result<(), CliError> {
+        let sectors = cipher.sectors()?;
+        let failed = |fault| CliError::device(format!("cannot read the medium: {fault}"));
+        let mut reader = Blocking::new(&self.memory, BackendChoice::Auto)?;
+        let load = Load {
+            block: 4096,
+            depth: 16,
+            zones: ZONES,
+        };
+        let (mut found, mut expected) = (vec![0; 4096], vec![0; 4096]);
+        for (seed, way) in (1..).zip(Way::ALL) {
+            let contents = Contents::new(seed);
+            let writer = &mut self.ways[way as usize];
+            let places = writer.places(&load).take(CHECKED);
+            writer.write(&load, places, Some(contents), Duration::MAX)?;
+            for place in writer.places(&load).take(CHECKED) {
+                contents.fill(place.offset, &mut expected);
+                if way != Way::Plain {
+                    sectors.encrypt_in_place(place.offset / 512, &mut expected);
+                }
+                reader.read_at(place.offset, &mut found).map_err(failed)?;
+                if found != expected {
+                    return Err(CliError::device(format!(
+                        "{}, {}: byte {} and what follows is not what was written; this is a bug in cryptline, or the memory is bad",
+                        way.name(),
+                        medium_name(self.is_slow),
+                        place.offset
+                    )));
+                }
+            }
         }
-    }
-
-    fn name(&self) -> &'static str {
-        if self.is_slow { "slow" } else { "RAM" }
+        Ok(())
     }
 }

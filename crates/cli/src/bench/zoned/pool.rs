@@ -8,129 +8,105 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use cryptline_cipher::SectorCipher;
-use cryptline_engine::Buffer;
 use cryptline_sys::Waker;
 
 use super::ZONES;
-use super::writer::{DEPTH_MAX, Load, Place, Places, Writer, stamp};
-use crate::CliError;
+use super::writer::{DEPTH_MAX, Write};
 
-/// A block and where it goes.
-struct Job {
-    place: Place,
-    buffer: Buffer,
-}
+/// Places for what waits in a zone: as many as there are writes in flight, so no two meet in one.
+const PLACES: usize = DEPTH_MAX as usize;
 
 /// What the submitter and the threads share.
-struct Desk {
-    jobs: Mutex<Option<VecDeque<Job>>>,
+struct Shared {
+    /// `None` once the threads are to end.
+    jobs: Mutex<Option<VecDeque<Write>>>,
     more: Condvar,
-    results: Mutex<Vec<Job>>,
+    results: Mutex<Vec<Write>>,
     cipher: SectorCipher,
     submitter: Waker,
 }
 
-/// A writer that does not encrypt, and threads that do.
+/// Threads that encrypt, and what they have encrypted.
 pub struct Pool {
-    writer: Writer,
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    arrived: Vec<Job>,
-    /// For each zone, what is encrypted and not yet its turn.
-    waiting: Vec<[Option<Buffer>; DEPTH_MAX]>,
+    arrived: Vec<Write>,
+    zones: Vec<Zone>,
+}
+
+/// What is encrypted and not yet its turn.
+#[derive(Default)]
+struct Zone {
+    waiting: [Option<Write>; PLACES],
+    /// Number of the write whose turn it is.
+    next: u64,
 }
 
 impl Pool {
-    /// `threads` threads before `writer`, whose zones are those of the medium.
-    pub fn new(mut writer: Writer, cipher: SectorCipher, threads: u32) -> Result<Self, CliError> {
-        let failed = |error| CliError::memory(format!("cannot start threads: {error}"));
-        let desk = Arc::new(Desk {
-            jobs: Mutex::new(Some(VecDeque::with_capacity(DEPTH_MAX))),
+    /// Starts the threads, which wake the submitter when one of them has done something.
+    pub fn new(cipher: SectorCipher, threads: u32, submitter: Waker) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            jobs: Mutex::new(Some(VecDeque::with_capacity(PLACES))),
             more: Condvar::new(),
-            results: Mutex::new(Vec::with_capacity(DEPTH_MAX)),
+            results: Mutex::new(Vec::with_capacity(PLACES)),
             cipher,
-            submitter: writer.ring.waker().map_err(failed)?,
+            submitter,
         });
         let start = |_| {
-            let desk = Arc::clone(&desk);
+            let shared = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name("pool".into());
-            thread.spawn(move || desk.work())
+            thread.spawn(move || shared.work())
         };
-        let threads = (0..threads).map(start).collect::<Result<_, _>>();
+        let threads = (0..threads).map(start).collect::<Result<_, _>>()?;
         Ok(Self {
-            threads: threads.map_err(failed)?,
-            writer,
-            desk,
-            arrived: Vec::with_capacity(DEPTH_MAX),
-            waiting: (0..ZONES).map(|_| Default::default()).collect(),
+            threads,
+            shared,
+            arrived: Vec::with_capacity(PLACES),
+            zones: (0..ZONES).map(|_| Zone::default()).collect(),
         })
     }
 
-    /// As [`Writer::write`], through the threads.
-    pub fn write(&mut self, load: &Load, time: Duration) -> Result<f64, CliError> {
-        self.writer.reset()?;
-        let mut places = Places::new(load, self.writer.zone_size);
-        let mut free = self.writer.buffers(load);
-        let depth = free.len();
-        let mut next = vec![0; self.waiting.len()];
-        let (start, mut bytes, mut open) = (Instant::now(), 0.0, true);
-        loop {
-            while open && let Some(mut buffer) = free.pop() {
-                let Some(place) = places.take() else {
-                    free.push(buffer);
-                    open = false;
-                    break;
-                };
-                if load.stamped {
-                    stamp(place.offset, &mut buffer);
-                }
-                bytes += f64::from(load.block);
-                self.desk.lay_out(Job { place, buffer });
-                open = start.elapsed() < time;
-            }
-            if !open && free.len() == depth {
-                break;
-            }
-            let before = free.len();
-            self.release(&mut next, &mut free)?;
-            self.writer.collect(&mut free)?;
-            if free.len() == before {
-                self.writer.wait()?;
-            }
-        }
-        let rate = bytes / start.elapsed().as_secs_f64();
-        self.writer.give_back(free);
-        Ok(rate)
+    /// From the start of each zone again.
+    pub fn reset(&mut self) {
+        self.zones.iter_mut().for_each(|zone| zone.next = 0);
     }
 
-    /// Writes what is encrypted and next in its zone.
-    fn release(&mut self, next: &mut [u64], free: &mut Vec<Buffer>) -> Result<(), CliError> {
-        std::mem::swap(&mut *lock(&self.desk.results), &mut self.arrived);
-        for Job { place, buffer } in self.arrived.drain(..) {
-            self.waiting[place.zone][slot(place.number)] = Some(buffer);
+    /// Gives a block to the threads.
+    pub fn encrypt(&self, write: Write) {
+        if let Some(jobs) = &mut *lock(&self.shared.jobs) {
+            jobs.push_back(write);
         }
-        for (zone, (waiting, next)) in self.waiting.iter_mut().zip(next).enumerate() {
-            while let Some(buffer) = waiting[slot(*next)].take() {
-                let zone = u64::try_from(zone).unwrap_or(0);
-                let len = u64::try_from(buffer.len()).unwrap_or(0);
-                let offset = zone * self.writer.zone_size + *next * len;
-                free.extend(self.writer.submit(offset, buffer)?);
-                *next += 1;
-            }
+        self.shared.more.notify_one();
+    }
+
+    /// Takes what the threads have encrypted.
+    pub fn collect(&mut self) {
+        std::mem::swap(&mut *lock(&self.shared.results), &mut self.arrived);
+        for write in self.arrived.drain(..) {
+            let place = write.place;
+            self.zones[place.zone].waiting[slot(place.number)] = Some(write);
         }
-        Ok(())
+    }
+
+    /// A write that is encrypted and next in its zone.
+    pub fn next_in_order(&mut self) -> Option<Write> {
+        self.zones.iter_mut().find_map(|zone| {
+            let write = zone.waiting[slot(zone.next)].take()?;
+            zone.next += 1;
+            Some(write)
+        })
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        *lock(&self.desk.jobs) = None;
-        self.desk.more.notify_all();
+        *lock(&self.shared.jobs) = None;
+        self.shared.more.notify_all();
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
@@ -138,30 +114,23 @@ impl Drop for Pool {
     }
 }
 
-impl Desk {
-    fn lay_out(&self, job: Job) {
-        if let Some(jobs) = &mut *lock(&self.jobs) {
-            jobs.push_back(job);
-        }
-        self.more.notify_one();
-    }
-
+impl Shared {
     /// A thread's life.
     fn work(&self) {
-        while let Some(mut job) = self.next() {
-            let sector = job.place.offset / 512;
-            self.cipher.encrypt_in_place(sector, &mut job.buffer);
-            lock(&self.results).push(job);
+        while let Some(mut write) = self.next() {
+            let sector = write.place.offset / 512;
+            self.cipher.encrypt_in_place(sector, &mut write.buffer);
+            lock(&self.results).push(write);
             self.submitter.wake();
         }
     }
 
     /// The next job; `None` at the end.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<Write> {
         let mut jobs = lock(&self.jobs);
         loop {
             match jobs.as_mut()?.pop_front() {
-                Some(job) => return Some(job),
+                Some(write) => return Some(write),
                 None => {
                     jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner);
                 }
@@ -170,11 +139,10 @@ impl Desk {
     }
 }
 
-/// Fewer writes are in flight than there are places, so no two meet in one.
 fn slot(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(0) % DEPTH_MAX
+    usize::try_from(number).unwrap_or(0) % PLACES
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,22 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{
-    Arena, BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring,
-    Submitted, ZoneAction,
-};
+use cryptline_cipher::SectorCipher;
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Buffer, Gate, ZoneAction};
 
 use super::ZONES;
+use super::pool::Pool;
 use crate::CliError;
+use crate::bench::contents::Contents;
+use crate::bench::load::{Calls, Transport};
+use crate::bench::report::{Direction, Shape};
+use crate::bench::table;
 
 /// Largest write, and most in flight.
 const BLOCK_MAX: u32 = 128 << 10;
-pub const DEPTH_MAX: usize = 16;
-/// Entries of a ring: what is in flight, and room for the layers.
-const RING_ENTRIES: u32 = 64;
+pub const DEPTH_MAX: u32 = 16;
 
 /// What is written how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Bytes in a write.
     pub block: u32,
@@ -25,8 +27,6 @@ pub struct Load {
     pub depth: u32,
     /// Zones side by side.
     pub zones: u64,
-    /// Whether each block is filled with what belongs to its place.
-    pub stamped: bool,
 }
 
 impl Load {
@@ -40,7 +40,6 @@ impl Load {
                         block,
                         depth,
                         zones,
-                        stamped: false,
                     });
                 }
             }
@@ -54,14 +53,12 @@ impl Load {
             1 => "1 zone".to_owned(),
             zones => format!("{zones} zones"),
         };
-        let block = crate::bench::table::block(self.block);
-        format!("{block}, QD {}, {zones}", self.depth)
+        format!("{}, QD {}, {zones}", table::block(self.block), self.depth)
     }
 
     /// `4k/16/8`, for the axis of a plot.
     pub fn short(&self) -> String {
-        let block = crate::bench::table::block(self.block);
-        format!("{block}/{}/{}", self.depth, self.zones)
+        format!("{}/{}/{}", table::block(self.block), self.depth, self.zones)
     }
 }
 
@@ -74,6 +71,16 @@ pub struct Place {
     pub zone: usize,
     /// Number of the write in its zone.
     pub number: u64,
+}
+
+/// A write, and where it goes.
+pub struct Write {
+    /// Where.
+    pub place: Place,
+    /// Which of those in flight.
+    pub slot: usize,
+    /// What.
+    pub buffer: Buffer,
 }
 
 /// The places of a load, each zone in turn.
@@ -94,9 +101,13 @@ impl Places {
             next: 0,
         }
     }
+}
 
-    /// The next; `None` where the zones are full.
-    pub fn take(&mut self) -> Option<Place> {
+impl Iterator for Places {
+    type Item = Place;
+
+    /// `None` where the zones are full.
+    fn next(&mut self) -> Option<Place> {
         let (zone, number) = (self.next % self.zones, self.next / self.zones);
         let at = number * self.block;
         if at + self.block > self.zone_size {
@@ -111,156 +122,126 @@ impl Places {
     }
 }
 
-/// Bytes that belong to a place and to no other.
-pub fn stamp(offset: u64, bytes: &mut [u8]) {
-    let mut word = offset.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    for piece in bytes.chunks_exact_mut(8) {
-        piece.copy_from_slice(&word.to_le_bytes());
-        word = word.rotate_left(11).wrapping_add(0x2545_f491_4f6c_dd1d);
-    }
-}
-
-/// A queue, and the buffers that are not in flight.
+/// A way to write to a zoned device.
 pub struct Writer {
-    pub ring: Ring,
-    queue: GatedQueue,
-    done: Vec<Completion>,
-    idle: Vec<Buffer>,
-    pub zone_size: u64,
+    calls: Calls,
+    blocking: Blocking,
+    zone_size: u64,
+    /// Who encrypts where the device below does not.
+    pool: Option<Pool>,
 }
 
 impl Writer {
-    /// A queue into the zoned device behind `gate`.
+    /// Into the zoned device behind `gate`.
     pub fn new(gate: &Gate) -> Result<Self, CliError> {
-        let no_memory = |error| CliError::memory(format!("no memory to measure with: {error}"));
-        let mut ring = Ring::new(BackendChoice::Auto, RING_ENTRIES)
-            .map_err(|error| CliError::device(format!("cannot set up I/O: {error}")))?;
-        let len = usize::try_from(BLOCK_MAX).unwrap_or(0);
-        let arena = Arena::new(len, DEPTH_MAX).map_err(no_memory)?;
-        let mut idle: Vec<Buffer> = std::iter::from_fn(|| arena.take()).collect();
-        for buffer in &mut idle {
-            buffer.fill(0x5a);
-        }
+        let shape = Shape {
+            direction: Direction::Write,
+            block: BLOCK_MAX,
+            depth: DEPTH_MAX,
+            ..Shape::default()
+        };
         let zones = gate.geometry().zones;
         Ok(Self {
-            queue: gate.open_queue(&mut ring)?,
-            ring,
-            done: Vec::with_capacity(2 * DEPTH_MAX),
-            idle,
+            calls: Calls::open(gate, shape)?,
+            blocking: Blocking::new(gate, BackendChoice::Auto)?,
             zone_size: zones.map_or(0, |zones| zones.zone_size),
+            pool: None,
         })
     }
 
-    /// Makes all zones empty, then writes for `time` or until they are full. Bytes in a second.
-    pub fn write(&mut self, load: &Load, time: Duration) -> Result<f64, CliError> {
-        self.reset()?;
-        let mut places = Places::new(load, self.zone_size);
-        let mut free = self.buffers(load);
-        let depth = free.len();
+    /// The same, with threads that encrypt what is written.
+    pub fn with_pool(mut self, cipher: SectorCipher, threads: u32) -> Result<Self, CliError> {
+        let failed = |error| CliError::memory(format!("cannot start threads: {error}"));
+        let waker = self.calls.waker().map_err(failed)?;
+        self.pool = Some(Pool::new(cipher, threads, waker).map_err(failed)?);
+        Ok(self)
+    }
+
+    /// The places of a load on this device.
+    pub fn places(&self, load: &Load) -> Places {
+        Places::new(load, self.zone_size)
+    }
+
+    /// Makes all zones empty, then writes to `places`, which are of this load, or for `time`, whichever
+    /// ends first: bytes that are there, or those that belong to each place. Bytes in a second.
+    pub fn write(
+        &mut self,
+        load: &Load,
+        mut places: impl Iterator<Item = Place>,
+        contents: Option<Contents>,
+        time: Duration,
+    ) -> Result<f64, CliError> {
+        self.reset(load)?;
+        let depth = usize::try_from(load.depth).unwrap_or(1);
+        let mut free: Vec<usize> = (0..depth).collect();
         let (start, mut bytes, mut open) = (Instant::now(), 0.0, true);
-        loop {
-            while open && let Some(mut buffer) = free.pop() {
-                let Some(place) = places.take() else {
-                    free.push(buffer);
+        while open || free.len() < depth {
+            while open && let Some(slot) = free.pop() {
+                let Some(place) = places.next() else {
+                    free.push(slot);
                     open = false;
                     break;
                 };
-                if load.stamped {
-                    stamp(place.offset, &mut buffer);
+                if let (Some(contents), Some(buffer)) = (contents, self.calls.buffer(slot)) {
+                    contents.fill(place.offset, buffer);
                 }
                 bytes += f64::from(load.block);
-                free.extend(self.submit(place.offset, buffer)?);
+                if self.submit(slot, place)? {
+                    free.push(slot);
+                }
                 open = start.elapsed() < time;
             }
-            if !open && free.len() == depth {
-                break;
+            let before = free.len();
+            if before < depth && self.pool.is_some() {
+                self.collect(false, &mut free)?;
             }
-            if free.len() < depth {
-                self.wait()?;
-                self.collect(&mut free)?;
-            }
-        }
-        let rate = bytes / start.elapsed().as_secs_f64();
-        self.idle.append(&mut free);
-        Ok(rate)
-    }
-
-    /// The buffers of a load. They come back by [`give_back`](Self::give_back).
-    pub fn buffers(&mut self, load: &Load) -> Vec<Buffer> {
-        let depth = usize::try_from(load.depth)
-            .unwrap_or(1)
-            .min(self.idle.len());
-        let mut buffers = self.idle.split_off(self.idle.len() - depth);
-        for buffer in &mut buffers {
-            buffer.set_len(usize::try_from(load.block).unwrap_or(0));
-        }
-        buffers
-    }
-
-    /// Takes them back.
-    pub fn give_back(&mut self, mut buffers: Vec<Buffer>) {
-        self.idle.append(&mut buffers);
-    }
-
-    /// Makes all zones empty.
-    pub fn reset(&mut self) -> Result<(), CliError> {
-        let request = Request::zone(0, ZoneAction::ResetAll, 0);
-        let mut submitted = self.queue.submit(&mut self.ring, request);
-        loop {
-            match submitted {
-                Submitted::Done(completion) => {
-                    return completion.result.map_err(|fault| {
-                        CliError::device(format!("the zones cannot be reset: {fault}"))
-                    });
-                }
-                Submitted::Pending => {
-                    self.wait()?;
-                    self.queue.poll(&mut self.ring, &mut self.done);
-                    submitted = match self.done.pop() {
-                        Some(completion) => Submitted::Done(completion),
-                        None => Submitted::Pending,
-                    };
-                }
+            if before < depth && free.len() == before {
+                self.collect(true, &mut free)?;
             }
         }
+        Ok(bytes / start.elapsed().as_secs_f64())
     }
 
-    /// Submits a write; its buffer, where it has ended.
-    pub fn submit(&mut self, offset: u64, buffer: Buffer) -> Result<Option<Buffer>, CliError> {
-        let request = Request::write(offset, buffer, false, 0);
-        match self.queue.submit(&mut self.ring, request) {
-            Submitted::Done(completion) => ended(completion).map(Some),
-            Submitted::Pending => Ok(None),
+    /// Makes all zones empty, and all buffers as long as the load's blocks.
+    fn reset(&mut self, load: &Load) -> Result<(), CliError> {
+        self.calls.set_block(load.block);
+        if let Some(pool) = &mut self.pool {
+            pool.reset();
         }
+        let reset = self.blocking.zone(0, ZoneAction::ResetAll);
+        reset.map_err(|fault| CliError::device(format!("the zones cannot be reset: {fault}")))
     }
 
-    /// Waits until something has ended, or somebody wakes the ring.
-    pub fn wait(&mut self) -> Result<(), CliError> {
-        let waited = self.ring.wait();
-        waited.map_err(|error| CliError::device(format!("cannot wait for I/O: {error}")))
+    /// Starts a write. Whether it has ended at once.
+    fn submit(&mut self, slot: usize, place: Place) -> Result<bool, CliError> {
+        let Some(pool) = &mut self.pool else {
+            return self.calls.submit(slot, place.offset);
+        };
+        if let Some(buffer) = self.calls.buffer(slot).take() {
+            pool.encrypt(Write {
+                place,
+                slot,
+                buffer,
+            });
+        }
+        Ok(false)
     }
 
-    /// The buffers of what has ended.
-    pub fn collect(&mut self, free: &mut Vec<Buffer>) -> Result<(), CliError> {
-        self.queue.poll(&mut self.ring, &mut self.done);
-        for completion in self.done.drain(..) {
-            free.push(ended(completion)?);
+    /// Submits what the pool has encrypted and whose turn it is, and takes what has ended. Waits first,
+    /// where told to, until there is something or the pool wakes the ring.
+    fn collect(&mut self, wait: bool, free: &mut Vec<usize>) -> Result<(), CliError> {
+        self.calls.collect(wait, free)?;
+        let Some(pool) = &mut self.pool else {
+            return Ok(());
+        };
+        pool.collect();
+        while let Some(write) = pool.next_in_order() {
+            *self.calls.buffer(write.slot) = Some(write.buffer);
+            if self.calls.submit(write.slot, write.place.offset)? {
+                free.push(write.slot);
+            }
         }
         Ok(())
-    }
-}
-
-fn ended(completion: Completion) -> Result<Buffer, CliError> {
-    let Completion { request, result } = completion;
-    if let Err(fault) = result {
-        return Err(CliError::device(format!(
-            "a write at byte {} failed: {fault}",
-            request.offset
-        )));
-    }
-    match request.operation {
-        Operation::Write { data, .. } => Ok(data),
-        _ => Err(CliError::device("a write came back as something else")),
     }
 }
 
@@ -274,23 +255,8 @@ mod tests {
             block: 4096,
             depth: 1,
             zones: 2,
-            stamped: false,
         };
-        let mut places = Places::new(&load, 8192);
-        let offsets: Vec<u64> = std::iter::from_fn(|| places.take())
-            .map(|place| place.offset)
-            .collect();
+        let offsets: Vec<u64> = Places::new(&load, 8192).map(|place| place.offset).collect();
         assert_eq!(offsets, [0, 8192, 4096, 12288]);
-    }
-
-    #[test]
-    fn no_two_places_have_the_same_bytes() {
-        let of = |offset| {
-            let mut bytes = [0; 64];
-            stamp(offset, &mut bytes);
-            bytes
-        };
-        assert_ne!(of(0), of(4096));
-        assert_eq!(of(4096), of(4096));
     }
 }
