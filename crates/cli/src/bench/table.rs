@@ -16,6 +16,9 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+/// The head of a column, and how it shows an item.
+pub type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+
 impl Table {
     /// An empty one.
     pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
@@ -29,7 +32,7 @@ impl Table {
     /// A line for each of `items`, and in it a cell by each column.
     pub fn of<T>(
         title: impl Into<String>,
-        columns: &[(&str, &dyn Fn(&T) -> String)],
+        columns: &[Column<'_, T>],
         items: impl IntoIterator<Item = T>,
     ) -> Self {
         let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();

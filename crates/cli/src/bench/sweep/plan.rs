@@ -62,7 +62,7 @@ impl Plan {
         let plan = Self {
             blocks: list("--block-sizes", &args.block_sizes, block)?,
             depths: list("--depths", &args.depths, count(DEPTH_MAX))?,
-            directions: list("--directions", &args.directions, direction)?,
+            directions: list("--directions", &args.directions, |word| direction(word))?,
             streams: list("--streams", &args.streams, count(STREAMS_MAX))?,
             modes: list("--dispatch", &args.dispatch, |word| Mode::from_str(word))?,
             ciphers: ciphers.collect::<Result<_, _>>()?,
@@ -204,8 +204,8 @@ fn block(&bytes: &u64) -> Result<u32, String> {
     })
 }
 
-fn direction(word: &String) -> Result<Direction, String> {
-    match word.as_str() {
+fn direction(word: &str) -> Result<Direction, String> {
+    match word {
         "read" => Ok(Direction::Read),
         "write" => Ok(Direction::Write),
         _ => Err("there is no such direction; read and write are".into()),
