@@ -1,24 +1,18 @@
 //! A failure as the user sees it: one line that says what to do next, and an exit code.
+//!
+//! What the library says names no option and no verb; here they are added.
 
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 
-use cryptline_engine::OpenError;
-
-/// What an exit code means. The numbers are cryptsetup's (cryptsetup(8), "RETURN CODES").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// 1: the command line asks for something impossible or not supported yet.
-    Parameters,
-    /// 2: no key: a wrong passphrase or volume key.
-    NoKey,
-    /// 3: memory ran out.
-    Memory,
-    /// 4: a wrong device, or one that failed.
-    Device,
-    /// 5: it exists already, or somebody else uses it.
-    Busy,
-}
+pub use cryptline::ErrorKind as Kind;
+use cryptline::Problem;
+use cryptline::engine::OpenError;
+use cryptline::engine::btt::BttError;
+use cryptline::engine::table::TableError;
+use cryptline::luks::Error as LuksError;
+use cryptline_cipher::SpecError;
 
 /// A failure with its message, which is always one line.
 #[derive(Debug)]
@@ -61,26 +55,25 @@ impl CliError {
         Self::new(Kind::Busy, message)
     }
 
-    /// What went wrong with the header of `source`.
+    /// The same, said of `name`.
     #[must_use]
-    pub fn luks(source: &str, error: &cryptline_luks::Error) -> Self {
-        use cryptline_luks::Error as Luks;
-        let advice = match error {
-            Luks::NotLuks => "; for a volume without a header give --type plain or --table",
-            Luks::NoKey => " Try another one, or --key-file or --key-slot.",
-            Luks::WrongVolumeKey => " Give the right --volume-key-file, or a passphrase.",
-            Luks::Truncated { .. } | Luks::TooSmall { .. } => "; is the file cut short?",
-            Luks::CostLimit { .. } => {
-                "; if it is as it should be, give --kdf-time-limit SECONDS, or another slot with --key-slot"
-            }
-            Luks::BothCopiesDamaged { .. } => {
-                "; restore a backup with `cryptsetup luksHeaderRestore`"
-            }
-            Luks::Invalid(_) => "; `cryptsetup repair` or a header backup may help",
-            _ => "",
-        };
-        let kind = kind_of(error.exit_code());
-        Self::new(kind, format!("{source}: {error}{advice}"))
+    pub fn of(self, name: &str) -> Self {
+        Self::new(self.kind, format!("{name}: {}", self.message))
+    }
+
+    /// For the library, when it has asked for a key; [`CliError::from`] takes it out again.
+    #[must_use]
+    pub fn into_keys_error(self) -> cryptline::Error {
+        cryptline::Error::from_keys(self.kind, self)
+    }
+
+    /// What went wrong with a header, or in making one, of `source`.
+    #[must_use]
+    pub fn luks(source: &str, error: &LuksError) -> Self {
+        Self::new(
+            error.kind(),
+            format!("{source}: {error}{}", luks_advice(error)),
+        )
     }
 
     /// What kind of failure it is.
@@ -89,7 +82,7 @@ impl CliError {
         self.kind
     }
 
-    /// The process exit code, as cryptsetup's.
+    /// The process exit code. The numbers are cryptsetup's (cryptsetup(8), "RETURN CODES").
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self.kind {
@@ -117,19 +110,160 @@ impl fmt::Display for CliError {
 
 impl std::error::Error for CliError {}
 
-impl From<OpenError> for CliError {
-    fn from(error: OpenError) -> Self {
-        Self::new(kind_of(error.exit_code()), error.to_string())
+impl From<cryptline::Error> for CliError {
+    fn from(error: cryptline::Error) -> Self {
+        Self::new(error.kind(), words(&error))
     }
 }
 
-pub(crate) fn kind_of(exit_code: u8) -> Kind {
-    match exit_code {
-        1 => Kind::Parameters,
-        2 => Kind::NoKey,
-        3 => Kind::Memory,
-        5 => Kind::Busy,
-        _ => Kind::Device,
+impl From<OpenError> for CliError {
+    fn from(error: OpenError) -> Self {
+        cryptline::Error::from(error).into()
+    }
+}
+
+/// What the library says, and what to do about it here.
+fn words(error: &cryptline::Error) -> String {
+    match error.problem() {
+        Problem::CipherWord {
+            error: refused @ SpecError::NotSupportedYet(_),
+            ..
+        } => refused.to_string(),
+        Problem::CipherWord { .. } => format!("--cipher {error}"),
+        Problem::Table(TableError::NotSupportedYet(_)) => error.to_string(),
+        Problem::Table(_) | Problem::NoTable => format!("--table: {error}"),
+        Problem::BttSectorSize(_) => format!("--sector-size: {error}"),
+        Problem::LogicalBlock { block, .. } => format!("--logical-block {block}: {error}"),
+        Problem::Dispatch {
+            flag,
+            stored,
+            asked,
+            mode,
+        } => contradiction(flag, *stored, *asked, *mode),
+        _ => format!("{error}{}", advice(error.problem())),
+    }
+}
+
+/// The option or verb that helps, if any.
+fn advice(problem: &Problem) -> &'static str {
+    match problem {
+        Problem::Luks(error) => luks_advice(error),
+        Problem::Device(error) => device_advice(error),
+        Problem::Btt(error) => btt_advice(error),
+        Problem::Version { .. } => "; leave out --type, or give the one it has",
+        Problem::HeaderIsTarget => "; leave out --header",
+        Problem::NotShareable => "; leave out --shared",
+        Problem::Mapped => "; leave out --direct on",
+        Problem::StartsEmpty => "; leave out --read-only",
+        Problem::SharedRewrites { .. } => "; leave out --logical-block or --shared",
+        Problem::KeyLengthUnknown => "; give --show-keys and --volume-key-file",
+        Problem::KeyTooShort { .. } => " (--key-size)",
+        Problem::NoHash => {
+            "; give --hash as the plain volume was made (cryptsetup before 2.7: ripemd160; since: sha256), or `--hash plain` for none"
+        }
+        Problem::EmptyKey => "; put the passphrase in it",
+        Problem::BadDescriptor(_) => {
+            "; open it for this program, as with 3<FILE and --passphrase-fd 3"
+        }
+        Problem::Exists { .. } => {
+            "; give another name, or give --force to replace it and lose what it holds"
+        }
+        Problem::Holds { .. } => "; --force makes a volume there and loses what it holds",
+        Problem::NoSize => "; give --size, such as --size 1G",
+        Problem::HasSize { .. } => "; leave out --size and --preallocate",
+        Problem::Draft { source, .. } => match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                ", free some space or choose another place"
+            }
+            io::ErrorKind::FileTooLarge => ", give a smaller --size (see ulimit -f)",
+            _ => "",
+        },
+        Problem::KeyFileTooShort { .. } => " (--keyfile-size, or the key size of a plain volume)",
+        Problem::PassphraseTooLong => "; give --keyfile-size, or the right file",
+        Problem::VolumeKeyLength { .. } => "; give the raw key",
+        Problem::NoZones => "; give a host-managed zoned device, or zoned:PATH for emulated zones",
+        _ => "",
+    }
+}
+
+/// What helps with a header.
+pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
+    match error {
+        LuksError::NotLuks => "; for a volume without a header give --type plain or --table",
+        LuksError::NoKey => " Try another one, or --key-file or --key-slot.",
+        LuksError::WrongVolumeKey => " Give the right --volume-key-file, or a passphrase.",
+        LuksError::Truncated { .. } | LuksError::TooSmall { .. } => "; is the file cut short?",
+        LuksError::OutOfMemory { .. } | LuksError::SlotsIgnored(_) => " (--key-slot)",
+        LuksError::CostLimit { .. } => {
+            "; if it is as it should be, give --kdf-time-limit SECONDS, or another slot with --key-slot"
+        }
+        LuksError::NullCipher(_) => "; give --allow-null-cipher if that is intended",
+        LuksError::DetachedHeader => "; give the data device as target and this with --header",
+        LuksError::NoKeySlot => "; give it with --volume-key-file",
+        LuksError::BothCopiesDamaged { .. } => {
+            "; restore a backup with `cryptsetup luksHeaderRestore`"
+        }
+        LuksError::Invalid(_) => "; `cryptsetup repair` or a header backup may help",
+        _ => "",
+    }
+}
+
+fn device_advice(error: &OpenError) -> &'static str {
+    match error {
+        OpenError::Busy { .. } => "; stop that one, or use --read-only if it only reads",
+        OpenError::NotWritable { .. } => "; use --read-only to serve it read-only",
+        OpenError::NoDirect { .. } => "; use --direct=auto",
+        OpenError::NeedsDirect { .. } => "; leave out --direct=off",
+        OpenError::Blocks(_) => "; use --direct=off",
+        OpenError::Damaged(_) => " (--read-only)",
+        OpenError::ZonedBlocks => "; leave out --logical-block",
+        _ => "",
+    }
+}
+
+pub(crate) fn btt_advice(error: &BttError) -> &'static str {
+    match error {
+        BttError::Nothing => " `cryptline btt create` makes one",
+        BttError::Lane { .. } | BttError::Flog { .. } => "; `cryptline btt check` tells more",
+        BttError::Failed { .. } => " (--read-only)",
+        _ => "",
+    }
+}
+
+/// Two options about who runs the cipher that contradict each other.
+fn contradiction(
+    flag: &str,
+    stored: bool,
+    asked: cryptline::Direction,
+    mode: cryptline::Mode,
+) -> String {
+    use cryptline::Direction;
+    let option = match asked {
+        Direction::Both => "--dispatch",
+        Direction::Read => "--read-dispatch",
+        Direction::Write => "--write-dispatch",
+    };
+    let says = match (flag, stored) {
+        (_, true) => format!("{flag} in the table is about the queue"),
+        ("no_read_workqueue", _) => format!("--perf-{flag} decrypts reads inline"),
+        ("no_write_workqueue", _) => format!("--perf-{flag} encrypts writes inline"),
+        _ => format!("--perf-{flag} is about the queue"),
+    };
+    format!("{says}, but {option} says {mode}; leave one of them out")
+}
+
+/// A warning of the library's, with the option or verb that it is about.
+pub(crate) fn warning(warning: &cryptline::Warning) -> String {
+    use cryptline::Warning;
+    match warning {
+        Warning::SharedPageCache => {
+            format!("--shared: {warning}; use --direct=on where the file system supports it")
+        }
+        Warning::ZonedQueue => format!("--dispatch=queue: {warning}"),
+        Warning::Btt(_) => format!("{warning}; `cryptline btt check --repair` writes it again"),
+        Warning::FewerHelpers { wanted, .. } => format!("--helpers {wanted}: {warning}"),
+        Warning::KeysNotLocked => format!("{warning} (ulimit -l)"),
+        other => other.to_string(),
     }
 }
 
@@ -160,15 +294,83 @@ mod tests {
             CliError::busy("").exit_code(),
         ];
         assert_eq!(codes, [1, 2, 3, 4, 5]);
-        assert_eq!(
-            CliError::luks("x", &cryptline_luks::Error::NoKey).exit_code(),
-            2
-        );
+        let error = cryptline::Error::from(LuksError::NoKey);
+        assert_eq!(CliError::from(error).exit_code(), 2);
     }
 
     #[test]
     fn a_path_with_control_characters_stays_on_one_line() {
         let error = CliError::device("a\nb\u{1b}[31m: not there");
         assert_eq!(error.to_string(), "a\\nb\\u{1b}[31m: not there");
+    }
+
+    #[test]
+    fn what_helps_is_said_with_its_option_or_verb() {
+        let words = |problem: Problem| CliError::from(cryptline::Error::from(problem)).to_string();
+        for (problem, option) in [
+            (Problem::NotShareable, "--shared"),
+            (Problem::StartsEmpty, "--read-only"),
+            (Problem::NoHash, "--hash"),
+            (Problem::HeaderIsTarget, "--header"),
+            (Problem::Exists { holds: None }, "--force"),
+            (Problem::BttSectorSize(520), "--sector-size"),
+            (Problem::Btt(BttError::Nothing), "cryptline btt create"),
+            (Problem::Luks(LuksError::DetachedHeader), "--header"),
+            (Problem::Luks(LuksError::NoKeySlot), "--volume-key-file"),
+            (Problem::Device(OpenError::ZonedBlocks), "--logical-block"),
+        ] {
+            let said = words(problem);
+            assert!(said.contains(option) && !said.contains('\n'), "{said}");
+        }
+    }
+
+    #[test]
+    fn contradictions_name_both_options() {
+        use cryptline::{Direction, Mode};
+        for (flag, stored, asked, mode, says) in [
+            (
+                "same_cpu_crypt",
+                false,
+                Direction::Both,
+                Mode::Inline,
+                "--perf-same_cpu_crypt is about the queue, but --dispatch says inline; leave one of them out",
+            ),
+            (
+                "no_write_workqueue",
+                false,
+                Direction::Write,
+                Mode::Auto,
+                "--perf-no_write_workqueue encrypts writes inline, but --write-dispatch says auto; leave one of them out",
+            ),
+            (
+                "high_priority",
+                true,
+                Direction::Read,
+                Mode::Inline,
+                "high_priority in the table is about the queue, but --read-dispatch says inline; leave one of them out",
+            ),
+        ] {
+            assert_eq!(contradiction(flag, stored, asked, mode), says);
+        }
+    }
+
+    #[test]
+    fn warnings_name_the_option_or_verb_that_they_are_about() {
+        use cryptline::Warning;
+        use cryptline::engine::btt::InfoBlockLost;
+        let lost = InfoBlockLost {
+            arena: 0,
+            is_copy: true,
+        };
+        let (wanted, cores) = (100, 2);
+        for (said, option) in [
+            (Warning::SharedPageCache, "--direct=on"),
+            (Warning::ZonedQueue, "--dispatch=queue"),
+            (Warning::Btt(lost), "cryptline btt check --repair"),
+            (Warning::FewerHelpers { wanted, cores }, "--helpers 100"),
+        ] {
+            let said = warning(&said);
+            assert!(said.contains(option), "{said}");
+        }
     }
 }

@@ -3,14 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Once};
 
-use cryptline_sys::{key_memory_is_locked, on_secret_stack};
 use rustix::process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::consts::SIGXFSZ;
-
-use crate::CliError;
 
 /// Permission of others to read a file, or to pass through a folder.
 const OTHERS_READ: u32 = 0o004;
@@ -55,26 +52,6 @@ pub fn exposed_key(path: &Path) -> Option<String> {
         format!("every user of this machine can read the key in {shown}; chmod 600 {shown}")
     })
 }
-
-/// Does what has keys in hand, on a stack that is wiped and gone afterwards. What it returns must hold
-/// no secrets but in key memory. Warns once where keys could not be locked in RAM.
-///
-/// # Errors
-/// Those of the work, and exit code 3 where there is no memory for a stack.
-pub fn with_keys<R: Send>(
-    work: impl FnOnce() -> Result<R, CliError> + Send,
-) -> Result<R, CliError> {
-    static WARNED: Once = Once::new();
-    let result = on_secret_stack(work)
-        .map_err(|error| CliError::memory(format!("no memory for keys: {error}; free some")))?;
-    if !key_memory_is_locked() {
-        WARNED.call_once(|| crate::output::warn(&[NOT_LOCKED.to_owned()]));
-    }
-    result
-}
-
-const NOT_LOCKED: &str = "keys may be written to swap space: the limit on locked memory (ulimit -l, \
-     RLIMIT_MEMLOCK) has no room for them; raise it to 8 MiB, or encrypt the swap space";
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,11 @@
 //! The `cryptline` program: from a command line to a volume and what is done with it.
 //!
 //! ```text
-//! main ─► args (clap) ─► cmd/<verb> ─► volume::open ─► Gate ─► serve
-//!                            │            │
-//!                            │            ├─ header    reads LUKS headers, says what is wrong
-//!                            │            ├─ plain     volumes without a header
-//!                            │            └─ table     a device-mapper line
-//!                            ├─ passphrase   prompt (terminal), key file, descriptor
-//!                            └─ error        one line and cryptsetup's exit code
+//! main ─► args (clap) ─► cmd/<verb> ─► cryptline::Open ─► Volume ─► serve
+//!          │                 │
+//!          │                 └─ error     one line that names options and verbs, and cryptsetup's exit code
+//!          ├─ volume, blocks, dispatch    options about a volume, for the library
+//!          └─ keys                        prompt (terminal), key file, descriptor
 //! ```
 //!
 //! A library, so that its tests and the generators of man pages and completions reach it.
@@ -21,25 +19,23 @@ pub mod cmd;
 pub mod error;
 mod harden;
 pub mod output;
-pub mod passphrase;
 mod serve;
-pub mod size;
 mod terminal;
 mod top;
-pub mod volume;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::Cli;
+pub(crate) use cryptline::size;
 pub use error::CliError;
 
 /// Runs the program with the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
     harden::outlive_file_size_limit();
-    match Cli::try_parse_from(volume::arguments()) {
+    match Cli::try_parse_from(args::arguments()) {
         Ok(cli) => cmd::run(cli.command).unwrap_or_else(|error| error.report()),
         Err(usage) => {
             // clap's own code for a wrong command line is 2, which here means a wrong passphrase.

@@ -1,6 +1,9 @@
 //! Printing. A reader that goes away (`cryptline info ... | head`) is no failure and no panic.
 
 use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cryptline::Warning;
 
 use crate::CliError;
 
@@ -28,5 +31,16 @@ pub fn complain(message: &str) {
 pub fn warn(warnings: &[String]) {
     for warning in warnings {
         complain(&format!("warning: {}", crate::error::on_one_line(warning)));
+    }
+}
+
+/// Writes each of the library's warnings to standard error. That keys could not be locked is said once.
+pub fn warn_of(warnings: &[Warning]) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    for warning in warnings {
+        if *warning == Warning::KeysNotLocked && TOLD.swap(true, Ordering::Relaxed) {
+            continue;
+        }
+        warn(&[crate::error::warning(warning)]);
     }
 }

@@ -320,7 +320,7 @@ fn what_can_not_be_is_refused_in_one_line() {
         &cbc,
         &["--logical-block=512", "--shared"],
         1,
-        "can not be made safe",
+        "cannot be made safe",
     );
     let ram = cryptline(["serve", "ram:1M", "--shared"]);
     refused(ram, 1, "leave out --shared");

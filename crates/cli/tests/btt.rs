@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use common::*;
-use cryptline_cli::volume::Volume;
+use cryptline::{Volume, VolumeKind, Warning};
 use cryptline_engine::BackendChoice;
 use cryptline_engine::blocking::Blocking;
 use cryptline_testkit::peer::run;
@@ -20,7 +20,7 @@ const FLOG: u64 = 4096 + 16_756_736;
 const INFO_COPY: u64 = 4096 + 16_773_120;
 
 fn blocking(volume: &Volume) -> Blocking {
-    Blocking::new(&volume.gate, BackendChoice::Auto).unwrap()
+    Blocking::new(volume.gate(), BackendChoice::Auto).unwrap()
 }
 
 fn table(folder: &Folder, sector_size: &str) -> PathBuf {
@@ -104,7 +104,7 @@ fn encrypted_sectors_lie_where_the_map_says() {
     let line = line_of(&path, 32202);
     let data: Vec<u8> = (1..=251).cycle().take(512 * 100).collect();
     let volume = open(&["--table", &line]);
-    let how = volume.summary.mapped.clone().unwrap();
+    let how = volume.info().base.to_string();
     assert_eq!(how, "BTT of 512-byte sectors over page cache (msync)");
     blocking(&volume).write_at(512 * 9, &data, true).unwrap();
     drop(volume);
@@ -157,9 +157,9 @@ fn luks_volume_lies_in_a_table() {
     let key = folder.key();
     let key = key.to_str().unwrap();
     let volume = open(&[&target, "--key-file", key]);
-    assert_eq!(volume.summary.kind, "LUKS2");
-    assert!(volume.warnings.is_empty(), "{:?}", volume.warnings);
-    assert!(!volume.summary.discards);
+    assert_eq!(volume.info().kind, VolumeKind::Luks2);
+    assert!(volume.warnings().is_empty(), "{:?}", volume.warnings());
+    assert!(!volume.info().discards);
     let mut disk = blocking(&volume);
     disk.write_at(4096 * 5, &[0x77; 8192], false).unwrap();
     disk.flush().unwrap();
@@ -186,7 +186,7 @@ fn luks_volume_lies_on_a_mapped_file() {
     let key = key.to_str().unwrap();
     let target = format!("pmem:{}", image.display());
     let volume = open(&[&target, "--key-file", key]);
-    assert_eq!(volume.summary.mapped.as_deref(), Some("page cache (msync)"));
+    assert_eq!(volume.info().base.to_string(), "page cache (msync)");
     let data: Vec<u8> = (1..=249).cycle().take(4096 * 24).collect();
     blocking(&volume).write_at(4096, &data, true).unwrap();
     drop(volume);
@@ -228,11 +228,11 @@ fn cipher_sectors_larger_than_the_tables_are_warned_of() {
     let path = table(&folder, "512");
     let line = format!("{} 1 sector_size:4096", line_of(&path, 8000));
     let volume = open(&["--table", &line]);
-    assert_eq!(volume.warnings.len(), 1);
+    assert_eq!(volume.warnings().len(), 1);
     assert!(
-        volume.warnings[0].contains("can be torn"),
+        matches!(volume.warnings()[0], Warning::TornSectors { .. }),
         "{:?}",
-        volume.warnings
+        volume.warnings()
     );
 }
 
@@ -253,9 +253,9 @@ fn bad_info_block_is_told_when_opened_and_repaired_when_asked() {
         put(&path, offset, b"x");
         let volume = open(&["--table", &line_of(&path, 32202)]);
         assert!(
-            volume.warnings[0].contains("btt check --repair"),
+            matches!(volume.warnings()[0], Warning::Btt(_)),
             "{:?}",
-            volume.warnings
+            volume.warnings()
         );
         drop(volume);
         assert_eq!(json(&["info"], &path)["arenas"][0]["info_block"], word);
@@ -412,7 +412,7 @@ fn luks_volume_is_made_on_a_table_and_keeps_what_is_written_to_it() {
         let data: Vec<u8> = (0..64 * 1024_u32).map(|at| at.to_le_bytes()[1]).collect();
         {
             let volume = open(&[&target, "--key-file", key]);
-            assert_eq!(volume.summary.sector_size, expected);
+            assert_eq!(volume.info().sector_size, expected);
             let mut disk = blocking(&volume);
             disk.write_at(8192, &data, true).unwrap();
         }

@@ -1,4 +1,4 @@
-//! `volume::open` as the verbs use it: what the summary says, and that all ways into a volume lead
+//! Volumes opened as the verbs do: what is said of them, and that all ways into a volume lead
 //! to the same bytes.
 
 mod common;
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use common::*;
-use cryptline_cli::volume::{self, Volume};
+use cryptline::{BaseInfo, Volume, VolumeKind};
 use cryptline_engine::BackendChoice;
 use cryptline_engine::blocking::Blocking;
 use serde_json::json;
@@ -19,43 +19,46 @@ fn open_luks(folder: &Folder, image: &Path, options: &[&str]) -> Volume {
 }
 
 fn blocking(volume: &Volume) -> Blocking {
-    Blocking::new(&volume.gate, BackendChoice::Auto).unwrap()
+    Blocking::new(volume.gate(), BackendChoice::Auto).unwrap()
 }
 
 #[test]
 fn the_summary_says_what_was_opened() {
     let folder = Folder::new();
     let image = folder.luks2();
-    let summary = open_luks(&folder, &image, &["--read-only"]).summary;
+    let summary = open_luks(&folder, &image, &["--read-only"]).info().clone();
     assert_eq!(summary.source, image.to_str().unwrap());
     assert_eq!(
-        (summary.kind.as_str(), summary.cipher.as_str()),
-        ("LUKS2", "aes-xts-plain64")
+        (summary.kind, summary.cipher.as_str()),
+        (VolumeKind::Luks2, "aes-xts-plain64")
     );
     assert_eq!(
         (summary.key_bits, summary.sector_size, summary.size),
         (512, 4096, 4 << 20)
     );
-    assert!(summary.read_only && !summary.discards && summary.direct.is_some());
+    assert!(summary.read_only && !summary.discards);
     assert!(!summary.cipher_kernel.is_empty());
-    let summary = open_luks(&folder, &folder.luks1(), &["--direct=off"]).summary;
-    assert_eq!((summary.kind.as_str(), summary.sector_size), ("LUKS1", 512));
-    assert_eq!((summary.read_only, summary.direct), (false, Some(false)));
+    let summary = open_luks(&folder, &folder.luks1(), &["--direct=off"])
+        .info()
+        .clone();
+    assert_eq!(
+        (summary.kind, summary.sector_size),
+        (VolumeKind::Luks1, 512)
+    );
+    assert!(!summary.read_only);
+    assert_eq!(summary.base, BaseInfo::File { direct: false });
 }
 
 #[test]
-fn the_volume_without_a_target_is_a_gigabyte_of_ram_under_a_new_key() {
-    let (one, two) = (
-        volume::open_default_ram().unwrap(),
-        volume::open_default_ram().unwrap(),
-    );
-    let summary = &one.summary;
+fn ram_is_a_volume_under_a_new_key_each_time() {
+    let (one, two) = (open(&["ram:1G"]), open(&["ram:1G"]));
+    let summary = one.info();
     assert_eq!(
-        (summary.kind.as_str(), summary.size),
-        ("random key", 1 << 30)
+        (summary.kind, summary.size),
+        (VolumeKind::RandomKey, 1 << 30)
     );
     assert_eq!((summary.key_bits, summary.sector_size), (512, 4096));
-    assert_eq!((summary.direct, summary.discards), (None, true));
+    assert_eq!((summary.base, summary.discards), (BaseInfo::Ram, true));
     let (mut first, mut second) = (vec![0; 4096], vec![0; 4096]);
     blocking(&one).read_at(0, &mut first).unwrap();
     blocking(&two).read_at(0, &mut second).unwrap();
@@ -66,24 +69,23 @@ fn the_volume_without_a_target_is_a_gigabyte_of_ram_under_a_new_key() {
 fn discards_pass_when_the_header_or_the_user_says_so() {
     let folder = Folder::new();
     let image = folder.luks2();
-    assert!(!open_luks(&folder, &image, &[]).summary.discards);
+    assert!(!open_luks(&folder, &image, &[]).info().discards);
     assert!(
         open_luks(&folder, &image, &["--allow-discards"])
-            .summary
+            .info()
             .discards
     );
     edit_metadata(&image, |json| {
         json["config"]["flags"] = json!(["allow-discards", "new-flag"])
     });
     let volume = open_luks(&folder, &image, &[]);
-    assert!(volume.summary.discards);
+    assert!(volume.info().discards);
     assert!(
-        volume
-            .warnings
+        warnings(&volume)
             .iter()
             .any(|line| line.contains("'new-flag'")),
         "{:?}",
-        volume.warnings
+        volume.warnings()
     );
 }
 
@@ -126,7 +128,7 @@ fn what_is_written_through_luks_is_read_through_its_table_and_as_plain() {
             let volume = open(way);
             let mut read = vec![0; data.len()];
             blocking(&volume).read_at(8192, &mut read).unwrap();
-            assert!(read == data, "{} reads other bytes", volume.summary.kind);
+            assert!(read == data, "{} reads other bytes", volume.info().kind);
         }
     }
 }
@@ -153,7 +155,7 @@ fn data_that_is_off_the_grid_of_its_sectors_is_the_same_with_and_without_the_pag
         ("--direct=auto", "--direct=off"),
     ] {
         let volume = open(&[&base[..], &[writing]].concat());
-        assert_eq!(volume.summary.size, (1 << 20) - 4096);
+        assert_eq!(volume.info().size, (1 << 20) - 4096);
         let mut disk = blocking(&volume);
         disk.write_at(4096, &data, true).unwrap();
         drop((disk, volume));

@@ -16,8 +16,8 @@ fn target(folder: &Folder) -> String {
     format!("zoned:{},zone-size=4M,conventional=4", image.display())
 }
 
-fn blocking(volume: &cryptline_cli::volume::Volume) -> Blocking {
-    Blocking::new(&volume.gate, BackendChoice::Auto).unwrap()
+fn blocking(volume: &cryptline::Volume) -> Blocking {
+    Blocking::new(volume.gate(), BackendChoice::Auto).unwrap()
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn luks_volume_on_zones_keeps_its_write_pointer_from_one_opening_to_the_next() {
     let target = target(&folder);
     let key = format!("--key-file={}", folder.key().display());
     let volume = open(&[&target, &key]);
-    assert_eq!(volume.gate.geometry().size, ZONE);
+    assert_eq!(volume.gate().geometry().size, ZONE);
     let mut disk = blocking(&volume);
     disk.write_at(0, &[1; 8192], false).unwrap();
     assert_eq!(disk.zone_append(0, &[2; 4096], true), Ok(8192));
@@ -44,7 +44,7 @@ fn luks_volume_on_zones_keeps_its_write_pointer_from_one_opening_to_the_next() {
     assert!(read[..8192].iter().all(|byte| *byte == 1));
     assert!(read[8192..].iter().all(|byte| *byte == 2));
     let mut zone = [Zone::default()];
-    assert_eq!(volume.gate.report_zones(0, &mut zone), Ok(1));
+    assert_eq!(volume.gate().report_zones(0, &mut zone), Ok(1));
     assert_eq!(zone[0].write_pointer, 12288);
     assert_eq!(zone[0].condition, ZoneCondition::Closed);
     disk.zone(0, ZoneAction::Reset).unwrap();
@@ -54,7 +54,7 @@ fn luks_volume_on_zones_keeps_its_write_pointer_from_one_opening_to_the_next() {
 #[test]
 fn zones_in_memory_are_a_volume_under_a_random_key() {
     let volume = open(&["zoned:ram:64M,zone-size=4M,conventional=2,max-open=3"]);
-    let geometry = *volume.gate.geometry();
+    let geometry = *volume.gate().geometry();
     assert_eq!(geometry.zones.map(|zones| zones.max_open), Some(3));
     let mut disk = blocking(&volume);
     disk.write_at(2 * ZONE, &[7; 65536], false).unwrap();
@@ -67,8 +67,12 @@ fn zones_in_memory_are_a_volume_under_a_random_key() {
 #[test]
 fn queue_dispatch_is_used_for_reads_only_and_says_so() {
     let volume = open(&["zoned:ram:64M,zone-size=4M", "--dispatch=queue"]);
-    assert!(volume.warnings.iter().any(|line| line.contains("in order")));
-    assert!(volume.summary.dispatch.contains("write inline"));
+    assert!(
+        warnings(&volume)
+            .iter()
+            .any(|line| line.contains("in order"))
+    );
+    assert!(volume.info().dispatch_text().contains("write inline"));
 }
 
 #[test]
@@ -128,12 +132,11 @@ fn damaged_state_is_refused_and_can_be_read_only() {
     refused(folder.serve(target.as_ref()), 4, "damaged in both copies");
     let volume = open(&[&target, &key, "--read-only"]);
     assert!(
-        volume
-            .warnings
+        warnings(&volume)
             .iter()
             .any(|line| line.contains("damaged in both copies"))
     );
     let mut zone = [Zone::default()];
-    assert_eq!(volume.gate.report_zones(0, &mut zone), Ok(1));
+    assert_eq!(volume.gate().report_zones(0, &mut zone), Ok(1));
     assert_eq!(zone[0].condition, ZoneCondition::ReadOnly);
 }

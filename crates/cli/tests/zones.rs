@@ -21,7 +21,7 @@ fn written(folder: &Folder) -> String {
     );
     let key = format!("--key-file={}", folder.key().display());
     let volume = open(&[&target, &key]);
-    let mut disk = Blocking::new(&volume.gate, BackendChoice::Auto).unwrap();
+    let mut disk = Blocking::new(volume.gate(), BackendChoice::Auto).unwrap();
     disk.write_at(0, &[1; 8192], false).unwrap();
     disk.zone(ZONE, ZoneAction::Finish).unwrap();
     disk.write_at(2 * ZONE, &[1; 4096], false).unwrap();

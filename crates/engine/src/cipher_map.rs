@@ -20,6 +20,18 @@ pub enum Zeroes {
     Detect,
 }
 
+impl std::str::FromStr for Zeroes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "decrypt" => Ok(Self::Decrypt),
+            "detect" => Ok(Self::Detect),
+            other => Err(format!("{other:?} is neither decrypt nor detect")),
+        }
+    }
+}
+
 /// The cipher as a volume uses it.
 pub(crate) struct CipherMap {
     pub cipher: SectorCipher,

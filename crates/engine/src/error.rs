@@ -17,7 +17,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Somebody else has the image open.
-    #[error("{} is in use by another program (its lock is held); stop that one, or use --read-only if it only reads", path.display())]
+    #[error("{} is in use by another program (its lock is held)", path.display())]
     Busy {
         /// The image.
         path: PathBuf,
@@ -31,13 +31,36 @@ pub enum OpenError {
         what: &'static str,
     },
     /// No permission to write.
-    #[error("{} cannot be written ({source}); use --read-only to serve it read-only", path.display())]
+    #[error("{} cannot be written ({source})", path.display())]
     NotWritable {
         /// The image.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
     },
+    /// O_DIRECT was asked for and does not work.
+    #[error("{} does not take direct I/O in units of {granularity} bytes", path.display())]
+    NoDirect {
+        /// The image.
+        path: PathBuf,
+        /// Bytes in the smallest transfer.
+        granularity: u32,
+    },
+    /// A zoned block device, whose writes need O_DIRECT.
+    #[error("{} has zones, and the page cache would write to them in any order", path.display())]
+    NeedsDirect {
+        /// The device.
+        path: PathBuf,
+    },
+    /// What was asked for does not fit the blocks of O_DIRECT; through the page cache it may.
+    #[error("{0}")]
+    Blocks(String),
+    /// It is damaged so that it must not be written. It can be opened read-only.
+    #[error("{0}")]
+    Damaged(String),
+    /// Smaller blocks than those of a zoned device.
+    #[error("a zoned device has no smaller blocks than its own")]
+    ZonedBlocks,
     /// The layers do not fit together.
     #[error("{0}")]
     Geometry(String),
@@ -59,14 +82,27 @@ impl OpenError {
         }
     }
 
-    /// The exit code, as cryptsetup uses them: 3 memory, 4 wrong device, 5 busy.
+    /// The file or device that it is about, where it is one.
     #[must_use]
-    pub fn exit_code(&self) -> u8 {
+    pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Memory(_) => 3,
-            Self::Busy { .. } => 5,
-            Self::System { source, .. } if source.kind() == io::ErrorKind::ResourceBusy => 5,
-            _ => 4,
+            Self::System { path, .. }
+            | Self::Busy { path }
+            | Self::WrongKind { path, .. }
+            | Self::NotWritable { path, .. }
+            | Self::NoDirect { path, .. }
+            | Self::NeedsDirect { path } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody else uses it.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::Busy { .. } => true,
+            Self::System { source, .. } => source.kind() == io::ErrorKind::ResourceBusy,
+            _ => false,
         }
     }
 }

@@ -26,7 +26,7 @@ pub enum KdfKind {
 /// The cost of a new key slot. What is `None` is measured or taken from the machine.
 #[derive(Clone, Debug)]
 pub struct KdfCost {
-    /// How long unlocking shall take on this machine.
+    /// How long unlocking should take on this machine.
     pub target: Duration,
     /// PBKDF2 iterations or Argon2 passes; with it nothing is measured.
     pub iterations: Option<u32>,
@@ -208,6 +208,7 @@ fn scale(amount: u64, target: Duration, elapsed: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     /// A machine that needs `millis` for the fewest passes over 64 MiB.
     fn cost_on(millis: u64, memory_max_kib: u32) -> (u32, u32) {
@@ -273,6 +274,6 @@ mod tests {
         ));
         assert!(time > Duration::ZERO);
         let refused = benchmark(KdfKind::Pbkdf2, "md4", &cost, 32);
-        assert_eq!(refused.err().unwrap().exit_code(), 1);
+        assert_eq!(refused.err().unwrap().kind(), ErrorKind::Parameters);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
 use crate::format::{FormatOptions, Version, format};
 use crate::testing::{Image, PASSPHRASE, cheap_options};
-use crate::{Error, UnlockOptions, read};
+use crate::{Error, ErrorKind, UnlockOptions, read};
 
 const NEW_PASSPHRASE: &[u8] = b"new";
 
@@ -88,7 +88,7 @@ fn states(old: &Image, options: &FormatOptions) -> Vec<&'static str> {
                     ),
                     "{error}"
                 );
-                assert_eq!(error.exit_code(), 4);
+                assert_eq!(error.kind(), ErrorKind::Device);
             }
         }
     }

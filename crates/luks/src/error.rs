@@ -1,10 +1,25 @@
-//! What can go wrong with a header, and the exit code each failure maps to.
+//! What can go wrong with a header, and what kind of failure that is.
 //!
 //! Every message is one line and free of control characters: what came from the disk is quoted
 //! by [`quote`].
 
 use std::io;
 use std::time::Duration;
+
+/// What kind of failure it is, for callers that treat alike what has the same remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The caller asked for something impossible, or not supported yet.
+    Parameters,
+    /// There is no key: a wrong passphrase or volume key.
+    NoKey,
+    /// Memory ran out.
+    Memory,
+    /// It is the wrong device, or it is damaged, or it failed.
+    Device,
+    /// It exists already, or somebody else uses it.
+    Busy,
+}
 
 /// A failure to read, unlock or make a header.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +39,7 @@ pub enum Error {
     WrongVolumeKey,
     /// Key derivation needs more memory than there is.
     #[error(
-        "out of memory: this key slot needs {needed_kib} KiB to derive its key, and {room}; free memory, allow more, or use another slot with --key-slot"
+        "out of memory: this key slot needs {needed_kib} KiB to derive its key, and {room}; free memory, allow more, or use another key slot"
     )]
     OutOfMemory {
         /// What the key slot asks for, in KiB.
@@ -90,10 +105,19 @@ pub enum Error {
         limit: Duration,
     },
     /// The header says that the data or a key slot is not encrypted at all.
-    #[error(
-        "refused: {0} uses cipher_null, so it is not encrypted; give --allow-null-cipher if that is intended"
-    )]
+    #[error("refused: {0} uses cipher_null, so it is not encrypted")]
     NullCipher(String),
+    /// The header says that the data starts at byte 0, where the header is.
+    #[error("this is a detached header without data")]
+    DetachedHeader,
+    /// No key slot is in use.
+    #[error("invalid LUKS header: no key slot is in use, so only the volume key itself opens it")]
+    NoKeySlot,
+    /// No key slot is tried unless it is named. The numbers of those that there are.
+    #[error(
+        "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named; there are: {0}"
+    )]
+    SlotsIgnored(String),
     /// The data is part old key, part new key.
     #[error(
         "reencryption in progress ({0}); finish it with `cryptsetup reencrypt --resume-only` first"
@@ -123,15 +147,17 @@ pub enum Error {
 }
 
 impl Error {
-    /// The process exit code, numbered as cryptsetup numbers them: 1 wrong parameters,
-    /// 2 wrong passphrase, 3 out of memory, 4 wrong device or header.
+    /// What kind of failure it is.
     #[must_use]
-    pub fn exit_code(&self) -> u8 {
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Parameters(_) | Self::NotSupported(_) => 1,
-            Self::NoKey | Self::WrongVolumeKey => 2,
-            Self::OutOfMemory { .. } | Self::KeyMemory(_) => 3,
-            _ => 4,
+            Self::Parameters(_)
+            | Self::NotSupported(_)
+            | Self::DetachedHeader
+            | Self::SlotsIgnored(_) => ErrorKind::Parameters,
+            Self::NoKey | Self::WrongVolumeKey => ErrorKind::NoKey,
+            Self::OutOfMemory { .. } | Self::KeyMemory(_) => ErrorKind::Memory,
+            _ => ErrorKind::Device,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Seek, Write};
 
+use cryptline_cipher::{CipherError, SectorCipher, SectorOptions, SpecError};
 use cryptline_sys::SecretBuf;
 
 pub use crate::cost::{KdfCost, KdfKind, benchmark};
@@ -97,11 +98,6 @@ impl FormatOptions {
 
 /// Tries the key on the cipher, so that no header is written that could not be opened.
 fn check_cipher_takes(cipher: &str, key: &[u8]) -> Result<(), Error> {
-    use cryptline_cipher::{SectorCipher, SectorOptions};
-    let as_parameters = |error: String| match error.strip_prefix("not supported yet: ") {
-        Some(what) => Error::NotSupported(what.to_owned()),
-        None => Error::Parameters(error),
-    };
     let spec = parse_cipher(cipher).map_err(|error| match error {
         Error::Invalid(reason) => Error::Parameters(reason),
         other => other,
@@ -112,13 +108,16 @@ fn check_cipher_takes(cipher: &str, key: &[u8]) -> Result<(), Error> {
         iv_large_sectors: false,
     };
     let made = SectorCipher::new(&spec, key, options);
-    made.map(drop)
-        .map_err(|error| as_parameters(error.to_string()))
+    made.map(drop).map_err(|error| match error {
+        CipherError::Spec(SpecError::NotSupportedYet(what)) => Error::NotSupported(what),
+        error => Error::Parameters(error.to_string()),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     #[test]
     fn impossible_options_are_refused_before_anything_is_written() {
@@ -130,44 +129,53 @@ mod tests {
             assert!(device.get_ref().iter().all(|&byte| byte == 0xaa));
             error
         };
-        assert_eq!(refused(|options| options.key_len = 33).exit_code(), 1);
-        assert_eq!(refused(|options| options.key_len = 0).exit_code(), 1);
-        assert_eq!(refused(|options| options.key_len = 4096).exit_code(), 1);
         assert_eq!(
-            refused(|options| options.cipher = "rot13-xts-plain64".into()).exit_code(),
-            1
+            refused(|options| options.key_len = 33).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.cipher = "anubis-xts-plain64".into()).exit_code(),
-            1
+            refused(|options| options.key_len = 0).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.cipher = "cipher_null-ecb".into()).exit_code(),
-            4
+            refused(|options| options.key_len = 4096).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.hash = "md4".into()).exit_code(),
-            1
+            refused(|options| options.cipher = "rot13-xts-plain64".into()).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.uuid = Some("x".into())).exit_code(),
-            1
+            refused(|options| options.cipher = "anubis-xts-plain64".into()).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.data_offset = Some(100)).exit_code(),
-            1
+            refused(|options| options.cipher = "cipher_null-ecb".into()).kind(),
+            ErrorKind::Device
         );
         assert_eq!(
-            refused(|options| options.sector_size = Some(520)).exit_code(),
-            1
+            refused(|options| options.hash = "md4".into()).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.label = "x".repeat(48)).exit_code(),
-            1
+            refused(|options| options.uuid = Some("x".into())).kind(),
+            ErrorKind::Parameters
         );
         assert_eq!(
-            refused(|options| options.cost.memory_kib = Some(u32::MAX)).exit_code(),
-            1
+            refused(|options| options.data_offset = Some(100)).kind(),
+            ErrorKind::Parameters
+        );
+        assert_eq!(
+            refused(|options| options.sector_size = Some(520)).kind(),
+            ErrorKind::Parameters
+        );
+        assert_eq!(
+            refused(|options| options.label = "x".repeat(48)).kind(),
+            ErrorKind::Parameters
+        );
+        assert_eq!(
+            refused(|options| options.cost.memory_kib = Some(u32::MAX)).kind(),
+            ErrorKind::Parameters
         );
     }
 }

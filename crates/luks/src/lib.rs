@@ -29,7 +29,6 @@ mod budget;
 mod cost;
 mod device;
 mod error;
-mod flags;
 pub mod format;
 mod hash;
 pub mod info;
@@ -56,8 +55,7 @@ use std::time::Duration;
 
 pub use area::{Extent, KEY_LEN_MAX};
 pub use budget::KdfLimits;
-pub use error::{Error, time_text};
-pub use flags::Flags;
+pub use error::{Error, ErrorKind, time_text};
 pub use hash::Hash;
 pub use info::Info;
 pub use kdf::{Argon2Variant, Kdf};
@@ -174,12 +172,13 @@ impl Header {
         }
     }
 
-    /// How the volume asks to be opened.
+    /// How the volume asks to be opened (`cryptsetup open --persistent`): the flags' names, as the header has
+    /// them, such as `allow-discards`. LUKS1 has none.
     #[must_use]
-    pub fn flags(&self) -> Flags {
+    pub fn flags(&self) -> &[String] {
         match self {
-            Self::V1(_) => Flags::default(),
-            Self::V2(header) => Flags::of(&header.metadata.config.flags),
+            Self::V1(_) => &[],
+            Self::V2(header) => &header.metadata.config.flags,
         }
     }
 

@@ -72,6 +72,7 @@ fn hash_rounds(hash: Hash, passphrase: &[u8], key: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
     use base16ct::lower::encode_string as hex;
 
     fn key(passphrase: &str, hash: &str, len: usize) -> String {
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(key("0123456789", "plain", 4), "30313233");
         assert_eq!(key("0123456789", "plain:2", 4), "30310000");
         let error = derive_key(b"012", "plain", 4).err().unwrap();
-        assert_eq!(error.exit_code(), 1);
+        assert_eq!(error.kind(), ErrorKind::Parameters);
     }
 
     #[test]
@@ -124,7 +125,10 @@ mod tests {
             "cd2eb0837c9b4c960000000000000000"
         );
         for length in ["sha256:17", "sha256:", "sha256:x", "sha256:-1"] {
-            assert_eq!(derive_key(b"xxx", length, 16).err().unwrap().exit_code(), 1);
+            assert_eq!(
+                derive_key(b"xxx", length, 16).err().unwrap().kind(),
+                ErrorKind::Parameters
+            );
         }
     }
 

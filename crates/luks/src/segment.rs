@@ -75,9 +75,7 @@ pub(crate) fn checked_cipher(encryption: &str, policy: SegmentPolicy) -> Result<
 /// The data must start behind the header, or at 0 if the header is elsewhere.
 pub(crate) fn check_offset(offset: u64, policy: SegmentPolicy) -> Result<(), Error> {
     if offset == 0 && !policy.detached {
-        return Err(Error::Parameters(
-            "this is a detached header without data; give the data device as target and this with --header".into(),
-        ));
+        return Err(Error::DetachedHeader);
     }
     Ok(())
 }

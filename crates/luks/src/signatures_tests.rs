@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use super::{LVM, SIGNATURES, find};
 use crate::testing::Image;
-use crate::{Error, UnlockOptions};
+use crate::{Error, ErrorKind, UnlockOptions};
 
 const SIZE: usize = 1 << 20;
 
@@ -132,7 +132,7 @@ fn secondary_copy_left_on_a_disk_of_another_use_is_refused_by_name() {
         matches!(error, Error::OtherContents { what, left: 0x4000, .. } if what == LVM),
         "{error}"
     );
-    assert_eq!(error.exit_code(), 4);
+    assert_eq!(error.kind(), ErrorKind::Device);
     let message = error.to_string();
     for part in [
         "an LVM physical volume",

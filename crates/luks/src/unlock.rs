@@ -80,9 +80,7 @@ impl Attempts {
             (None, false, Some(slot)) => {
                 Error::Parameters(format!("key slot {slot} is not in use for this volume"))
             }
-            (None, false, None) => {
-                Error::invalid("no key slot is in use; give the volume key with --volume-key-file")
-            }
+            (None, false, None) => Error::NoKeySlot,
         }
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Cryptsetup, Image, PASSPHRASE};
-use cryptline_luks::{KdfLimits, SegmentPolicy, UnlockOptions};
+use cryptline_luks::{ErrorKind, KdfLimits, SegmentPolicy, UnlockOptions};
 
 const MIB: u64 = 1 << 20;
 const CHEAP_PBKDF2: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
@@ -35,7 +35,7 @@ fn opens_here(cryptsetup: &Cryptsetup, arguments: &str, key_len: usize, sector_s
         .unlock(b"wrong")
         .err()
         .expect("a wrong passphrase must not open");
-    assert_eq!(wrong.exit_code(), 2, "{arguments}");
+    assert_eq!(wrong.kind(), ErrorKind::NoKey, "{arguments}");
 }
 
 #[test]
@@ -278,7 +278,10 @@ fn unbound_key_does_not_open_the_volume() {
     std::fs::write(&other, b"unbound").unwrap();
     let arguments = format!("luksAddKey {CHEAP_PBKDF2} --unbound --key-size 256 --key-slot 5");
     add_key(&cryptsetup, &arguments, &image, &other);
-    assert_eq!(image.unlock(b"unbound").err().unwrap().exit_code(), 2);
+    assert_eq!(
+        image.unlock(b"unbound").err().unwrap().kind(),
+        ErrorKind::NoKey
+    );
     let named = UnlockOptions {
         slot: Some(5),
         ..UnlockOptions::default()
@@ -313,6 +316,6 @@ fn reencryption_in_progress_is_refused_by_name() {
             error.to_string().starts_with("reencryption in progress"),
             "{error}"
         );
-        assert_eq!(error.exit_code(), 4);
+        assert_eq!(error.kind(), ErrorKind::Device);
     }
 }

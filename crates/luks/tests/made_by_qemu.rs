@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Image, PASSPHRASE};
-use cryptline_luks::SegmentPolicy;
 use cryptline_luks::format::{FormatOptions, KdfCost, Version, format};
+use cryptline_luks::{ErrorKind, SegmentPolicy};
 use cryptline_testkit::peer::{self, Peer};
 
 const MIB: u64 = 1 << 20;
@@ -28,7 +28,10 @@ fn luks1_made_by_qemu_opens() {
             .unwrap();
         let size = image.open().1;
         assert_eq!(segment.data_size(size).unwrap(), 4 * MIB);
-        assert_eq!(image.unlock(b"wrong").err().unwrap().exit_code(), 2);
+        assert_eq!(
+            image.unlock(b"wrong").err().unwrap().kind(),
+            ErrorKind::NoKey
+        );
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Cryptsetup, Image, PASSPHRASE, open};
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
-use cryptline_luks::{SegmentPolicy, UnlockOptions};
+use cryptline_luks::{ErrorKind, SegmentPolicy, UnlockOptions};
 
 const MIB: u64 = 1 << 20;
 const CHEAP_PBKDF2: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
@@ -212,12 +212,18 @@ fn slots_that_cryptsetup_adds_changes_and_removes_are_followed() {
             new.display()
         );
         cryptsetup.run(&change, &old, b"").success();
-        assert_eq!(image.unlock(b"added").err().unwrap().exit_code(), 2);
+        assert_eq!(
+            image.unlock(b"added").err().unwrap().kind(),
+            ErrorKind::NoKey
+        );
         assert_eq!(*image.unlock(b"changed").unwrap().key, *key);
 
         let kill = format!("luksKillSlot {disk}");
         cryptsetup.run(&kill, "0".as_ref(), b"").success();
-        assert_eq!(image.unlock(PASSPHRASE).err().unwrap().exit_code(), 2);
+        assert_eq!(
+            image.unlock(PASSPHRASE).err().unwrap().kind(),
+            ErrorKind::NoKey
+        );
         assert_eq!(*image.unlock(b"changed").unwrap().key, *key);
         assert_eq!(image.header().unwrap().info().keyslots.len(), 1);
     }
@@ -320,7 +326,7 @@ fn device_too_small_for_any_data_is_refused_and_left_alone() {
             .err()
             .unwrap();
         assert!(error.to_string().starts_with("device too small"), "{error}");
-        assert_eq!(error.exit_code(), 4);
+        assert_eq!(error.kind(), ErrorKind::Device);
         assert!(
             std::fs::read(&image.path)
                 .unwrap()

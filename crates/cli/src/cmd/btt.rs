@@ -14,6 +14,7 @@ use cryptline_engine::btt::BttError;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::CliError;
+use crate::error::btt_advice;
 
 /// What to do with a table.
 #[derive(Args, Debug)]
@@ -64,7 +65,7 @@ fn open(path: &Path, read_only: bool) -> Result<(PersistentMemory, String), CliE
 }
 
 fn failed(name: &str, error: &BttError) -> CliError {
-    CliError::device(format!("{name}: {error}"))
+    CliError::device(format!("{name}: {error}{}", btt_advice(error)))
 }
 
 fn to_json(report: &impl serde::Serialize) -> Result<String, CliError> {

@@ -1,32 +1,20 @@
-//! `create`: a new LUKS volume in a file, or on `pmem:PATH` or `btt:PATH` (`mapped.rs`).
-//!
-//! The volume is made in a temporary file beside its final place, made durable, opened again from
-//! disk, and only then given its name. So there is a whole volume under that name or nothing new,
-//! whatever happens in between: a full disk, Ctrl-C, a crash.
+//! `create`: a new LUKS volume in a file, or on `pmem:PATH` or `btt:PATH`.
 
-pub(super) mod finish;
-mod look;
-mod mapped;
 mod signals;
 
-use std::fs::File;
-use std::io::{Read, Seek};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use cryptline_engine::base::Image;
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
-use cryptline_luks::{Header, KdfLimits, SegmentPolicy, UnlockOptions};
-use cryptline_sys::SecretBuf;
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline::{Create, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::CliError;
-use crate::harden::with_keys;
-use crate::passphrase::PassphraseSource;
+use crate::args::PassphraseSource;
 use crate::size;
-use finish::{Draft, Durable};
 
 /// Which header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -159,70 +147,59 @@ pub struct FormatArgs {
 /// # Errors
 /// As the help says.
 pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
-    with_keys(|| run_here(args))
-}
-
-fn run_here(args: &CreateArgs) -> Result<ExitCode, CliError> {
     let options = args.format.options()?;
-    if let Some(target) = args
-        .file
-        .to_str()
-        .filter(|target| mapped::is_mapped(target))
-    {
-        return mapped::run(target, args, options);
+    let cipher = options.cipher.clone();
+    let mut create = Create::new(&args.file)
+        .replace(args.force)
+        .preallocate(args.preallocate)
+        .format(options)
+        .keys(args.passphrase.clone())
+        .on_progress(show(args.format.pbkdf_force_iterations.is_none()));
+    if let Some(size) = args.size {
+        create = create.size(size);
     }
-    refuse_other_targets(&args.file)?;
-    let size = args.size.ok_or_else(|| {
-        CliError::parameters("say how large the file shall be, such as --size 1G")
-    })?;
-    let draft = Draft::new(&args.file, args.force)?;
-    let name = args.file.display().to_string();
-    let passphrase = args.passphrase.read_new(&name)?;
-    let failed = |error: cryptline_luks::Error| draft.describe(&error);
-    let _guard = signals::remove_when_stopped(draft.path())?;
-    draft.set_size(size, args.preallocate)?;
-
-    let spinner = spinner(match args.format.pbkdf_force_iterations {
-        Some(_) => "Making the key slot ...",
-        None => "Measuring this machine and making the key slot ...",
-    });
-    let mut device = Durable(draft.file());
-    let key = format(&mut device, size, &passphrase, &options).map_err(failed)?;
-    draft.sync()?;
-    spinner.set_message("Opening the new volume again ...");
-    let data_size = check(draft.path(), &passphrase, &key, &name)?;
-    draft.publish(args.force)?;
-    spinner.finish_and_clear();
-    say_made(&name, args, &options, data_size)?;
+    let made = create.create()?;
+    crate::output::warn_of(&made.warnings);
+    let name = args.file.display();
+    crate::output::print(&format!(
+        "{name}: {}, {} of clear disk, {cipher}\nKey slot 0 opens with the passphrase; it was tried. To use it: cryptline serve {name}\n",
+        args.format.version_name(),
+        size::human(made.data_size),
+    ))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the other verbs take for something else than a file.
-fn refuse_other_targets(path: &Path) -> Result<(), CliError> {
-    let name = path.display().to_string();
-    if !["zoned:", "ram:"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
-    {
-        return Ok(());
+/// Turns on a terminal while something takes long, and removes the unfinished file when stopped by a signal.
+fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync {
+    let spinner = Mutex::new(None);
+    let guard = Mutex::new(None);
+    let say = move |message: Option<&'static str>| {
+        let mut shown = spinner
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _: Option<Spinner> = shown.take();
+        *shown = message.map(Spinner::new);
+    };
+    move |progress| {
+        match progress {
+            Progress::Unfinished(path) => {
+                let watch = signals::remove_when_stopped(path);
+                let watch = watch.map_err(CliError::into_keys_error)?;
+                let mut guard = guard
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                *guard = Some(watch);
+            }
+            Progress::Looking => say(Some("Looking whether anything is there ...")),
+            Progress::Deriving if measures => {
+                say(Some("Measuring this machine and making the key slot ..."));
+            }
+            Progress::Deriving => say(Some("Making the key slot ...")),
+            Progress::Checking => say(Some("Opening the new volume again ...")),
+            _ => say(None),
+        }
+        Ok(())
     }
-    Err(CliError::parameters(format!(
-        "create makes volumes in files and on pmem:PATH and btt:PATH; for a file of this name give ./{name}"
-    )))
-}
-
-fn say_made(
-    name: &str,
-    args: &CreateArgs,
-    options: &FormatOptions,
-    data_size: u64,
-) -> Result<(), CliError> {
-    crate::output::print(&format!(
-        "{name}: {}, {} of clear disk, {}\nKey slot 0 opens with the passphrase; it was tried. To use it: cryptline serve {name}\n",
-        args.format.version_name(),
-        size::human(data_size),
-        options.cipher,
-    ))
 }
 
 impl FormatArgs {
@@ -270,60 +247,23 @@ impl FormatArgs {
     }
 }
 
-/// Opens the volume as a user would: the header from disk, the passphrase, the digest. Returns
-/// the size of the clear disk.
-fn check(path: &Path, passphrase: &[u8], key: &SecretBuf, name: &str) -> Result<u64, CliError> {
-    let image = Image::open(path, true)?;
-    forget_cached(image.file());
-    opens(image.file(), image.size(), passphrase, key, name)
-}
+/// Turns on a terminal while it lives; says nothing elsewhere.
+struct Spinner(ProgressBar);
 
-/// The same of any device that can be read.
-fn opens(
-    mut device: impl Read + Seek,
-    size: u64,
-    passphrase: &[u8],
-    key: &SecretBuf,
-    name: &str,
-) -> Result<u64, CliError> {
-    let failed = |why: String| {
-        CliError::device(format!(
-            "{name}: the new volume does not open again ({why}); nothing was kept, is the disk failing?"
-        ))
-    };
-    let luks = |error: cryptline_luks::Error| failed(error.to_string());
-    let header: Header = cryptline_luks::read(&mut device, size).map_err(luks)?;
-    // The costs are those that were asked for.
-    let limits = KdfLimits::NONE;
-    let options = UnlockOptions {
-        limits,
-        ..UnlockOptions::default()
-    };
-    let opened = header
-        .unlock(&mut device, passphrase, &options)
-        .map_err(luks)?;
-    if *opened.key != **key {
-        return Err(failed("it gives another key".into()));
+impl Spinner {
+    fn new(message: &'static str) -> Self {
+        let spinner = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            spinner.set_style(style);
+        }
+        spinner.set_message(message);
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        Self(spinner)
     }
-    header
-        .verify_volume_key(&opened.key, limits)
-        .map_err(luks)?;
-    let segment = header.segment(SegmentPolicy::default()).map_err(luks)?;
-    segment.data_size(size).map_err(luks)
 }
 
-/// Lets the next reads come from the disk and not from memory, where the system does so.
-fn forget_cached(file: &File) {
-    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
-}
-
-/// Turns on a terminal; says nothing elsewhere.
-fn spinner(message: &'static str) -> ProgressBar {
-    let spinner = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-        spinner.set_style(style);
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
-    spinner.set_message(message);
-    spinner.enable_steady_tick(Duration::from_millis(100));
-    spinner
 }

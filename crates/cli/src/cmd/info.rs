@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use cryptline_luks::{Header, Info, SegmentPolicy};
+use cryptline::luks::Info;
+use cryptline::{Inspection, Open};
 use serde::Serialize;
 
 use crate::CliError;
-use crate::volume::header::{HeaderFile, kind};
+use crate::error::luks_advice;
 
 /// Which header.
 #[derive(Args, Debug)]
@@ -41,7 +42,7 @@ struct Report {
     /// The target as given.
     target: String,
     /// "LUKS1" or "LUKS2".
-    kind: &'static str,
+    kind: String,
     /// The header is in a file of its own.
     detached: bool,
     /// Bytes of the target.
@@ -60,11 +61,12 @@ struct Report {
 /// # Errors
 /// Exit code 4 for a damaged or missing header.
 pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
-    let device = HeaderFile::open_target(&args.target)?;
-    let detached = args.header.as_deref().map(HeaderFile::open).transpose()?;
-    let source = detached.as_ref().unwrap_or(&device);
-    let header = source.read()?;
-    let report = Report::new(&header, &device, detached.is_some());
+    let open = Open::new(&args.target);
+    let open = match &args.header {
+        Some(path) => open.header(path),
+        None => open,
+    };
+    let report = Report::from(open.inspect()?);
     let text = if args.json {
         json(&report)?
     } else {
@@ -74,27 +76,20 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Report {
-    fn new(header: &Header, device: &HeaderFile, detached: bool) -> Self {
-        let policy = SegmentPolicy {
-            allow_null_cipher: false,
-            detached,
-        };
-        let size = header
-            .segment(policy)
-            .and_then(|segment| segment.data_size(device.size));
-        let (data_size, refused) = match size {
+impl From<Inspection> for Report {
+    fn from(found: Inspection) -> Self {
+        let (data_size, refused) = match found.data_size {
             Ok(size) => (Some(size), None),
-            Err(why) => (None, Some(why.to_string())),
+            Err(why) => (None, Some(format!("{why}{}", luks_advice(&why)))),
         };
         Self {
-            target: device.name.clone(),
-            kind: kind(header),
-            detached,
-            device_size: device.size,
+            target: found.name,
+            kind: found.kind.to_string(),
+            detached: found.detached,
+            device_size: found.device_size,
             data_size,
             refused,
-            header: header.info(),
+            header: found.header.info(),
         }
     }
 }

@@ -4,13 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use cryptline_luks::SegmentPolicy;
+use cryptline::{Format, Open};
 
 use crate::CliError;
-use crate::harden::with_keys;
-use crate::passphrase::KeySource;
-use crate::volume::VolumeType;
-use crate::volume::header::{HeaderFile, check_type, unlock};
+use crate::args::{KeyArgs, VolumeType};
+use crate::error::luks_advice;
 
 /// What to check, and how.
 #[derive(Args, Debug)]
@@ -47,7 +45,7 @@ pub struct OpenArgs {
 
     /// How to unlock it.
     #[command(flatten)]
-    pub keys: KeySource,
+    pub keys: KeyArgs,
 }
 
 /// Checks, and says which key slot it was.
@@ -57,7 +55,7 @@ pub struct OpenArgs {
 pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
     if !args.check {
         return Err(CliError::parameters(format!(
-            "open makes no mapping under /dev/mapper; to use the clear disk: cryptline serve {0}; to try a passphrase: cryptline open --check {0}",
+            "open makes no mapping under /dev/mapper; to use the decrypted disk: cryptline serve {0}; to try a passphrase: cryptline open --check {0}",
             args.target.display()
         )));
     }
@@ -66,27 +64,28 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
             "a plain volume has nothing to check a passphrase against; serve it read-only and look at the data",
         ));
     }
-    let path = args.header.as_deref().unwrap_or(&args.target);
-    let source = HeaderFile::open_target(path)?;
-    let header = source.read()?;
-    check_type(&header, args.kind, &source.name)?;
-    crate::output::warn(header.warnings());
-    let null = args.allow_null_cipher;
-    let slot = with_keys(|| {
-        let reader = source.reader()?;
-        unlock(&header, reader, &source.name, &args.keys, null).map(|(_, slot)| slot)
-    })?;
-    crate::output::print(&match slot {
+    let version = args.kind.and_then(VolumeType::version);
+    let mut open = Open::new(&args.target)
+        .format(Format::Luks(version))
+        .keys(args.keys.clone())
+        .kdf_limits(args.keys.kdf_limits())
+        .allow_null_cipher(args.allow_null_cipher);
+    if let Some(path) = &args.header {
+        open = open.header(path);
+    }
+    if let Some(slot) = args.keys.key_slot {
+        open = open.key_slot(slot);
+    }
+    let unlocked = open.unlock()?;
+    crate::output::warn_of(&unlocked.warnings);
+    crate::output::print(&match unlocked.slot {
         Some(slot) => format!("Key slot {slot} unlocked.\n"),
         None => "The volume key fits.\n".to_owned(),
     })?;
-    let policy = SegmentPolicy {
-        allow_null_cipher: null,
-        detached: true,
-    };
-    if let Err(why) = header.segment(policy) {
+    if let Err(why) = unlocked.usable {
+        let advice = luks_advice(&why);
         crate::output::warn(&[format!(
-            "the key is right, but the volume can not be served: {why}"
+            "the key is right, but the volume can not be served: {why}{advice}"
         )]);
     }
     Ok(ExitCode::SUCCESS)

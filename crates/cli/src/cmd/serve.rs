@@ -1,4 +1,4 @@
-//! `serve`: the clear disk over NBD.
+//! `serve`: the decrypted disk over NBD.
 //!
 //! ```text
 //! arguments checked ─► volumes opened (KDF, once each) ─► sockets bound ─► said so ─► served ─► flushed
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use cryptline_engine::{BackendChoice, Fault};
+use cryptline::{Fault, Info};
+use cryptline_engine::BackendChoice;
 use cryptline_nbd::OfferError;
 use cryptline_nbd::uri::NbdUri;
 use cryptline_serve::nbd::stats::ExportStats;
@@ -20,7 +21,8 @@ use cryptline_serve::nbd::{Export, Exports, Server, ServerOptions, StopHandle};
 use rustix::fs::Mode;
 
 use crate::CliError;
-use crate::output::{complain, print, warn};
+use crate::args::{KeyArgs, TargetArgs, open};
+use crate::output::{complain, print, warn, warn_of};
 use crate::serve::activation;
 use crate::serve::backend::{Backend, IoMode};
 use crate::serve::cleanup::Cleanup;
@@ -35,7 +37,6 @@ use crate::serve::signals::{self, Stopper};
 use crate::serve::stats_socket::StatsSocket;
 use crate::serve::tls::{Tls, TlsArgs};
 use crate::serve::{parent::Parent, pidfile};
-use crate::volume::{KeyArgs, Summary, TargetArgs, Volume, open};
 
 /// Served where no target is given.
 const DEFAULT_TARGET: &str = "ram:1G";
@@ -185,7 +186,7 @@ pub struct ServerArgs {
 }
 
 /// Each export's name and what it is.
-type NamedSummaries = Vec<(String, Summary)>;
+type NamedInfos = Vec<(String, Info)>;
 
 /// Serves until told to stop.
 ///
@@ -208,7 +209,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         .pidfile
         .as_deref()
         .map_or(Ok(()), pidfile::check)?;
-    let (exports, summaries) = args.open_exports()?;
+    let (exports, infos) = args.open_exports()?;
     let input = keys.input_of_command();
     drop(keys);
 
@@ -224,7 +225,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     };
     args.warn_of_open_network(&sockets);
     args.server.start_statistics(&exports, &cleanup)?;
-    let uris = args.uris(&sockets, &summaries);
+    let uris = args.uris(&sockets, &infos);
     if let Some(path) = &args.server.pidfile {
         pidfile::write(path, &cleanup)?;
     }
@@ -250,7 +251,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     args.server.warn_of_sandbox(&in_force, quiet);
     let server = args.server.build(&exports, backend.choice, tls);
     let report = Report {
-        exports: &summaries,
+        exports: &infos,
         uris: &uris,
         io: &backend.description,
         sandbox: &in_force,
@@ -322,23 +323,19 @@ impl ServeArgs {
     }
 
     /// Opens every volume; each key is derived once, here.
-    fn open_exports(&self) -> Result<(Arc<Exports>, NamedSummaries), CliError> {
+    fn open_exports(&self) -> Result<(Arc<Exports>, NamedInfos), CliError> {
         let nothing_named = self.targets.is_empty();
         let alone = match (nothing_named, &self.volume.table) {
             (true, Some(_)) => Some(String::new()),
             (true, None) => Some(DEFAULT_TARGET.to_owned()),
             (false, _) => None,
         };
-        let (mut exports, mut summaries) = (Vec::new(), Vec::new());
+        let (mut exports, mut infos) = (Vec::new(), Vec::new());
         for (index, target) in self.targets.iter().chain(&alone).enumerate() {
-            let Volume {
-                gate,
-                summary,
-                warnings,
-            } = open(target, &self.volume, &self.keys)?;
-            warn(&warnings);
-            let minimum_block = gate.geometry().logical_block;
-            let gate = self.volume.blocks.for_all_clients(gate)?;
+            let volume = open(target, &self.volume, &self.keys)?;
+            warn_of(volume.warnings());
+            let minimum_block = volume.info().logical_block;
+            let gate = volume.gate_for_any_client()?;
             let name = self.export_name(index, target);
             let description = self.server.description.get(index).cloned();
             exports.push(Export {
@@ -348,13 +345,13 @@ impl ServeArgs {
                 minimum_block,
                 stats: ExportStats::new(self.server.stats.is_some()),
             });
-            summaries.push((name, summary));
+            infos.push((name, volume.info().clone()));
         }
         let exports = Exports::new(exports, self.tls.tls.into()).map_err(|error| match error {
             OfferError::Zoned(_) => CliError::device(error.to_string()),
             error => CliError::parameters(format!("{error} (--export-name)")),
         })?;
-        Ok((exports, summaries))
+        Ok((exports, infos))
     }
 
     fn export_name(&self, index: usize, target: &str) -> String {
@@ -384,7 +381,7 @@ impl ServeArgs {
     }
 
     /// Every export at every address, in the order of the exports.
-    fn uris(&self, sockets: &Sockets, exports: &[(String, Summary)]) -> Vec<NbdUri> {
+    fn uris(&self, sockets: &Sockets, exports: &[(String, Info)]) -> Vec<NbdUri> {
         let uri = |export: &String, address: &_| NbdUri {
             tls: self.tls.tls == Tls::Require,
             address: Clone::clone(address),

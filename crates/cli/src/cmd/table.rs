@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::CliError;
-use crate::volume::{KeyArgs, TargetArgs, table_line};
+use crate::args::{KeyArgs, TargetArgs};
 
 /// Which volume.
 #[derive(Args, Debug)]
@@ -44,8 +44,10 @@ pub struct TableArgs {
 /// As opening the volume.
 pub fn run(args: &TableArgs) -> Result<ExitCode, CliError> {
     let target = args.target.as_deref().unwrap_or_default();
-    let line = table_line(target, &args.options, &args.keys, args.show_keys)?;
-    crate::output::print(&line)?;
+    let open = args.options.to_open(target, &args.keys)?;
+    let table = open.table(args.show_keys)?;
+    crate::output::warn_of(&table.warnings);
+    crate::output::print(&table.line)?;
     crate::output::print("\n")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,21 +1,17 @@
 //! `zones`: what each zone of a zoned device is and holds, as `blkzone report` lists it, and as JSON.
 
 use std::fmt::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use cryptline_engine::base::{DirectMode, Image};
-use cryptline_engine::{Gate, Zone, ZoneCondition, ZoneType};
+use cryptline::Open;
+use cryptline::engine::{Zone, ZoneCondition, ZoneType};
 use serde::Serialize;
 
 use crate::CliError;
-use crate::volume::mapped::Mapped;
 
 /// Bytes in a sector.
 const SECTOR: u64 = 512;
-/// Zones asked for at a time.
-const BATCH: usize = 256;
 
 /// Which device.
 #[derive(Args, Debug)]
@@ -61,8 +57,10 @@ struct Row {
 /// Exit code 1 for what has no zones, 4 for a device that cannot be opened or does not report, 5 for
 /// one that is in use.
 pub fn run(args: &ZonesArgs) -> Result<ExitCode, CliError> {
-    let gate = open(&args.target)?;
-    let zones = report(&gate, &args.target)?;
+    let (gate, warnings) = Open::new(&args.target).read_only(true).base()?;
+    crate::output::warn_of(&warnings);
+    let zones = cryptline::zones(&gate);
+    let zones = zones.map_err(|error| CliError::from(error).of(&args.target))?;
     let text = if args.json {
         json(&zones)?
     } else {
@@ -70,49 +68,6 @@ pub fn run(args: &ZonesArgs) -> Result<ExitCode, CliError> {
     };
     crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The device, without a right to write.
-fn open(target: &str) -> Result<Gate, CliError> {
-    let gate = match Mapped::open(target, true, DirectMode::Auto)? {
-        Some(mapped) => {
-            crate::output::warn(&mapped.warnings);
-            mapped.gate
-        }
-        None => {
-            let image = Image::open(Path::new(target), true)?;
-            Gate::new(image.into_device(512, DirectMode::Auto)?)
-        }
-    };
-    match gate.geometry().zones {
-        Some(_) => Ok(gate),
-        None => Err(CliError::parameters(format!(
-            "{target} has no zones; give a host-managed zoned device, or zoned:PATH for emulated ones"
-        ))),
-    }
-}
-
-fn report(gate: &Gate, target: &str) -> Result<Vec<Zone>, CliError> {
-    let size = gate.geometry().size;
-    let (mut all, mut at) = (Vec::new(), 0);
-    let mut batch = vec![Zone::default(); BATCH];
-    while at < size {
-        let count = gate.report_zones(at, &mut batch).map_err(|fault| {
-            CliError::device(format!("{target} does not report its zones: {fault}"))
-        })?;
-        let Some(last) = batch[..count].last() else {
-            break;
-        };
-        let next = last.start.saturating_add(last.length);
-        if next <= at {
-            return Err(CliError::device(format!(
-                "{target} reports the zone at byte {at} again and again; is the device failing?"
-            )));
-        }
-        at = next;
-        all.extend_from_slice(&batch[..count]);
-    }
-    Ok(all)
 }
 
 /// As `blkzone report` has it.

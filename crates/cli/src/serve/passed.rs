@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use cryptline_sys::take_passed_fd;
 
-use crate::volume::{KeySource, TableArgument, TargetOptions};
+use crate::args::{KeyArgs, TableArgument, TargetArgs};
 
 /// Closed when dropped: keep it until every key has been read.
 pub struct Passed {
@@ -19,7 +19,7 @@ pub struct Passed {
 
 impl Passed {
     /// Takes what the options name. Call before anything else is opened.
-    pub fn take(options: &TargetOptions, keys: &KeySource) -> Self {
+    pub fn take(options: &TargetArgs, keys: &KeyArgs) -> Self {
         let table_file = match &options.table {
             Some(TableArgument::File(path)) => Some(path.as_path()),
             _ => None,

@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
+use cryptline::Info;
 use cryptline_nbd::uri::NbdUri;
 
 use super::sandbox::InForce;
 use crate::size;
-use crate::volume::Summary;
 
 /// Everything there is to say.
 pub struct Report<'a> {
     /// Each export's name and volume.
-    pub exports: &'a [(String, Summary)],
+    pub exports: &'a [(String, Info)],
     /// Each export at each address, the first export's first.
     pub uris: &'a [NbdUri],
     /// How I/O is done.
@@ -32,8 +32,8 @@ impl Report<'_> {
         for uri in self.uris {
             line(&mut text, "uri", &uri.to_string());
         }
-        for (name, summary) in self.exports {
-            self.export_lines(&mut text, name, summary);
+        for (name, info) in self.exports {
+            self.export_lines(&mut text, name, info);
         }
         line(&mut text, "io", self.io);
         line(&mut text, "sandbox", &self.sandbox.text());
@@ -64,44 +64,38 @@ impl Report<'_> {
         text
     }
 
-    fn export_lines(&self, text: &mut String, name: &str, summary: &Summary) {
+    fn export_lines(&self, text: &mut String, name: &str, info: &Info) {
         if self.exports.len() > 1 {
             line(text, "export", &format!("{name:?}"));
         }
-        let access = match (summary.read_only, summary.discards) {
+        let access = match (info.read_only, info.discards) {
             (true, _) => "read-only",
             (false, true) => "read-write, discards passed down",
             (false, false) => "read-write",
         };
-        let size = size::human(summary.size);
-        let (source, kind) = (&summary.source, &summary.kind);
+        let size = size::human(info.size);
+        let (source, kind) = (&info.source, &info.kind);
         line(
             text,
             "volume",
             &format!("{source} ({kind}), {size}, {access}"),
         );
-        let (cipher, bits, sector) = (&summary.cipher, summary.key_bits, summary.sector_size);
+        let (cipher, bits, sector) = (&info.cipher, info.key_bits, info.sector_size);
         line(
             text,
             "cipher",
             &format!("{cipher}, {bits}-bit key, {sector}-byte sectors"),
         );
-        if let Some(how) = &summary.small_blocks {
-            let block = summary.logical_block;
+        if let Some(how) = &info.small_writes {
+            let block = info.logical_block;
             line(text, "blocks", &format!("{block} bytes, {how}"));
         }
-        line(text, "kernel", summary.cipher_kernel);
-        let medium = match (&summary.mapped, summary.direct) {
-            (Some(how), _) => how,
-            (None, None) => "RAM",
-            (None, Some(true)) => "O_DIRECT",
-            (None, Some(false)) => "page cache",
-        };
-        line(text, "medium", medium);
-        if let Some(delay) = &summary.delay {
-            line(text, "delay", delay);
+        line(text, "kernel", info.cipher_kernel);
+        line(text, "medium", &info.base.to_string());
+        if let Some(delay) = &info.delay {
+            line(text, "delay", &delay.to_string());
         }
-        line(text, "dispatch", &summary.dispatch);
+        line(text, "dispatch", &info.dispatch_text());
     }
 }
 

@@ -10,7 +10,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::Parser;
-use cryptline_cli::volume::{self, KeyArgs, TargetArgs, Volume};
+use cryptline::{Volume, Warning};
+use cryptline_cli::args::{self, KeyArgs, TargetArgs};
 use cryptline_testkit::peer::{Run, run, run_with_input};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -43,8 +44,14 @@ struct Line {
 #[track_caller]
 pub fn open(arguments: &[&str]) -> Volume {
     let line = Line::parse_from([&["test"], arguments].concat());
-    let opened = volume::open(&line.target, &line.options, &line.keys);
+    let opened = args::open(&line.target, &line.options, &line.keys);
     opened.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What the program would say of a volume.
+pub fn warnings(volume: &Volume) -> Vec<String> {
+    let said = volume.warnings().iter().map(Warning::to_string);
+    said.collect()
 }
 
 /// The program.

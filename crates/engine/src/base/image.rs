@@ -7,11 +7,13 @@
 //! Only once the header is read is the smallest transfer known, and that decides whether O_DIRECT
 //! can be used.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use cryptline_sys::Buffer;
 use rustix::fs::OFlags;
@@ -31,6 +33,29 @@ pub enum DirectMode {
     On,
     /// Through the page cache.
     Off,
+}
+
+impl FromStr for DirectMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            other => Err(format!("{other:?} is none of auto, on and off")),
+        }
+    }
+}
+
+impl fmt::Display for DirectMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        })
+    }
 }
 
 /// An opened and locked image, before its use is known.
@@ -145,10 +170,10 @@ impl Image {
             DirectMode::Auto | DirectMode::On => self.try_direct(granularity),
         };
         if direct == DirectMode::On && alignment.is_none() {
-            return Err(OpenError::Geometry(format!(
-                "{} does not take direct I/O in units of {granularity} bytes; use --direct=auto",
-                self.path.display()
-            )));
+            return Err(OpenError::NoDirect {
+                path: self.path,
+                granularity,
+            });
         }
         let block = alignment.unwrap_or(512).max(512);
         let zones = if self.is_block_device {
@@ -157,10 +182,7 @@ impl Image {
             None
         };
         if zones.is_some() && alignment.is_none() {
-            return Err(OpenError::Geometry(format!(
-                "{} has zones, and the page cache would write to them in any order; leave out --direct=off",
-                self.path.display()
-            )));
+            return Err(OpenError::NeedsDirect { path: self.path });
         }
         let block_device = self.is_block_device.then(|| BlockDevice {
             block: self.block,

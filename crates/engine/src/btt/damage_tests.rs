@@ -150,10 +150,7 @@ fn shared_free_blocks_and_nonsense_in_the_log_are_found_and_refused() {
             "{found:?}"
         );
         let refused = refusal(&medium);
-        assert!(
-            refused.contains("lane 3") && refused.contains("btt check"),
-            "{refused}"
-        );
+        assert!(refused.contains("lane 3"), "{refused}");
     }
     let medium = fresh(512);
     set_slot(&medium, 3, 3, [1, 1, 1, 1]);

@@ -53,7 +53,27 @@ pub struct Btt<M> {
     arenas: Vec<(u64, Arena)>,
     sector_size: u32,
     size: u64,
-    warnings: Vec<String>,
+    warnings: Vec<InfoBlockLost>,
+}
+
+/// One of an arena's two info blocks is bad; a check can write it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InfoBlockLost {
+    /// Which arena, from 0.
+    pub arena: usize,
+    /// It is the copy at the arena's end.
+    pub is_copy: bool,
+}
+
+impl std::fmt::Display for InfoBlockLost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = if self.is_copy {
+            "the copy of its info block is bad"
+        } else {
+            "its info block is bad and its copy is used instead"
+        };
+        write!(f, "BTT arena {}: {what}", self.arena)
+    }
 }
 
 impl<M: Medium> Btt<M> {
@@ -91,9 +111,9 @@ impl<M: Medium> Btt<M> {
         self.sector_size
     }
 
-    /// What the user should know, one line each.
+    /// What is damaged and does not matter yet.
     #[must_use]
-    pub fn warnings(&self) -> &[String] {
+    pub fn warnings(&self) -> &[InfoBlockLost] {
         &self.warnings
     }
 
@@ -151,13 +171,9 @@ impl<M: Medium> Btt<M> {
     }
 }
 
-fn warning(number: usize, arena: &Located) -> Option<String> {
-    let text = match arena.copies {
-        Copies::Both => return None,
-        Copies::First => "the copy of its info block is bad",
-        Copies::Second => "its info block is bad and its copy is used instead",
-    };
-    Some(format!(
-        "BTT arena {number}: {text}; `cryptline btt check --repair` writes it again"
-    ))
+fn warning(number: usize, arena: &Located) -> Option<InfoBlockLost> {
+    (arena.copies != Copies::Both).then_some(InfoBlockLost {
+        arena: number,
+        is_copy: arena.copies == Copies::First,
+    })
 }

@@ -17,7 +17,7 @@ const ARENAS_MAX: usize = 64;
 pub enum BttError {
     /// There is none.
     #[error(
-        "it holds no BTT (no info block at byte 4096 or 0, and no copy at the end); was it cut short? `cryptline btt create` makes one"
+        "it holds no BTT (no info block at byte 4096 or 0, and no copy at the end); was it cut short?"
     )]
     Nothing,
     /// An arena's info block and its copy are both bad.
@@ -64,7 +64,7 @@ pub enum BttError {
     #[error("the table has more than {ARENAS_MAX} arenas, which is more than 32 TiB")]
     TooMany,
     /// A lane's log makes no sense.
-    #[error("arena {arena}, lane {lane}: {why}; `cryptline btt check` tells more")]
+    #[error("arena {arena}, lane {lane}: {why}")]
     Lane {
         /// Which arena, from 0.
         arena: usize,
@@ -74,7 +74,7 @@ pub enum BttError {
         why: String,
     },
     /// The log as a whole makes no sense.
-    #[error("arena {arena}: {error}; `cryptline btt check` tells more")]
+    #[error("arena {arena}: {error}")]
     Flog {
         /// Which arena, from 0.
         arena: usize,
@@ -82,9 +82,7 @@ pub enum BttError {
         error: FlogError,
     },
     /// The info block's error flag is set.
-    #[error(
-        "arena {arena} is marked as failed by its last user; read what can be read with --read-only"
-    )]
+    #[error("arena {arena} is marked as failed by its last user, so it can only be read")]
     Failed {
         /// Which arena, from 0.
         arena: usize,

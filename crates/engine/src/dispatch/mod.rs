@@ -20,6 +20,7 @@ mod helpers;
 mod idle;
 pub(crate) mod job;
 mod pace;
+mod perf;
 mod pool;
 mod quota;
 mod workers;
@@ -27,6 +28,7 @@ mod writer;
 
 pub use helpers::Helpers;
 pub(crate) use pace::Pace;
+pub use perf::PerfFlags;
 pub(crate) use workers::Workers;
 pub use workers::may_raise_priority;
 

@@ -5,6 +5,7 @@ use zeroize::Zeroizing;
 
 use super::text::parse_u32;
 use super::{SECTOR_BYTES, TableError, kernel};
+use crate::dispatch::PerfFlags;
 
 /// Feature words that the kernel accepts at most, though it knows ten.
 const MAX_OPTIONS: usize = 9;
@@ -19,16 +20,8 @@ const MAX_INTEGRITY_BYTES: u32 = 480;
 pub struct CryptOptions {
     /// Pass discards down.
     pub allow_discards: bool,
-    /// Encrypt on the submitting CPU.
-    pub same_cpu_crypt: bool,
-    /// Run the queues at high priority.
-    pub high_priority: bool,
-    /// Submit writes from the encrypting thread, unsorted.
-    pub submit_from_crypt_cpus: bool,
-    /// Decrypt inline.
-    pub no_read_workqueue: bool,
-    /// Encrypt inline.
-    pub no_write_workqueue: bool,
+    /// Who is to run the cipher.
+    pub perf: PerfFlags,
     /// Per-sector metadata.
     pub integrity: Option<Integrity>,
     /// Bytes in a cipher sector: 512, 1024, 2048 or 4096.
@@ -52,11 +45,7 @@ impl Default for CryptOptions {
     fn default() -> Self {
         CryptOptions {
             allow_discards: false,
-            same_cpu_crypt: false,
-            high_priority: false,
-            submit_from_crypt_cpus: false,
-            no_read_workqueue: false,
-            no_write_workqueue: false,
+            perf: PerfFlags::default(),
             integrity: None,
             sector_size: SECTOR_BYTES,
             iv_large_sectors: false,
@@ -123,7 +112,8 @@ impl CryptOptions {
         if let Some(flag) = self.flag(word) {
             *flag = true;
         } else if word.eq_ignore_ascii_case(FORCE_INLINE) {
-            (self.no_read_workqueue, self.no_write_workqueue) = (true, true);
+            let perf = &mut self.perf;
+            (perf.no_read_workqueue, perf.no_write_workqueue) = (true, true);
         } else if let Some(text) = word.strip_prefix("integrity:") {
             self.integrity = Some(Integrity::parse(text)?);
         } else if let Some(size) = word.strip_prefix("integrity_key_size:").and_then(parse_u32) {
@@ -159,41 +149,30 @@ impl CryptOptions {
     }
 
     fn flag(&mut self, word: &str) -> Option<&mut bool> {
-        let flags = [
-            ("allow_discards", &mut self.allow_discards),
-            ("same_cpu_crypt", &mut self.same_cpu_crypt),
-            ("high_priority", &mut self.high_priority),
-            ("submit_from_crypt_cpus", &mut self.submit_from_crypt_cpus),
-            ("no_read_workqueue", &mut self.no_read_workqueue),
-            ("no_write_workqueue", &mut self.no_write_workqueue),
-            ("iv_large_sectors", &mut self.iv_large_sectors),
-        ];
-        let named = flags
-            .into_iter()
-            .find(|(name, _)| word.eq_ignore_ascii_case(name));
-        named.map(|(_, flag)| flag)
+        if word.eq_ignore_ascii_case("allow_discards") {
+            Some(&mut self.allow_discards)
+        } else if word.eq_ignore_ascii_case("iv_large_sectors") {
+            Some(&mut self.iv_large_sectors)
+        } else {
+            self.perf.by_name(word)
+        }
     }
 
     /// ` COUNT word...` in the kernel's order, or nothing.
     pub(super) fn to_words(&self) -> String {
         let flag = |set: bool, name: &str| set.then(|| name.to_owned());
         let integrity = self.integrity.as_ref();
-        let words: Vec<String> = [
-            flag(self.allow_discards, "allow_discards"),
-            flag(self.same_cpu_crypt, "same_cpu_crypt"),
-            flag(self.high_priority, "high_priority"),
-            flag(self.submit_from_crypt_cpus, "submit_from_crypt_cpus"),
-            flag(self.no_read_workqueue, "no_read_workqueue"),
-            flag(self.no_write_workqueue, "no_write_workqueue"),
+        let perf = self.perf.named();
+        let perf = perf.into_iter().map(|(name, set)| flag(set, name));
+        let before = std::iter::once(flag(self.allow_discards, "allow_discards"));
+        let after = [
             integrity.map(|it| format!("integrity:{}:{}", it.tag_bytes, it.profile)),
             (self.sector_size != SECTOR_BYTES).then(|| format!("sector_size:{}", self.sector_size)),
             flag(self.iv_large_sectors, "iv_large_sectors"),
             self.integrity_key_size
                 .map(|size| format!("integrity_key_size:{size}")),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
+        ];
+        let words: Vec<String> = before.chain(perf).chain(after).flatten().collect();
         if words.is_empty() {
             return String::new();
         }

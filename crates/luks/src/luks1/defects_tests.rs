@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use crate::testing::Image;
-use crate::{Error, SegmentPolicy, UnlockOptions};
+use crate::{Error, ErrorKind, SegmentPolicy, UnlockOptions};
 
 const SLOT_0: usize = 208;
 const SLOT_1: usize = SLOT_0 + 48;
@@ -18,7 +18,7 @@ fn with(offset: usize, bytes: &[u8]) -> Image {
 fn refused(image: &Image, expected: &str) {
     let error = image.read().expect_err("the header should be refused");
     assert!(error.to_string().contains(expected), "{error}");
-    assert_eq!(error.exit_code(), 4);
+    assert_eq!(error.kind(), ErrorKind::Device);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn data_beyond_the_device() {
     let size = u64::try_from(image.bytes.len()).unwrap();
     let error = segment.unwrap().data_size(size).unwrap_err();
     assert!(error.to_string().starts_with("device too small"), "{error}");
-    assert_eq!(error.exit_code(), 4);
+    assert_eq!(error.kind(), ErrorKind::Device);
 }
 
 #[test]
@@ -272,11 +272,8 @@ fn other_ciphers_and_hashes_are_refused_by_name_and_still_described() {
 fn detached_header_alone_is_refused_as_data() {
     let header = with(104, &[0; 4]).read().unwrap();
     assert_eq!(
-        header
-            .segment(SegmentPolicy::default())
-            .unwrap_err()
-            .exit_code(),
-        1
+        header.segment(SegmentPolicy::default()).unwrap_err().kind(),
+        ErrorKind::Parameters
     );
     let policy = SegmentPolicy {
         detached: true,

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::binary::{COPY_SIZES, Copy, MAGIC_SECONDARY};
 use crate::testing::Image;
-use crate::{Error, Header, UnlockOptions};
+use crate::{Error, ErrorKind, Header, UnlockOptions};
 
 #[track_caller]
 fn used(image: &Image) -> (Copy, String) {
@@ -140,7 +140,7 @@ fn both_copies_damaged_is_said_with_both_reasons() {
         error.to_string(),
         "both LUKS2 header copies are damaged (primary: checksum mismatch; secondary: unknown checksum 'rha256')"
     );
-    assert_eq!(error.exit_code(), 4);
+    assert_eq!(error.kind(), ErrorKind::Device);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn later_version_is_called_newer_and_not_damaged() {
         assert!(matches!(error, Error::NewerVersion(found) if found == version));
         let message = error.to_string();
         assert!(message.contains("made by a newer version"), "{message}");
-        assert_eq!(error.exit_code(), 4);
+        assert_eq!(error.kind(), ErrorKind::Device);
         // With the primary lost, the secondary says the same.
         image.bytes[0x4006..0x4008].copy_from_slice(&version.to_be_bytes());
         image.bytes[..6].fill(0);
@@ -183,7 +183,7 @@ fn header_larger_than_the_file_is_truncated() {
         image.bytes.truncate(len);
         let error = image.read().unwrap_err();
         assert!(matches!(error, Error::Truncated { .. }), "{len}: {error}");
-        assert_eq!(error.exit_code(), 4);
+        assert_eq!(error.kind(), ErrorKind::Device);
     }
 }
 
@@ -219,7 +219,7 @@ fn anything_else_is_not_a_luks_device() {
     for image in [empty, zeros, noise] {
         let error = image.read().unwrap_err();
         assert_eq!(error.to_string(), "not a LUKS device: no LUKS header found");
-        assert_eq!(error.exit_code(), 4);
+        assert_eq!(error.kind(), ErrorKind::Device);
     }
 }
 

@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::ErrorKind;
 use crate::testing::Image;
 
 #[track_caller]
@@ -12,7 +13,7 @@ fn refused(image: &Image, expected: &str) {
     let message = error.to_string();
     assert!(message.contains(expected), "{message}");
     assert!(!message.contains('\n'), "{message}");
-    assert_eq!(error.exit_code(), 4, "{message}");
+    assert_eq!(error.kind(), ErrorKind::Device, "{message}");
 }
 
 /// `defect!(name: |json| change => "part of the message")`

@@ -56,10 +56,7 @@ impl Header {
         if numbers.is_empty() {
             return Ok(());
         }
-        Err(Error::Parameters(format!(
-            "every key slot of this volume has the priority \"ignore\", so none is tried unless it is named by --key-slot; there are: {}",
-            numbers.join(", ")
-        )))
+        Err(Error::SlotsIgnored(numbers.join(", ")))
     }
 
     /// Spends what trying every slot costs.

@@ -19,9 +19,9 @@ Examples:
   cryptline btt check --repair disk.btt
   cryptline btt check --json disk.btt | jq .problems
 
-Nothing is written without --repair. It writes a bad info block again from its copy, and completes
+Nothing is written without --repair. It rewrites a bad info block from its copy, and completes
 writes that were interrupted after their commit point. Blocks that two sectors share, or that no
-entry should name, are told and left alone: only a backup knows whose data they hold.
+entry should name, are reported but not changed: only a backup knows whose data they hold.
 
 Exit codes: 0 sound, 1 wrong parameters, 4 damaged, or no table, 5 in use.")]
 pub struct CheckArgs {

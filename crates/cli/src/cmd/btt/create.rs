@@ -4,12 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use cryptline_engine::btt::layout::{ARENA_MIN, START_V1, arenas};
-use cryptline_engine::btt::{Btt, Medium, NewTable};
+use cryptline::{CreateBtt, Progress};
 
-use super::{open, progress, uuid};
+use super::{progress, uuid};
 use crate::CliError;
-use crate::cmd::create::finish::Draft;
 use crate::size;
 
 /// What to make.
@@ -53,93 +51,36 @@ pub struct CreateArgs {
 /// # Errors
 /// As the help says.
 pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
-    if !cryptline_engine::btt::layout::is_sector_size(args.sector_size) {
-        return Err(CliError::parameters(format!(
-            "--sector-size {}: give 512 or 4096; sectors with integrity metadata (520, 4104 and so on) are not supported",
-            args.sector_size
-        )));
+    let bar = progress(
+        0,
+        "Clearing ...",
+        "{msg} {bar:30} {bytes}/{total_bytes} {eta}",
+    );
+    let shown = bar.clone();
+    let mut create = CreateBtt::new(&args.path)
+        .sector_size(args.sector_size)
+        .replace(args.force)
+        .on_progress(move |progress| {
+            if let Progress::Done { bytes, of } = progress {
+                shown.set_length(of);
+                shown.set_position(bytes);
+            }
+            Ok(())
+        });
+    if let Some(size) = args.size {
+        create = create.size(size);
     }
-    let new = NewTable {
-        sector_size: args.sector_size,
-        uuid: args.uuid.map_or_else(uuid::random, Ok)?,
-        is_zero: args.size.is_some(),
-    };
-    let name = args.path.display().to_string();
-    let sectors = match args.size {
-        Some(size) => in_new_file(args, &new, size, &name)?,
-        None => in_place(args, &new, &name)?,
-    };
-    let data = size::human(sectors * u64::from(args.sector_size));
+    if let Some(uuid) = args.uuid {
+        create = create.uuid(uuid);
+    }
+    let made = create.create();
+    bar.finish_and_clear();
+    let made = made?;
+    let (name, data) = (args.path.display(), size::human(made.data_size));
     crate::output::print(&format!(
         "{name}: BTT with {data} in {}-byte sectors, UUID {}\nTo serve the volume in it: cryptline serve btt:{name}\n",
         args.sector_size,
-        uuid::format(&new.uuid),
+        uuid::format(&made.uuid),
     ))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn in_new_file(args: &CreateArgs, new: &NewTable, size: u64, name: &str) -> Result<u64, CliError> {
-    refuse_too_small("--size", size, args.sector_size)?;
-    let draft = Draft::new(&args.path, args.force)?;
-    draft.set_size(size, false)?;
-    let sectors = write(new, draft.path().to_owned(), name)?;
-    draft.sync()?;
-    draft.publish(args.force)?;
-    Ok(sectors)
-}
-
-fn in_place(args: &CreateArgs, new: &NewTable, name: &str) -> Result<u64, CliError> {
-    if !args.path.exists() {
-        return Err(CliError::parameters(format!(
-            "{name} does not exist; give --size to make it"
-        )));
-    }
-    if !args.force {
-        return Err(CliError::busy(format!(
-            "{name} exists; give --force to lose what it holds and make a table in it"
-        )));
-    }
-    write(new, args.path.clone(), name)
-}
-
-/// Makes the table and looks whether it is one.
-fn write(new: &NewTable, path: PathBuf, name: &str) -> Result<u64, CliError> {
-    let (memory, _) = open(&path, false)?;
-    refuse_too_small(name, memory.size(), new.sector_size)?;
-    let template = "{msg} {bar:30} {bytes}/{total_bytes} {eta}";
-    let bar = progress(new.work(memory.size()), "Clearing ...", template);
-    let failure = |fault: cryptline_engine::request::Fault| {
-        CliError::device(format!(
-            "cannot write the table to {name}: {fault}; there is none now"
-        ))
-    };
-    let sectors = new.write(&memory, |done| bar.set_position(done));
-    let sectors = sectors.map_err(failure)?;
-    bar.finish_and_clear();
-    memory.check().map_err(failure)?;
-    drop(memory);
-    // As whoever uses it next would.
-    let (memory, _) = open(&path, true)?;
-    match Btt::open(memory, true) {
-        Ok(table) if table.warnings().is_empty() => Ok(sectors),
-        Ok(table) => Err(damaged(name, &table.warnings()[0])),
-        Err(error) => Err(damaged(name, &error.to_string())),
-    }
-}
-
-fn damaged(name: &str, why: &str) -> CliError {
-    CliError::device(format!(
-        "{name}: the new table does not open again ({why}); is the medium failing?"
-    ))
-}
-
-fn refuse_too_small(what: &str, size: u64, sector_size: u32) -> Result<(), CliError> {
-    if arenas(size, sector_size).is_empty() {
-        Err(CliError::parameters(format!(
-            "{what}: {size} bytes are too few for a table; the least is {} (16 MiB and 4 KiB)",
-            START_V1 + ARENA_MIN
-        )))
-    } else {
-        Ok(())
-    }
 }

@@ -1,9 +1,5 @@
 //! A UUID as text, in the byte order of RFC 9562, which is also the kernel's on a BTT.
 
-use cryptline_sys::SecretBuf;
-
-use crate::CliError;
-
 /// Bytes before which a dash stands.
 const DASHES: [usize; 4] = [4, 6, 8, 10];
 
@@ -44,20 +40,6 @@ pub fn format(uuid: &[u8; 16]) -> String {
     text
 }
 
-/// A random one (version 4).
-///
-/// # Errors
-/// Exit code 3 when there is no memory or no randomness.
-pub fn random() -> Result<[u8; 16], CliError> {
-    let bytes = SecretBuf::random(16);
-    let bytes = bytes.map_err(|error| CliError::memory(format!("cannot make a UUID: {error}")))?;
-    let mut uuid = [0; 16];
-    uuid.copy_from_slice(&bytes);
-    uuid[6] = uuid[6] & 0x0f | 0x40;
-    uuid[8] = uuid[8] & 0x3f | 0x80;
-    Ok(uuid)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,8 +51,6 @@ mod tests {
         assert_eq!((uuid[0], uuid[15]), (0x11, 0));
         assert_eq!(format(&uuid), text);
         assert_eq!(parse(&text.to_uppercase()), Ok(uuid));
-        let random = random().unwrap();
-        assert_eq!(parse(&format(&random)), Ok(random));
     }
 
     #[test]

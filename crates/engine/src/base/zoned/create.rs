@@ -148,8 +148,8 @@ impl ZonedFile {
         };
         let lower = image.into_device(layout.write_granularity, direct)?;
         if lower.geometry().size != layout.size() {
-            return Err(OpenError::Geometry(format!(
-                "{} is not whole blocks; use --direct=off",
+            return Err(OpenError::Blocks(format!(
+                "{} is not whole blocks",
                 path.display()
             )));
         }
@@ -261,8 +261,8 @@ fn findings(loaded: &Loaded, path: &Path, read_only: bool) -> Result<Vec<String>
             ranges.join(", ")
         );
         if !read_only {
-            return Err(OpenError::Geometry(format!(
-                "{lost}; restore the file from a backup, or use --read-only to copy the data"
+            return Err(OpenError::Damaged(format!(
+                "{lost}; restore the file from a backup, or open it read-only to copy the data"
             )));
         }
         warnings.push(format!(

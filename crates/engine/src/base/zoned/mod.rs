@@ -73,8 +73,8 @@ impl ZonedDevice {
             )));
         }
         if below.logical_block > layout.write_granularity {
-            return Err(OpenError::Geometry(format!(
-                "zones written in units of {} bytes do not fit the device's {}-byte blocks; use --direct=off",
+            return Err(OpenError::Blocks(format!(
+                "zones written in units of {} bytes do not fit the device's {}-byte blocks",
                 layout.write_granularity, below.logical_block
             )));
         }

@@ -112,8 +112,8 @@ impl CryptDevice {
         }
         let block = u64::from(below.logical_block);
         if !options.start.is_multiple_of(block) || !u64::from(sector).is_multiple_of(block) {
-            return Err(OpenError::Geometry(format!(
-                "data at byte {} in {sector}-byte sectors does not fit the device's {block}-byte blocks; use --direct=off",
+            return Err(OpenError::Blocks(format!(
+                "data at byte {} in {sector}-byte sectors does not fit the device's {block}-byte blocks",
                 options.start
             )));
         }

@@ -70,6 +70,18 @@ pub enum Exclusion {
     Exclusive,
 }
 
+impl std::str::FromStr for Exclusion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "shared" => Ok(Self::Shared),
+            "exclusive" => Ok(Self::Exclusive),
+            other => Err(format!("{other:?} is neither shared nor exclusive")),
+        }
+    }
+}
+
 /// How small blocks are offered.
 #[derive(Clone, Copy, Debug)]
 pub struct SubBlockOptions {
@@ -97,10 +109,7 @@ impl SubBlockDevice {
     pub fn new(lower: Gate, options: SubBlockOptions) -> Result<Self, OpenError> {
         let below = *lower.geometry();
         if below.zones.is_some() {
-            return Err(OpenError::Geometry(
-                "a zoned device has no smaller blocks than its own; leave --logical-block out"
-                    .to_owned(),
-            ));
+            return Err(OpenError::ZonedBlocks);
         }
         let sector = options.sector.max(below.logical_block);
         let block = options.logical_block;

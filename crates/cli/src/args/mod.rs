@@ -1,6 +1,18 @@
 //! The command line: one subcommand for each verb.
 
+mod blocks;
+mod choice;
+mod dispatch;
+mod keys;
+mod table;
+mod table_argument;
+mod volume;
+
 use clap::{Parser, Subcommand};
+
+pub use keys::{KeyArgs, PassphraseSource};
+pub use table_argument::{TableArgument, arguments};
+pub use volume::{TargetArgs, VolumeType, open};
 
 use crate::cmd;
 

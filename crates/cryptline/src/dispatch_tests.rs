@@ -1,21 +1,13 @@
 //! The whole truth table: every mode in each direction with every set of flags from every source.
 
-use clap::Parser;
-
 use super::*;
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    dispatch: DispatchOptions,
-}
-
-fn options(arguments: &str) -> DispatchOptions {
-    let words = std::iter::once("test").chain(arguments.split_whitespace());
-    Line::try_parse_from(words).unwrap().dispatch
-}
-
-const MODES: [Option<Who>; 4] = [None, Some(Who::Inline), Some(Who::Queue), Some(Who::Auto)];
+const MODES: [Option<Mode>; 4] = [
+    None,
+    Some(Mode::Inline),
+    Some(Mode::Queue),
+    Some(Mode::Auto),
+];
 
 fn all_flags() -> impl Iterator<Item = PerfFlags> {
     (0..32u8).map(|bits| PerfFlags {
@@ -27,34 +19,27 @@ fn all_flags() -> impl Iterator<Item = PerfFlags> {
     })
 }
 
-fn all_modes() -> impl Iterator<Item = (Option<Who>, Option<Who>)> {
+fn all_modes() -> impl Iterator<Item = (Option<Mode>, Option<Mode>)> {
     let writes = |read| MODES.into_iter().map(move |write| (read, write));
     MODES.into_iter().flat_map(writes)
 }
 
-fn with_modes((read_dispatch, write_dispatch): (Option<Who>, Option<Who>)) -> DispatchOptions {
+fn with_modes((read, write): (Option<Mode>, Option<Mode>)) -> DispatchOptions {
     DispatchOptions {
-        read_dispatch,
-        write_dispatch,
+        read,
+        write,
         ..DispatchOptions::default()
     }
 }
 
-fn with_flags(options: DispatchOptions, flags: PerfFlags) -> DispatchOptions {
-    DispatchOptions {
-        same_cpu_crypt: flags.same_cpu_crypt,
-        high_priority: flags.high_priority,
-        submit_from_crypt_cpus: flags.submit_from_crypt_cpus,
-        no_read_workqueue: flags.no_read_workqueue,
-        no_write_workqueue: flags.no_write_workqueue,
-        ..options
-    }
+fn with_flags(options: DispatchOptions, perf: PerfFlags) -> DispatchOptions {
+    DispatchOptions { perf, ..options }
 }
 
 /// What one direction must be.
-fn expected(given: Option<Who>, no_workqueue: bool, flags: PerfFlags) -> Mode {
+fn expected(given: Option<Mode>, no_workqueue: bool, flags: PerfFlags) -> Mode {
     match (given, no_workqueue) {
-        (Some(who), _) => who.into(),
+        (Some(mode), _) => mode,
         (None, true) => Mode::Inline,
         (None, false) => {
             let queue = flags.same_cpu_crypt | flags.high_priority | flags.submit_from_crypt_cpus;
@@ -118,8 +103,8 @@ fn decision_is_consistent_in_itself() {
 fn perf_options_that_a_mode_denies_are_refused_and_no_others() {
     for (modes, flags) in all_modes().flat_map(|modes| all_flags().map(move |it| (modes, it))) {
         let (read, write) = modes;
-        let not_inline = |mode| matches!(mode, Some(Who::Queue | Who::Auto));
-        let not_queue = |mode| matches!(mode, Some(Who::Inline | Who::Auto));
+        let not_inline = |mode| matches!(mode, Some(Mode::Queue | Mode::Auto));
+        let not_queue = |mode| matches!(mode, Some(Mode::Inline | Mode::Auto));
         let both_ways = flags.same_cpu_crypt || flags.high_priority;
         let refused = (flags.no_read_workqueue && not_inline(read))
             || (flags.no_write_workqueue && not_inline(write))
@@ -134,9 +119,9 @@ fn perf_options_that_a_mode_denies_are_refused_and_no_others() {
 fn inline_is_refused_over_a_table_whose_words_are_about_the_queue_and_nothing_else_is() {
     for (modes, flags) in all_modes().flat_map(|modes| all_flags().map(move |it| (modes, it))) {
         let (read, write) = modes;
-        let not_queue = |mode| matches!(mode, Some(Who::Inline | Who::Auto));
+        let not_queue = |mode| matches!(mode, Some(Mode::Inline | Mode::Auto));
         let both_ways = flags.same_cpu_crypt || flags.high_priority;
-        let inline = Some(Who::Inline);
+        let inline = Some(Mode::Inline);
         let refused = (flags.submit_from_crypt_cpus && write == inline)
             || (both_ways && not_queue(read) && write == inline);
         let decided = with_modes(modes).decide(Stored::Table(flags));
@@ -145,120 +130,115 @@ fn inline_is_refused_over_a_table_whose_words_are_about_the_queue_and_nothing_el
 }
 
 #[test]
-fn refusals_name_both_options_on_one_line() {
-    for (arguments, first, second) in [
+fn refusals_name_the_flag_and_what_it_contradicts() {
+    let flag = |name: &str| {
+        let mut perf = PerfFlags::default();
+        *perf.by_name(name).unwrap() = true;
+        perf
+    };
+    let refusal = |options: DispatchOptions, stored| match options.decide(stored) {
+        Ok(decision) => panic!("{decision:?}"),
+        Err(error) => match *error.problem() {
+            Problem::Dispatch {
+                flag,
+                stored,
+                asked,
+                mode,
+            } => (flag, stored, asked, mode),
+            _ => panic!("{error}"),
+        },
+    };
+    for (both, write, name, asked) in [
         (
-            "--dispatch inline --perf-submit_from_crypt_cpus",
-            "--perf-submit_from_crypt_cpus",
-            "--dispatch says inline",
+            Some(Mode::Inline),
+            None,
+            "submit_from_crypt_cpus",
+            Direction::Both,
+        ),
+        (Some(Mode::Inline), None, "same_cpu_crypt", Direction::Both),
+        (Some(Mode::Auto), None, "high_priority", Direction::Both),
+        (
+            Some(Mode::Queue),
+            None,
+            "no_read_workqueue",
+            Direction::Both,
         ),
         (
-            "--dispatch inline --perf-same_cpu_crypt",
-            "--perf-same_cpu_crypt",
-            "--dispatch says inline",
-        ),
-        (
-            "--dispatch auto --perf-high_priority",
-            "--perf-high_priority",
-            "--dispatch says auto",
-        ),
-        (
-            "--dispatch queue --perf-no_read_workqueue",
-            "--perf-no_read_workqueue",
-            "--dispatch says queue",
-        ),
-        (
-            "--write-dispatch auto --perf-no_write_workqueue",
-            "--perf-no_write_workqueue",
-            "--write-dispatch says auto",
+            None,
+            Some(Mode::Auto),
+            "no_write_workqueue",
+            Direction::Write,
         ),
     ] {
-        let error = options(arguments).decide(Stored::Nothing).unwrap_err();
-        let text = error.to_string();
-        assert_eq!(error.kind(), crate::error::Kind::Parameters);
-        assert!(
-            text.contains(first) && text.contains(second),
-            "{arguments}: {text}"
+        let options = DispatchOptions {
+            both,
+            write,
+            perf: flag(name),
+            ..DispatchOptions::default()
+        };
+        let mode = write.or(both).unwrap();
+        assert_eq!(
+            refusal(options, Stored::Nothing),
+            (name, false, asked, mode)
         );
     }
-    let words = PerfFlags {
-        same_cpu_crypt: true,
-        ..PerfFlags::default()
+    let inline = DispatchOptions {
+        both: Some(Mode::Inline),
+        ..DispatchOptions::default()
     };
-    let error = options("--dispatch inline")
-        .decide(Stored::Table(words))
-        .unwrap_err();
-    assert!(error.to_string().contains("same_cpu_crypt in the table"));
+    assert_eq!(
+        refusal(inline, Stored::Table(flag("same_cpu_crypt"))),
+        ("same_cpu_crypt", true, Direction::Both, Mode::Inline)
+    );
 }
 
 #[test]
 fn a_direction_of_its_own_is_stronger_than_both() {
-    let decision = options("--dispatch queue --read-dispatch inline").decide(Stored::Nothing);
-    let Dispatch { read, write, .. } = decision.unwrap().dispatch;
+    let options = DispatchOptions {
+        both: Some(Mode::Queue),
+        read: Some(Mode::Inline),
+        ..DispatchOptions::default()
+    };
+    let Dispatch { read, write, .. } = options.decide(Stored::Nothing).unwrap().dispatch;
     assert_eq!((read, write), (Mode::Inline, Mode::Queue));
 }
 
 #[test]
-fn flags_of_the_command_line_add_to_those_of_the_header() {
+fn flags_of_the_caller_add_to_those_of_the_header() {
     let header = PerfFlags {
         no_read_workqueue: true,
         ..PerfFlags::default()
     };
-    let line = options("--perf-submit_from_crypt_cpus");
-    let Decision { dispatch, flags } = line.decide(Stored::Header(header)).unwrap();
+    let perf = PerfFlags {
+        submit_from_crypt_cpus: true,
+        ..PerfFlags::default()
+    };
+    let options = with_flags(DispatchOptions::default(), perf);
+    let Decision { dispatch, flags } = options.decide(Stored::Header(header)).unwrap();
     assert_eq!((dispatch.read, dispatch.write), (Mode::Inline, Mode::Queue));
     assert!(dispatch.submit_from_crypt_cpus && flags.no_read_workqueue);
 }
 
 #[test]
-fn helpers_are_one_crew_for_all_volumes_and_only_where_auto_needs_them() {
-    let options = options("--helpers 1");
+fn helpers_are_one_pool_for_all_volumes_and_start_only_where_auto_needs_them() {
+    let pool = HelperPool::new(1);
     let auto = Dispatch::both(Mode::Auto);
     for other in [Mode::Inline, Mode::Queue] {
-        assert!(options.helpers(&Dispatch::both(other)).unwrap().is_none());
+        let (helpers, warning) = pool.helpers(&Dispatch::both(other)).unwrap();
+        assert!(helpers.is_none() && warning.is_none());
     }
-    assert!(options.crew.0.get().is_none());
-    assert_eq!(options.helpers(&auto).unwrap().unwrap().count(), 1);
-    assert!(
-        options.clone().crew.0.get().is_some(),
-        "a copy has the same crew"
-    );
-    let none = self::options("--helpers 0");
-    assert!(none.helpers(&auto).unwrap().is_none());
+    assert!(pool.started.get().is_none());
+    assert_eq!(pool.helpers(&auto).unwrap().0.unwrap().count(), 1);
+    assert!(pool.clone().started.get().is_some(), "a clone has the same");
+    assert!(HelperPool::new(0).helpers(&auto).unwrap().0.is_none());
 }
 
 #[test]
 fn more_helpers_than_cores_are_as_many_as_cores_with_a_warning() {
-    let cores = std::thread::available_parallelism().unwrap().get();
-    let (count, warning) = options("--helpers 100000").helper_count();
-    assert_eq!(count, cores);
-    let warning = warning.unwrap();
-    assert!(warning.contains("--helpers 100000") && warning.contains(&format!("starts {cores}")));
-    assert_eq!(
-        options(&format!("--helpers {cores}")).helper_count(),
-        (cores, None)
-    );
-    assert_eq!(options("").helper_count(), (cores - 1, None));
-    let decision = options("--helpers 100000").decide(Stored::Nothing).unwrap();
-    assert_eq!(decision.dispatch, Dispatch::both(Mode::Auto));
-}
-
-#[test]
-fn description_says_what_is_in_use() {
-    let say = |arguments: &str, helpers| {
-        let decision = options(arguments).decide(Stored::Nothing).unwrap();
-        describe(&decision.dispatch, helpers)
-    };
-    assert_eq!(say("", 3), "auto (3 helpers)");
-    assert_eq!(say("", 1), "auto (1 helper)");
-    assert_eq!(say("", 0), "auto (no helpers)");
-    assert_eq!(say("--dispatch inline", 3), "inline");
-    assert_eq!(
-        say("--perf-no_read_workqueue --perf-high_priority", 0),
-        "read inline, write queue (high_priority)"
-    );
-    assert_eq!(
-        say("--dispatch queue --read-dispatch auto", 2),
-        "read auto (2 helpers), write queue"
-    );
+    let cores = available_parallelism().unwrap().get();
+    let wanted = 100_000;
+    let warning = Warning::FewerHelpers { wanted, cores };
+    assert_eq!(HelperPool::new(wanted).count(), (cores, Some(warning)));
+    assert_eq!(HelperPool::new(cores).count(), (cores, None));
+    assert_eq!(HelperPool::default().count(), (cores - 1, None));
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use cryptline_engine::base::Image;
 use tempfile::NamedTempFile;
 
-use crate::CliError;
+use crate::Result;
+use crate::error::{Error, Problem};
 
 /// A volume in the making: a temporary file in the folder of its final place, readable by its
 /// owner only. Removed when dropped, unless published.
@@ -23,7 +24,7 @@ pub struct Draft {
 impl Draft {
     /// A draft of what will be `path`. Refuses a path that exists unless `force`d, one that is in
     /// use always.
-    pub fn new(path: &Path, force: bool) -> Result<Self, CliError> {
+    pub fn new(path: &Path, force: bool) -> Result<Self> {
         let name = path.display().to_string();
         let (mut place, mut old) = (path.to_owned(), None);
         if let Ok(metadata) = std::fs::symlink_metadata(path) {
@@ -31,9 +32,7 @@ impl Draft {
                 return Err(exists(&name, named(path)));
             }
             if !std::fs::metadata(path).unwrap_or(metadata).is_file() {
-                return Err(CliError::device(format!(
-                    "{name} is not a regular file; create makes files, `cryptsetup luksFormat` formats devices"
-                )));
+                return Err(Problem::NotAFile.on(name));
             }
             // Takes the lock that a server would hold.
             old = Some(Image::open(path, false)?);
@@ -46,7 +45,7 @@ impl Draft {
         let file = tempfile::Builder::new()
             .prefix(".cryptline-")
             .tempfile_in(folder)
-            .map_err(|error| failed("make a file for", &name, &error))?;
+            .map_err(|error| failed("make a file for", &name, error))?;
         Ok(Self {
             file,
             place,
@@ -66,35 +65,24 @@ impl Draft {
     }
 
     /// Gives it its size, with or without space on disk.
-    pub fn set_size(&self, size: u64, preallocate: bool) -> Result<(), CliError> {
+    pub fn set_size(&self, size: u64, preallocate: bool) -> Result<()> {
         let sized = if preallocate {
             let flags = rustix::fs::FallocateFlags::empty();
             rustix::fs::fallocate(self.file(), flags, 0, size).map_err(io::Error::from)
         } else {
             self.file().set_len(size)
         };
-        sized.map_err(|error| failed("reserve the space of", &self.name, &error))
+        sized.map_err(|error| failed("reserve the space of", &self.name, error))
     }
 
     /// Makes what was written durable.
-    pub fn sync(&self) -> Result<(), CliError> {
+    pub fn sync(&self) -> Result<()> {
         let synced = self.file().sync_all();
-        synced.map_err(|error| failed("write", &self.name, &error))
-    }
-
-    /// What went wrong with the header, in terms of the final name.
-    pub fn describe(&self, error: &cryptline_luks::Error) -> CliError {
-        match error {
-            cryptline_luks::Error::Io { source, .. } => failed("write", &self.name, source),
-            other => CliError::new(
-                crate::error::kind_of(other.exit_code()),
-                format!("{}: {other}", self.name),
-            ),
-        }
+        synced.map_err(|error| failed("write", &self.name, error))
     }
 
     /// Gives it its name and makes that durable.
-    pub fn publish(self, force: bool) -> Result<(), CliError> {
+    pub fn publish(self, force: bool) -> Result<()> {
         let Self {
             file,
             place,
@@ -108,12 +96,12 @@ impl Draft {
         };
         published.map_err(|error| match error.error.kind() {
             io::ErrorKind::AlreadyExists => exists(&name, None),
-            _ => failed("give its name to", &name, &error.error),
+            _ => failed("give its name to", &name, error.error),
         })?;
         let folder = place.parent().filter(|folder| *folder != Path::new(""));
         let folder = File::open(folder.unwrap_or(Path::new(".")));
         let synced = folder.and_then(|folder| folder.sync_all());
-        synced.map_err(|error| failed("make durable the name of", &name, &error))
+        synced.map_err(|error| failed("make durable the name of", &name, error))
     }
 }
 
@@ -149,24 +137,17 @@ fn named(path: &Path) -> Option<&'static str> {
     super::look::name(&mut file).ok().flatten()
 }
 
-fn exists(name: &str, what: Option<&str>) -> CliError {
-    let holds = what.map(|what| format!(" and holds {what}"));
-    CliError::busy(format!(
-        "{name} exists{}; give another name, or --force to replace it and lose what it holds",
-        holds.unwrap_or_default()
-    ))
+fn exists(name: &str, holds: Option<&'static str>) -> Error {
+    Problem::Exists { holds }.on(name)
 }
 
-fn failed(action: &str, name: &str, error: &io::Error) -> CliError {
-    let advice = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; nothing was kept, free some space or choose another place"
-        }
-        io::ErrorKind::FileTooLarge => "; nothing was kept, give a smaller --size (see ulimit -f)",
-        _ => "",
-    };
+pub(super) fn failed(action: &'static str, name: &str, error: io::Error) -> Error {
     // Below a wrapper that names the temporary file, which is nobody's business.
+    let kind = error.kind();
     let cause = error.get_ref().and_then(|inner| inner.source());
-    let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
-    CliError::device(format!("cannot {action} {name}: {cause}{advice}"))
+    let source = match cause.map(ToString::to_string) {
+        Some(cause) => io::Error::new(kind, cause),
+        None => error,
+    };
+    Problem::Draft { action, source }.on(name)
 }

@@ -1,0 +1,42 @@
+//! Reading the line of `--table`. It holds a key, so it never leaves key memory.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use cryptline::{TableLine, Target};
+
+use super::table_argument::TableArgument;
+use crate::CliError;
+
+/// A table is a few hundred bytes; this is far beyond any.
+const TEXT_MAX: usize = 64 * 1024;
+
+/// The target that the argument stands for.
+///
+/// # Errors
+/// Exit code 4 where it cannot be read, 1 where it is no table.
+pub fn target(argument: &TableArgument) -> Result<Target, CliError> {
+    let (name, file) = match argument {
+        TableArgument::Line(line) => {
+            return Ok(Target::Table(TableLine::from(Arc::clone(line))));
+        }
+        TableArgument::Input => ("standard input".to_owned(), super::keys::stdin()),
+        TableArgument::File(path) => (path.display().to_string(), File::open(path)),
+    };
+    let failed =
+        |error: io::Error| CliError::device(format!("cannot read the table from {name}: {error}"));
+    let text = cryptline::keys::read_up_to(file.map_err(failed)?, 0, TEXT_MAX + 1)
+        .map_err(|error| CliError::from(error).of(&name))?;
+    if text.len() > TEXT_MAX {
+        return Err(CliError::parameters(format!(
+            "{name} is longer than 64 KiB, so it is no table; give one `START LEN crypt ...` line"
+        )));
+    }
+    if std::str::from_utf8(&text).is_err() {
+        return Err(CliError::parameters(format!(
+            "{name} is not text; give one `START LEN crypt ...` line"
+        )));
+    }
+    Ok(Target::Table(TableLine::from(Arc::new(text))))
+}

@@ -1,0 +1,350 @@
+//! The options that say what a target is and how to open it.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use cryptline::luks::KEY_LEN_MAX;
+use cryptline::{
+    DelaySpec, DirectMode, FaultRule, Format, LuksVersion, Open, Plain, RandomKey, Target, Volume,
+};
+
+use super::blocks::BlockOptions;
+use super::choice;
+use super::dispatch::DispatchOptions;
+use super::keys::KeyArgs;
+use super::table_argument::TableArgument;
+use crate::CliError;
+
+const DIRECT: &[(&str, &str)] = &[
+    ("auto", "Where the file system supports it"),
+    ("on", "Always, or fail"),
+    ("off", "Never: use the page cache"),
+];
+
+/// What `--type` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VolumeType {
+    /// LUKS1 or LUKS2, as the header says
+    Luks,
+    /// LUKS1 only
+    Luks1,
+    /// LUKS2 only
+    Luks2,
+    /// No header: the key comes straight from the passphrase
+    Plain,
+}
+
+impl VolumeType {
+    /// The version of LUKS that is asked for; `None` for any.
+    #[must_use]
+    pub fn version(self) -> Option<LuksVersion> {
+        match self {
+            Self::Luks1 => Some(LuksVersion::Luks1),
+            Self::Luks2 => Some(LuksVersion::Luks2),
+            Self::Luks | Self::Plain => None,
+        }
+    }
+}
+
+/// How to open a target.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Volume options")]
+pub struct TargetArgs {
+    /// Open what a device-mapper crypt line describes, instead of a target: `START LEN crypt CIPHER KEY IVOFFSET
+    /// DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read
+    /// the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file
+    #[arg(long, value_name = "LINE", value_parser = TableArgument::parse)]
+    pub table: Option<TableArgument>,
+
+    /// Read the LUKS header from FILE; the target holds only data
+    #[arg(long, value_name = "FILE", conflicts_with = "table")]
+    pub header: Option<PathBuf>,
+
+    /// Open for reading only
+    #[arg(long, short = 'r')]
+    pub read_only: bool,
+
+    /// Bypass the page cache (O_DIRECT)
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = choice::of::<DirectMode>(DIRECT))]
+    pub direct: DirectMode,
+
+    /// Pass discards (TRIM) down; this reveals which blocks are unused
+    #[arg(long)]
+    pub allow_discards: bool,
+
+    /// Accept a header with cipher_null, which encrypts nothing
+    #[arg(long)]
+    pub allow_null_cipher: bool,
+
+    /// What the target is [default: luks]
+    #[arg(
+        long = "type",
+        value_enum,
+        value_name = "TYPE",
+        conflicts_with = "table"
+    )]
+    pub kind: Option<VolumeType>,
+
+    /// Options for volumes without a header.
+    #[command(flatten)]
+    pub plain: PlainOptions,
+
+    /// Blocks and holes.
+    #[command(flatten)]
+    pub blocks: BlockOptions,
+
+    /// Who runs the cipher.
+    #[command(flatten)]
+    pub dispatch: DispatchOptions,
+
+    /// For testing: make requests to the device below fail, such as `read:nth=3` or
+    /// `write:after=10:error=ENOSPC`; may be repeated
+    #[arg(long, value_name = "RULE", value_parser = fault_rule, help_heading = "Testing options")]
+    pub fault: Vec<String>,
+
+    /// For measuring: make the device below as slow as another medium, such as
+    /// `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or
+    /// `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION`
+    /// normal; the keys are read, write, flush, discard, seek, parallel, rate and seed
+    #[arg(long, value_name = "SPEC", value_parser = delay_spec, help_heading = "Testing options")]
+    pub delay: Option<DelaySpec>,
+}
+
+/// What a header would say, for volumes without one.
+#[derive(Args, Clone, Debug, Default)]
+#[command(
+    next_help_heading = "Options for --type plain (as `cryptsetup open --type plain`) and ram:SIZE"
+)]
+pub struct PlainOptions {
+    /// Cipher word, such as aes-xts-plain64
+    #[arg(long, value_name = "SPEC", conflicts_with = "table")]
+    pub cipher: Option<String>,
+
+    /// Size of the volume key in bits, such as 512
+    #[arg(long, value_name = "BITS", conflicts_with = "table")]
+    pub key_size: Option<u32>,
+
+    /// Hash that makes the key from the passphrase, such as sha256 or sha512:32; `plain` for none.
+    /// A key file on disk is the key itself and is not hashed
+    #[arg(long, value_name = "NAME", conflicts_with = "table")]
+    pub hash: Option<String>,
+
+    /// Start of the data on the device, in 512-byte sectors
+    #[arg(long, value_name = "SECTORS", conflicts_with = "table")]
+    pub offset: Option<u64>,
+
+    /// Number of the first sector for the IV, in 512-byte sectors
+    #[arg(long, value_name = "SECTORS", conflicts_with = "table")]
+    pub skip: Option<u64>,
+
+    /// Size of the volume, in 512-byte sectors [default: all of the device]
+    #[arg(long, value_name = "SECTORS", conflicts_with = "table")]
+    pub size: Option<u64>,
+
+    /// Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]
+    #[arg(long, value_name = "BYTES", conflicts_with = "table")]
+    pub sector_size: Option<u32>,
+
+    /// Count IVs in cipher sectors instead of 512-byte sectors
+    #[arg(long, conflicts_with = "table")]
+    pub iv_large_sectors: bool,
+}
+
+/// Opens `target`; with `--table` it is in the table, and `target` is empty.
+///
+/// # Errors
+/// One line and cryptsetup's exit code: 1 parameters, 2 no key, 3 memory, 4 device, 5 busy.
+pub fn open(target: &str, options: &TargetArgs, keys: &KeyArgs) -> Result<Volume, CliError> {
+    Ok(options.to_open(target, keys)?.open()?)
+}
+
+impl TargetArgs {
+    /// What the library is to do.
+    ///
+    /// # Errors
+    /// Exit code 1 for options that contradict each other or the target.
+    pub fn to_open(&self, target: &str, keys: &KeyArgs) -> Result<Open, CliError> {
+        if self.header.is_some() && self.kind == Some(VolumeType::Plain) {
+            return Err(CliError::parameters(
+                "a plain volume has no header; leave out --header, or --type plain",
+            ));
+        }
+        let target = self.target(target)?;
+        let format = self.format(&target, keys)?;
+        let mut open = Open::target(target)
+            .keys(keys.clone())
+            .kdf_limits(keys.kdf_limits())
+            .read_only(self.read_only)
+            .direct(self.direct)
+            .discards(self.allow_discards)
+            .allow_null_cipher(self.allow_null_cipher);
+        if let Some(format) = format {
+            open = open.format(format);
+        }
+        if let Some(path) = &self.header {
+            open = open.header(path);
+        }
+        if let Some(slot) = keys.key_slot {
+            open = open.key_slot(slot);
+        }
+        if let Some(delay) = &self.delay {
+            open = open.delay(delay.clone());
+        }
+        for rule in &self.fault {
+            let parsed = rule.parse::<FaultRule>();
+            open = open.fault(parsed.map_err(CliError::parameters)?);
+        }
+        Ok(self.dispatch.apply(self.blocks.apply(open)))
+    }
+
+    fn target(&self, target: &str) -> Result<Target, CliError> {
+        match (&self.table, target) {
+            (Some(_), target) if !target.is_empty() => Err(CliError::parameters(
+                "give either a TARGET or --table, which names its device itself",
+            )),
+            (Some(line), _) => super::table::target(line),
+            (None, "") => Err(CliError::parameters(
+                "no target; give a LUKS file or device, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
+            )),
+            (None, target) => Ok(Target::parse(target)?),
+        }
+    }
+
+    /// What says how the volume is encrypted; `None` for a table, which does.
+    fn format(&self, target: &Target, keys: &KeyArgs) -> Result<Option<Format>, CliError> {
+        if let Target::Table(_) = target {
+            return if keys.is_empty() {
+                Ok(None)
+            } else {
+                Err(CliError::parameters(
+                    "the key is in the table; leave out --key-file and the other key options",
+                ))
+            };
+        }
+        if target.is_memory() {
+            return self
+                .random_key(target, keys)
+                .map(|it| Some(Format::RandomKey(it)));
+        }
+        let kind = self.kind.unwrap_or(VolumeType::Luks);
+        if kind == VolumeType::Plain {
+            return self.plain.to_plain(keys).map(|it| Some(Format::Plain(it)));
+        }
+        match self.plain.first_given() {
+            Some(option) => Err(CliError::parameters(format!(
+                "{option} is for volumes without a header; leave it out, or give --type plain"
+            ))),
+            None => Ok(Some(Format::Luks(kind.version()))),
+        }
+    }
+
+    /// A new volume in memory.
+    fn random_key(&self, target: &Target, keys: &KeyArgs) -> Result<RandomKey, CliError> {
+        let misplaced = self
+            .plain
+            .first_given_of_layout()
+            .or_else(|| self.header.is_some().then_some("--header"))
+            .or_else(|| self.kind.is_some().then_some("--type"))
+            .or_else(|| (!keys.is_empty()).then_some("a key"));
+        if let Some(option) = misplaced {
+            return Err(CliError::parameters(format!(
+                "{target} is a new volume under a random key; leave out {option}"
+            )));
+        }
+        let (plain, usual) = (&self.plain, RandomKey::default());
+        Ok(RandomKey {
+            cipher: plain.cipher.clone().unwrap_or(usual.cipher),
+            key_len: plain.key_bytes()?.unwrap_or(usual.key_len),
+            sector_size: plain.sector_size.unwrap_or(usual.sector_size),
+            iv_large_sectors: plain.iv_large_sectors,
+        })
+    }
+}
+
+impl PlainOptions {
+    fn to_plain(&self, keys: &KeyArgs) -> Result<Plain, CliError> {
+        let (Some(cipher), Some(key_len)) = (&self.cipher, self.key_bytes()?) else {
+            return Err(CliError::parameters(
+                "a plain volume has no header to read; give --cipher, --key-size and --hash as it was made (cryptsetup before 2.7: aes-cbc-essiv:sha256, 256, ripemd160; since: aes-xts-plain64, 256, sha256)",
+            ));
+        };
+        if keys.key_slot.is_some() || keys.kdf_time_limit.is_some() {
+            return Err(CliError::parameters(
+                "a plain volume has no key slots; leave out --key-slot and --kdf-time-limit",
+            ));
+        }
+        Ok(Plain {
+            hash: self.hash.clone(),
+            start: bytes("--offset", self.offset)?.unwrap_or(0),
+            size: bytes("--size", self.size)?,
+            sector_size: self.sector_size.unwrap_or(512),
+            iv_offset: self.skip.unwrap_or(0),
+            iv_large_sectors: self.iv_large_sectors,
+            ..Plain::new(cipher, key_len)
+        })
+    }
+
+    /// The first option that was given, for a message.
+    fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            (self.cipher.is_some(), "--cipher"),
+            (self.key_size.is_some(), "--key-size"),
+            (self.sector_size.is_some(), "--sector-size"),
+            (self.iv_large_sectors, "--iv-large-sectors"),
+        ];
+        let first = given
+            .into_iter()
+            .find_map(|(given, name)| given.then_some(name));
+        first.or_else(|| self.first_given_of_layout())
+    }
+
+    /// The first of those that make no sense for RAM.
+    fn first_given_of_layout(&self) -> Option<&'static str> {
+        let given = [
+            (self.hash.is_some(), "--hash"),
+            (self.offset.is_some(), "--offset"),
+            (self.skip.is_some(), "--skip"),
+            (self.size.is_some(), "--size"),
+        ];
+        given
+            .into_iter()
+            .find_map(|(given, name)| given.then_some(name))
+    }
+
+    /// `--key-size` in bytes.
+    fn key_bytes(&self) -> Result<Option<usize>, CliError> {
+        let Some(bits) = self.key_size else {
+            return Ok(None);
+        };
+        let most = KEY_LEN_MAX * 8;
+        if bits == 0 || bits % 8 != 0 || bits > most {
+            return Err(CliError::parameters(format!(
+                "--key-size {bits}: give a multiple of 8 bits up to {most}, such as 512"
+            )));
+        }
+        Ok(usize::try_from(bits / 8).ok())
+    }
+}
+
+/// Sectors of an option in bytes.
+fn bytes(option: &str, sectors: Option<u64>) -> Result<Option<u64>, CliError> {
+    let Some(sectors) = sectors else {
+        return Ok(None);
+    };
+    let bytes = sectors.checked_mul(512);
+    let bytes = bytes.filter(|&bytes| i64::try_from(bytes).is_ok());
+    bytes.map(Some).ok_or_else(|| {
+        CliError::parameters(format!(
+            "{option} {sectors}: more sectors than a disk can have"
+        ))
+    })
+}
+
+fn delay_spec(text: &str) -> Result<DelaySpec, String> {
+    text.parse()
+}
+
+/// Checks a rule and keeps its text: a rule counts, so each open makes its own.
+fn fault_rule(text: &str) -> Result<String, String> {
+    text.parse::<FaultRule>().map(|_| text.to_owned())
+}

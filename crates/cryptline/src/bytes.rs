@@ -1,0 +1,113 @@
+//! Reading and writing a device at any byte, for headers.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Buffer, Gate};
+
+use crate::error::{Error, Problem};
+
+/// Bytes that are read at a time.
+const READ_AHEAD: usize = 64 * 1024;
+
+/// Bytes with a header in them.
+pub(crate) trait ReadSeek: Read + Seek {}
+
+impl<T: Read + Seek> ReadSeek for T {}
+
+/// A device as if it were a file.
+pub(crate) struct GateBytes {
+    blocking: Blocking,
+    buffer: Buffer,
+    /// The bytes of the device that are in the buffer.
+    held: Range<u64>,
+    block: u64,
+    size: u64,
+    position: u64,
+    is_written: bool,
+}
+
+impl GateBytes {
+    pub fn new(gate: &Gate) -> Result<Self, Error> {
+        let geometry = gate.geometry();
+        Ok(Self {
+            blocking: Blocking::new(gate, BackendChoice::Syscalls)?,
+            buffer: Buffer::alloc(READ_AHEAD).map_err(Problem::KeyMemory)?,
+            held: 0..0,
+            block: u64::from(geometry.logical_block),
+            size: geometry.size,
+            position: 0,
+            is_written: false,
+        })
+    }
+
+    /// Whether anything has been written through it.
+    pub fn is_written(&self) -> bool {
+        self.is_written
+    }
+}
+
+impl Read for GateBytes {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        if self.position >= self.size || target.is_empty() {
+            return Ok(0);
+        }
+        if !self.held.contains(&self.position) {
+            let ahead = READ_AHEAD as u64;
+            let start = self.position - self.position % ahead;
+            let end = (start + ahead).min(self.size);
+            let len = usize::try_from(end - start).map_err(io::Error::other)?;
+            self.held = 0..0;
+            let read = self.blocking.read_at(start, &mut self.buffer[..len]);
+            read.map_err(io::Error::other)?;
+            self.held = start..end;
+        }
+        let from = usize::try_from(self.position - self.held.start).map_err(io::Error::other)?;
+        let to = usize::try_from(self.held.end - self.held.start).map_err(io::Error::other)?;
+        let len = target.len().min(to - from);
+        target[..len].copy_from_slice(&self.buffer[from..from + len]);
+        self.position += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for GateBytes {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.size.checked_add_signed(by),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+        };
+        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}
+
+impl Write for GateBytes {
+    /// Writes as much as fits into the buffer together with the rest of the first and the last block, which is
+    /// read before. Nobody else may write meanwhile.
+    fn write(&mut self, source: &[u8]) -> io::Result<usize> {
+        let block = self.block;
+        let start = self.position - self.position % block;
+        let before = usize::try_from(self.position - start).map_err(io::Error::other)?;
+        let left = usize::try_from(self.size.saturating_sub(self.position)).unwrap_or(usize::MAX);
+        let len = source.len().min(left).min(READ_AHEAD - before);
+        let end = (self.position + len as u64).next_multiple_of(block);
+        let area = usize::try_from(end - start).map_err(io::Error::other)?;
+        (self.held, self.is_written) = (0..0, true);
+        let area = &mut self.buffer[..area];
+        self.blocking
+            .read_at(start, area)
+            .map_err(io::Error::other)?;
+        area[before..before + len].copy_from_slice(&source[..len]);
+        let written = self.blocking.write_at(start, area, false);
+        written.map_err(io::Error::other)?;
+        self.position += len as u64;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.blocking.flush().map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,175 @@
+//! A new block translation table: in a new file, or over what a file or device holds.
+
+use std::path::{Path, PathBuf};
+
+use cryptline_engine::Fault;
+use cryptline_engine::base::PersistentMemory;
+use cryptline_engine::btt::layout::{ARENA_MIN, START_V1, arenas, is_sector_size};
+use cryptline_engine::btt::{Btt, Medium, NewTable};
+use cryptline_sys::SecretBuf;
+
+use super::draft::Draft;
+use super::{Observer, Progress};
+use crate::Result;
+use crate::error::Problem;
+
+/// How to make a block translation table.
+pub struct CreateBtt {
+    path: PathBuf,
+    size: Option<u64>,
+    sector_size: u32,
+    uuid: Option<[u8; 16]>,
+    replace: bool,
+    observer: Option<Observer>,
+}
+
+/// A table that was made, and opened again.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct CreatedBtt {
+    /// Bytes that it holds.
+    pub data_size: u64,
+    /// Its UUID, in the byte order of RFC 9562.
+    pub uuid: [u8; 16],
+}
+
+impl CreateBtt {
+    /// A table of 4096-byte sectors in the file or on the device at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            size: None,
+            sector_size: 4096,
+            uuid: None,
+            replace: false,
+            observer: None,
+        }
+    }
+
+    /// Makes a new file of this many bytes, table included: whole under its name, or not at all. Without it, the
+    /// file or device is there already.
+    #[must_use]
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.size = Some(bytes);
+        self
+    }
+
+    /// Bytes in a sector: 512 or 4096.
+    #[must_use]
+    pub fn sector_size(mut self, bytes: u32) -> Self {
+        self.sector_size = bytes;
+        self
+    }
+
+    /// The table's UUID; without it, a random one.
+    #[must_use]
+    pub fn uuid(mut self, uuid: [u8; 16]) -> Self {
+        self.uuid = Some(uuid);
+        self
+    }
+
+    /// Replaces a file that exists; or, without a size, all that the file or device holds.
+    #[must_use]
+    pub fn replace(mut self, yes: bool) -> Self {
+        self.replace = yes;
+        self
+    }
+
+    /// Told what happens. An error from it ends the making.
+    #[must_use]
+    pub fn on_progress(
+        mut self,
+        observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Makes the table, and opens it again.
+    ///
+    /// # Errors
+    /// What is wrong with the options, or with the place.
+    pub fn create(self) -> Result<CreatedBtt> {
+        if !is_sector_size(self.sector_size) {
+            return Err(Problem::BttSectorSize(self.sector_size).into());
+        }
+        let new = NewTable {
+            sector_size: self.sector_size,
+            uuid: self.uuid.map_or_else(random_uuid, Ok)?,
+            is_zero: self.size.is_some(),
+        };
+        let sectors = match self.size {
+            Some(size) => self.in_new_file(&new, size)?,
+            None => self.in_place(&new)?,
+        };
+        Ok(CreatedBtt {
+            data_size: sectors * u64::from(self.sector_size),
+            uuid: new.uuid,
+        })
+    }
+
+    fn in_new_file(&self, new: &NewTable, size: u64) -> Result<u64> {
+        self.refuse_too_small(size)?;
+        let draft = Draft::new(&self.path, self.replace)?;
+        draft.set_size(size, false)?;
+        let sectors = self.write(new, draft.path())?;
+        draft.sync()?;
+        draft.publish(self.replace)?;
+        Ok(sectors)
+    }
+
+    fn in_place(&self, new: &NewTable) -> Result<u64> {
+        let name = self.path.display();
+        if !self.path.exists() {
+            return Err(Problem::NoSize.on(name));
+        }
+        if !self.replace {
+            return Err(Problem::Exists { holds: None }.on(name));
+        }
+        self.write(new, &self.path)
+    }
+
+    /// Makes the table and looks whether it is one.
+    fn write(&self, new: &NewTable, path: &Path) -> Result<u64> {
+        let name = self.path.display().to_string();
+        let memory = PersistentMemory::open(path, false)?;
+        self.refuse_too_small(memory.size())?;
+        let of = new.work(memory.size());
+        let failure = |fault: Fault| Problem::BttWrite(fault).on(&name);
+        let sectors = new.write(&memory, |bytes| {
+            if let Some(observer) = &self.observer {
+                // The work goes on: what is begun must be ended.
+                let _ = observer(Progress::Done { bytes, of });
+            }
+        });
+        let sectors = sectors.map_err(failure)?;
+        memory.check().map_err(failure)?;
+        drop(memory);
+        // As whoever uses it next would.
+        let memory = PersistentMemory::open(path, true)?;
+        let damaged = |why: String| Problem::DoesNotOpen(why).on(&name);
+        let table = Btt::open(memory, true).map_err(|error| damaged(error.to_string()))?;
+        match table.warnings().first() {
+            None => Ok(sectors),
+            Some(lost) => Err(damaged(lost.to_string())),
+        }
+    }
+
+    fn refuse_too_small(&self, size: u64) -> Result<()> {
+        if arenas(size, self.sector_size).is_empty() {
+            let least = START_V1 + ARENA_MIN;
+            return Err(Problem::BttTooSmall { size, least }.on(self.path.display()));
+        }
+        Ok(())
+    }
+}
+
+/// A random one (version 4).
+fn random_uuid() -> Result<[u8; 16]> {
+    let bytes = SecretBuf::random(16).map_err(Problem::KeyMemory)?;
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&bytes);
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    Ok(uuid)
+}

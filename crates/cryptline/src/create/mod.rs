@@ -1,0 +1,380 @@
+//! New volumes.
+//!
+//! ```text
+//! in a file           made in a temporary file beside its place, made durable, opened again from disk, and
+//!                     only then given its name: so there is a whole volume under that name or nothing new,
+//!                     whatever happens in between
+//! on pmem: and btt:   there is no second name to prepare it under, so what is there is looked at first; a
+//!                     header that was begun and does not open again is wiped
+//! ```
+
+mod btt;
+mod draft;
+mod look;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cryptline_engine::base::Image;
+use cryptline_luks::format::{FormatOptions, format};
+use cryptline_luks::{KdfLimits, SegmentPolicy, UnlockOptions};
+use cryptline_sys::SecretBuf;
+
+pub use btt::{CreateBtt, CreatedBtt};
+
+use crate::base::{Access, BaseDevice, Source};
+use crate::bytes::GateBytes;
+use crate::error::{Error, Problem};
+use crate::info::BaseInfo;
+use crate::keys::{Key, KeyRequest, Keys, Passphrase, with_keys};
+use crate::medium::Medium;
+use crate::target::Target;
+use crate::{Result, Warning};
+use draft::{Draft, Durable};
+
+/// Bytes of a header that are wiped where it does not open again.
+const WIPED: usize = 32 * 1024;
+
+/// What happens while a volume is made; for a progress bar, and for signal handlers.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Progress<'a> {
+    /// This file is unfinished: whoever ends the process now should remove it.
+    Unfinished(&'a Path),
+    /// What is on the device is looked at.
+    Looking,
+    /// It was looked at.
+    Looked,
+    /// The key slot is made, which takes as long as unlocking will.
+    Deriving,
+    /// The new volume is opened again.
+    Checking,
+    /// So much of the work is done.
+    Done {
+        /// Bytes done.
+        bytes: u64,
+        /// Bytes in all.
+        of: u64,
+    },
+}
+
+/// Takes what happens. What it returns as an error ends the making.
+pub(crate) type Observer = Box<dyn Fn(Progress<'_>) -> Result<()> + Send + Sync>;
+
+/// How to make a LUKS volume. What is not said is as `cryptsetup luksFormat` has it.
+///
+/// ```no_run
+/// use cryptline::Create;
+///
+/// let made = Create::new("disk.img").size(1 << 30).passphrase("secret").create()?;
+/// println!("{} bytes of decrypted disk", made.data_size);
+/// # Ok::<(), cryptline::Error>(())
+/// ```
+pub struct Create {
+    /// Not there where `wrong` tells why.
+    source: Option<Source>,
+    size: Option<u64>,
+    replace: bool,
+    preallocate: bool,
+    format: FormatOptions,
+    keys: Option<Arc<dyn Keys>>,
+    observer: Option<Observer>,
+    /// The first thing that was wrong with what was said.
+    wrong: Option<Error>,
+}
+
+/// A volume that was made, and opened again.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Created {
+    /// Bytes of the clear disk.
+    pub data_size: u64,
+    /// What the user should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl Create {
+    /// A volume in the file `target`, or on `pmem:PATH` or `btt:PATH`.
+    pub fn new(target: impl AsRef<OsStr>) -> Self {
+        let (source, wrong) = match Target::parse(target) {
+            Ok(target) => (Some(Source::Target(target)), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self {
+            wrong,
+            ..Self::at(source)
+        }
+    }
+
+    /// A volume on anything that can be read and written.
+    pub fn medium(medium: impl Medium) -> Self {
+        Self::at(Some(Source::Medium(Arc::new(medium))))
+    }
+
+    fn at(source: Option<Source>) -> Self {
+        Self {
+            source,
+            wrong: None,
+            size: None,
+            replace: false,
+            preallocate: false,
+            format: FormatOptions::default(),
+            keys: None,
+            observer: None,
+        }
+    }
+
+    /// Size of a file in bytes, header included. A device has its size already.
+    #[must_use]
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.size = Some(bytes);
+        self
+    }
+
+    /// Replaces a file that exists, or what is on the device.
+    #[must_use]
+    pub fn replace(mut self, yes: bool) -> Self {
+        self.replace = yes;
+        self
+    }
+
+    /// Reserves the space of a file on disk now.
+    #[must_use]
+    pub fn preallocate(mut self, yes: bool) -> Self {
+        self.preallocate = yes;
+        self
+    }
+
+    /// Version, cipher, key slot, label and so on.
+    #[must_use]
+    pub fn format(mut self, options: FormatOptions) -> Self {
+        self.format = options;
+        self
+    }
+
+    /// The new passphrase, of which a copy is kept in key memory.
+    #[must_use]
+    pub fn passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
+        match Passphrase::new(passphrase) {
+            Ok(keys) => self.keys(keys),
+            Err(error) => {
+                self.wrong.get_or_insert(error);
+                self
+            }
+        }
+    }
+
+    /// Where the new passphrase comes from. It is asked for once the place for the volume is known to be free.
+    #[must_use]
+    pub fn keys(mut self, keys: impl Keys + 'static) -> Self {
+        self.keys = Some(Arc::new(keys));
+        self
+    }
+
+    /// Told what happens. An error from it ends the making, and nothing is kept.
+    #[must_use]
+    pub fn on_progress(
+        mut self,
+        observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Makes the volume, and opens it again.
+    ///
+    /// # Errors
+    /// What is wrong with the options, or with the place. Nothing is kept then.
+    pub fn create(mut self) -> Result<Created> {
+        self.wrong.take().map_or(Ok(()), Err)?;
+        let Some(source) = self.source.take() else {
+            return Err(Problem::Target("no target is named".to_owned()).into());
+        };
+        with_keys(|| match &source {
+            Source::Target(Target::Path(path)) => self.in_file(path),
+            Source::Target(Target::Pmem(path) | Target::Btt(path)) => {
+                self.in_place(&source, Some(path))
+            }
+            Source::Medium(_) => self.in_place(&source, None),
+            Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
+        })
+    }
+
+    fn in_file(&self, path: &Path) -> Result<Created> {
+        let name = path.display().to_string();
+        let size = self.size.ok_or_else(|| Problem::NoSize.on(&name))?;
+        let draft = Draft::new(path, self.replace)?;
+        let passphrase = self.new_passphrase(&name)?;
+        self.tell(Progress::Unfinished(draft.path()))?;
+        draft.set_size(size, self.preallocate)?;
+        self.tell(Progress::Deriving)?;
+        let mut device = Durable(draft.file());
+        let key = format(&mut device, size, &passphrase, &self.format)
+            .map_err(|error| made_no_header(error, &name))?;
+        draft.sync()?;
+        self.tell(Progress::Checking)?;
+        let image = Image::open(draft.path(), true)?;
+        // Lets the next reads come from the disk and not from memory, where the system does so.
+        let _ = rustix::fs::fadvise(image.file(), 0, None, rustix::fs::Advice::DontNeed);
+        let data_size = opens(image.file(), image.size(), &passphrase, &key, &name)?;
+        drop(image);
+        draft.publish(self.replace)?;
+        Ok(Created {
+            data_size,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// On a device that is there already.
+    fn in_place(&self, target: &Source, path: Option<&Path>) -> Result<Created> {
+        let device = target.open_device(Access::default())?;
+        let geometry = *device.gate.geometry();
+        let size = geometry.size;
+        if self.size.is_some() || self.preallocate {
+            return Err(Problem::HasSize { size }.on(target));
+        }
+        let mut options = self.format.clone();
+        // What is larger than a table's sector can be torn; what is smaller cannot be written.
+        let sector = geometry.logical_block;
+        if let BaseInfo::Btt { .. } = device.info {
+            device.check_sectors(*options.sector_size.get_or_insert(sector))?;
+        }
+        let mut bytes = GateBytes::new(&device.gate)?;
+        if !self.replace {
+            self.tell(Progress::Looking)?;
+            let found = what_is_there(&device, &mut bytes, path);
+            self.tell(Progress::Looked)?;
+            if let Some(what) = found.map_err(|error| unreadable(error, target))? {
+                return Err(Problem::Holds { what }.on(target));
+            }
+        }
+        let passphrase = self.new_passphrase(&target.to_string())?;
+        self.tell(Progress::Deriving)?;
+        let mut make = || {
+            let key = format(&mut bytes, size, &passphrase, &options)
+                .map_err(|error| Problem::Luks(error).on(target))?;
+            bytes.flush().map_err(|error| unreadable(error, target))?;
+            self.tell(Progress::Checking)?;
+            let name = target.to_string();
+            opens(
+                GateBytes::new(&device.gate)?,
+                size,
+                &passphrase,
+                &key,
+                &name,
+            )
+        };
+        let made = make();
+        let data_size = made.inspect_err(|_| wipe(&mut bytes))?;
+        let torn = device.torn_sectors(options.sector_size.unwrap_or(sector));
+        let mut warnings = device.warnings;
+        warnings.extend(torn);
+        Ok(Created {
+            data_size,
+            warnings,
+        })
+    }
+
+    fn new_passphrase(&self, name: &str) -> Result<SecretBuf> {
+        let request = KeyRequest {
+            name,
+            failed: 0,
+            takes: Duration::ZERO,
+            raw_len: None,
+            may_be_empty: false,
+            is_new: true,
+        };
+        let keys = self.keys.as_ref();
+        let keys = keys.ok_or_else(|| Problem::NoKey.on(name))?;
+        match keys.key(&request)? {
+            Some(Key::Passphrase(passphrase)) => Ok(passphrase),
+            Some(Key::Volume(_)) | None => Err(Problem::NoKey.on(name)),
+        }
+    }
+
+    fn tell(&self, progress: Progress<'_>) -> Result<()> {
+        self.observer
+            .as_ref()
+            .map_or(Ok(()), |observer| observer(progress))
+    }
+}
+
+/// Opens the volume as a user would: the header, the passphrase, the digest. Returns the size of the clear disk.
+fn opens(
+    mut device: impl Read + Seek,
+    size: u64,
+    passphrase: &[u8],
+    key: &SecretBuf,
+    name: &str,
+) -> Result<u64> {
+    let failed = |why: String| Problem::DoesNotOpen(why).on(name);
+    let luks = |error: cryptline_luks::Error| failed(error.to_string());
+    let header = cryptline_luks::read(&mut device, size).map_err(luks)?;
+    // The costs are those that were asked for.
+    let limits = KdfLimits::NONE;
+    let options = UnlockOptions {
+        limits,
+        ..UnlockOptions::default()
+    };
+    let opened = header
+        .unlock(&mut device, passphrase, &options)
+        .map_err(luks)?;
+    if *opened.key != **key {
+        return Err(failed("it gives another key".into()));
+    }
+    header
+        .verify_volume_key(&opened.key, limits)
+        .map_err(luks)?;
+    let segment = header.segment(SegmentPolicy::default()).map_err(luks)?;
+    segment.data_size(size).map_err(luks)
+}
+
+/// The name of what would be lost; `None` where there is nothing.
+fn what_is_there(
+    device: &BaseDevice,
+    bytes: &mut GateBytes,
+    path: Option<&Path>,
+) -> io::Result<Option<&'static str>> {
+    if let Some(name) = look::name(bytes)? {
+        return Ok(Some(name));
+    }
+    let file = match path {
+        Some(path) if fs::metadata(path)?.is_file() => Some(File::open(path)?),
+        _ => None,
+    };
+    let has_data = match file {
+        // Of the file and not of the mapping: a page that is only looked at may become a page in use.
+        Some(file) => look::file_has_data(&file, &device.data)?,
+        None => look::device_has_data(bytes)?,
+    };
+    bytes.rewind()?;
+    Ok(has_data.then_some("data"))
+}
+
+/// Half a header helps nobody. The device may be failing, so nothing is said if this does too.
+fn wipe(device: &mut GateBytes) {
+    if !device.is_written() {
+        return;
+    }
+    let _ = device
+        .seek(SeekFrom::Start(0))
+        .and_then(|_| device.write_all(&[0; WIPED]))
+        .and_then(|()| device.flush());
+}
+
+/// What went wrong with the header of a file that nobody has seen yet.
+fn made_no_header(error: cryptline_luks::Error, name: &str) -> Error {
+    match error {
+        cryptline_luks::Error::Io { source, .. } => draft::failed("write", name, source),
+        other => Problem::Luks(other).on(name),
+    }
+}
+
+fn unreadable(source: io::Error, target: &Source) -> Error {
+    let action = "use it";
+    Problem::Io { action, source }.on(target)
+}

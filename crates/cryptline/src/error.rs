@@ -1,0 +1,384 @@
+//! Why something failed: what kind of failure it is, what exactly, on what, and the cause below.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+
+use cryptline_cipher::{CipherError, SpecError};
+use cryptline_engine::btt::BttError;
+use cryptline_engine::dispatch::Mode;
+use cryptline_engine::table::TableError;
+use cryptline_engine::zone::LayoutError;
+use cryptline_engine::{Fault, OpenError};
+pub use cryptline_luks::ErrorKind;
+
+use crate::VolumeKind;
+use crate::dispatch::Direction;
+use crate::size::human;
+
+/// A failure to open, unlock or create a volume.
+///
+/// Its text is one line for people. Programs look at [`kind`](Self::kind), and where that is not enough
+/// at [`problem`](Self::problem).
+#[derive(Debug)]
+pub struct Error {
+    name: Option<String>,
+    problem: Box<Problem>,
+}
+
+/// What exactly failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The name of a target makes no sense.
+    #[error("{0}")]
+    Target(String),
+    /// A header could not be read, unlocked or made.
+    #[error(transparent)]
+    Luks(#[from] cryptline_luks::Error),
+    /// A device could not be opened, or a layer does not fit it.
+    #[error(transparent)]
+    Device(#[from] OpenError),
+    /// A block translation table is missing or damaged.
+    #[error(transparent)]
+    Btt(#[from] BttError),
+    /// Zones cannot lie so.
+    #[error(transparent)]
+    Zones(#[from] LayoutError),
+    /// A device-mapper table line was refused.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// A table that is no text, or has several lines.
+    #[error("this is no table; give one `START LEN crypt ...` line")]
+    NoTable,
+    /// There is no such cipher here.
+    #[error("{word}: {error}")]
+    CipherWord {
+        /// The cipher as it was asked for.
+        word: String,
+        /// Why not.
+        error: SpecError,
+    },
+    /// The caller's key, sector size or IV offset does not fit the cipher.
+    #[error(transparent)]
+    Cipher(CipherError),
+    /// The header's do not.
+    #[error(transparent)]
+    HeaderCipher(CipherError),
+    /// The volume is of another version than was asked for.
+    #[error("this is {found}, and another version was asked for")]
+    Version {
+        /// What it is.
+        found: VolumeKind,
+    },
+    /// The detached header is the target itself.
+    #[error("the header and the target are the same file")]
+    HeaderIsTarget,
+    /// Memory cannot be shared with others, nor what is mapped.
+    #[error("others cannot use it at the same time")]
+    NotShareable,
+    /// There is no page cache to bypass.
+    #[error("it is mapped into memory, so there is no page cache to bypass")]
+    Mapped,
+    /// Memory that cannot be written would stay empty for ever.
+    #[error("it starts empty, so opening it read-only makes no sense")]
+    StartsEmpty,
+    /// What starts empty holds no header.
+    #[error("it starts empty, so it holds no volume")]
+    HoldsNothing,
+    /// A new random key is in no table.
+    #[error("it has a new random key each time, so it has no table; give a file or device")]
+    RandomKey,
+    /// The smallest I/O that was asked for is impossible.
+    #[error(
+        "a logical block of {block} bytes is not possible: give a power of two from 512 to the volume's cipher sector, {sector}"
+    )]
+    LogicalBlock {
+        /// What was asked for, in bytes.
+        block: u32,
+        /// The largest, in bytes.
+        sector: u32,
+    },
+    /// Blocks so small would rewrite sectors that others write to.
+    #[error(
+        "a write of {block} bytes has to read and write {least} here, which cannot be made safe while others write to the target"
+    )]
+    SharedRewrites {
+        /// What was asked for, in bytes.
+        block: u32,
+        /// What a write has to rewrite, in bytes.
+        least: u32,
+    },
+    /// A block translation table has larger sectors than the volume is written in.
+    #[error(
+        "the volume is read and written in units of {unit} bytes, the BTT below it has sectors of {sector}; make a table of 512-byte sectors, or a volume with larger ones"
+    )]
+    BttSectors {
+        /// Bytes in the volume's smallest transfer.
+        unit: u32,
+        /// Bytes in a sector of the table.
+        sector: u32,
+    },
+    /// Two demands on who runs the cipher contradict each other.
+    #[error("{flag}{} contradicts {asked} {mode}", if *.stored { " in the table" } else { "" })]
+    Dispatch {
+        /// The flag's name in a table.
+        flag: &'static str,
+        /// It is one of the table's.
+        stored: bool,
+        /// What the mode was asked for.
+        asked: Direction,
+        /// The mode.
+        mode: Mode,
+    },
+    /// Too little is left for a plain volume.
+    #[error(
+        "{left} bytes are left behind the start of the data, too few for the volume; is the file cut short?"
+    )]
+    TooShort {
+        /// Bytes behind the start of the data.
+        left: u64,
+    },
+    /// No key slot tells how long the volume key is.
+    #[error("no key slot tells the length of the key; only the volume key itself does")]
+    KeyLengthUnknown,
+    /// The volume key is shorter than the volume needs.
+    #[error("the volume key has {has} bytes, {needs} are needed")]
+    KeyTooShort {
+        /// Its bytes.
+        has: usize,
+        /// The bytes that the cipher takes.
+        needs: usize,
+    },
+    /// A passphrase, and nobody said how a plain volume makes its key of it.
+    #[error("the hash that makes the key of the passphrase is not known")]
+    NoHash,
+    /// Nothing was given to unlock the volume with.
+    #[error("no key was given")]
+    NoKey,
+    /// A passphrase or key of no bytes.
+    #[error("it is empty")]
+    EmptyKey,
+    /// It ends before the key does.
+    #[error("it has only {has} of the {needs} bytes that are needed")]
+    KeyFileTooShort {
+        /// The bytes there are.
+        has: usize,
+        /// The bytes that were asked for.
+        needs: usize,
+    },
+    /// No passphrase is so long.
+    #[error("it is longer than 8M, the most that a passphrase can have")]
+    PassphraseTooLong,
+    /// No volume key has this length.
+    #[error("a volume key has 1 to {most} bytes")]
+    VolumeKeyLength {
+        /// The most there can be.
+        most: usize,
+    },
+    /// The file exists already.
+    #[error("it exists already{}", holds.map_or_else(String::new, |what| format!(" and holds {what}")))]
+    Exists {
+        /// What it holds, with its article, where that is known.
+        holds: Option<&'static str>,
+    },
+    /// The device holds something.
+    #[error("it holds {what}")]
+    Holds {
+        /// What, with its article.
+        what: &'static str,
+    },
+    /// Something that exists and is no file that could be replaced.
+    #[error(
+        "it is not a regular file; volumes are made in files, `cryptsetup luksFormat` formats devices"
+    )]
+    NotAFile,
+    /// No volume can be made there.
+    #[error(
+        "volumes are made in files and on pmem:PATH and btt:PATH; for a file of this name give ./{0}"
+    )]
+    NoPlace(String),
+    /// A new file needs a size.
+    #[error("it does not exist yet, so it needs a size")]
+    NoSize,
+    /// A device has its size.
+    #[error("it has its size already, {}", human(*.size))]
+    HasSize {
+        /// In bytes.
+        size: u64,
+    },
+    /// The temporary file of something new could not be made, written or renamed. Nothing was kept.
+    #[error("cannot {action} it: {source}; nothing was kept")]
+    Draft {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What was made is not what it should be.
+    #[error("what was made does not open again ({0}); nothing was kept, is the disk failing?")]
+    DoesNotOpen(String),
+    /// No block translation table has such sectors.
+    #[error(
+        "a table with sectors of {0} bytes cannot be made; give 512 or 4096: sectors with integrity metadata (520, 4104 and so on) are not supported"
+    )]
+    BttSectorSize(u32),
+    /// Too small for a block translation table.
+    #[error("{size} bytes are too few for a table; the least is {least} (16 MiB and 4 KiB)")]
+    BttTooSmall {
+        /// The bytes there are.
+        size: u64,
+        /// The bytes there must be.
+        least: u64,
+    },
+    /// A block translation table could not be written.
+    #[error("cannot write the table: {0}; there is none now")]
+    BttWrite(Fault),
+    /// The descriptor that a passphrase should come from is not open.
+    #[error("cannot read it: {0}")]
+    BadDescriptor(#[source] io::Error),
+    /// Something could not be read or written.
+    #[error("cannot {action}: {source}")]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A zoned device gives no list of its zones.
+    #[error("it does not report its zones: {0}")]
+    NoReport(Fault),
+    /// There are no zones.
+    #[error("it has no zones")]
+    NoZones,
+    /// There is no memory for keys.
+    #[error("no memory for keys: {0}; free some")]
+    KeyMemory(#[source] io::Error),
+    /// Whoever was asked for a key failed.
+    #[error("{source}")]
+    Keys {
+        /// What kind of failure it was.
+        kind: ErrorKind,
+        /// What it said.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+}
+
+impl Error {
+    /// A failure of the caller's own, for [`Keys`](crate::Keys).
+    #[must_use]
+    pub fn from_keys(kind: ErrorKind, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        let source = source.into();
+        Problem::Keys { kind, source }.into()
+    }
+
+    /// What kind of failure it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.problem.kind()
+    }
+
+    /// What exactly failed.
+    #[must_use]
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// On what: a target or a path.
+    #[must_use]
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        match (&self.name, &*self.problem) {
+            (Some(name), _) => Some(name.into()),
+            (None, Problem::Device(error)) => error.path().map(|path| path.to_string_lossy()),
+            _ => None,
+        }
+    }
+
+    /// Where on the device, in bytes, where that is known.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        match &*self.problem {
+            Problem::Luks(cryptline_luks::Error::Io { offset, .. }) => Some(*offset),
+            _ => None,
+        }
+    }
+
+    /// What was tried, as a verb, where that is known.
+    #[must_use]
+    pub fn operation(&self) -> Option<&'static str> {
+        match &*self.problem {
+            Problem::Luks(cryptline_luks::Error::Io { action, .. })
+            | Problem::Device(OpenError::System { action, .. })
+            | Problem::Io { action, .. }
+            | Problem::Draft { action, .. } => Some(action),
+            _ => None,
+        }
+    }
+
+    /// The same, on what is called so.
+    pub(crate) fn on(self, name: impl fmt::Display) -> Self {
+        Self {
+            name: self.name.or_else(|| Some(name.to_string())),
+            ..self
+        }
+    }
+}
+
+impl Problem {
+    /// What kind of failure it is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Luks(error) => error.kind(),
+            Self::Device(OpenError::Memory(_)) | Self::KeyMemory(_) => ErrorKind::Memory,
+            Self::Device(error) if error.is_busy() => ErrorKind::Busy,
+            Self::Exists { .. } | Self::Holds { .. } => ErrorKind::Busy,
+            Self::Keys { kind, .. } => *kind,
+            Self::Device(_)
+            | Self::Btt(_)
+            | Self::Zones(_)
+            | Self::HeaderCipher(_)
+            | Self::Version { .. }
+            | Self::BttSectors { .. }
+            | Self::TooShort { .. }
+            | Self::KeyLengthUnknown
+            | Self::NoReport(_)
+            | Self::NotAFile
+            | Self::Draft { .. }
+            | Self::DoesNotOpen(_)
+            | Self::BttWrite(_)
+            | Self::Io { .. } => ErrorKind::Device,
+            _ => ErrorKind::Parameters,
+        }
+    }
+
+    /// The same, on what is called so.
+    pub(crate) fn on(self, name: impl fmt::Display) -> Error {
+        Error::from(self).on(name)
+    }
+}
+
+impl<P: Into<Problem>> From<P> for Error {
+    fn from(problem: P) -> Self {
+        Self {
+            name: None,
+            problem: Box::new(problem.into()),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{name}: {}", self.problem),
+            None => write!(f, "{}", self.problem),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.problem.source()
+    }
+}

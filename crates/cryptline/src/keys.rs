@@ -1,0 +1,344 @@
+//! What opens a volume: a passphrase, the volume key itself, or somebody who is asked.
+//!
+//! ```text
+//! Passphrase, VolumeKey     bytes that the caller has
+//! KeyFile, Descriptor       read when they are needed, unbuffered, straight into key memory
+//! a closure                 is called when a key is needed, and may ask somebody
+//! ```
+//!
+//! Secrets are in [`SecretBuf`]s: locked, left out of core dumps, wiped when dropped. They are read, tried
+//! and turned into a cipher on a stack that is wiped afterwards.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cryptline_luks::{KEY_LEN_MAX, PASSPHRASE_LEN_MAX};
+use cryptline_sys::{SecretBuf, on_secret_stack};
+use rustix::fs::OFlags;
+use zeroize::Zeroizing;
+
+use crate::error::{Error, Problem};
+
+/// Where a key comes from.
+///
+/// Any `Fn(&KeyRequest) -> Result<Option<Key>, Error>` is one: it may ask somebody.
+pub trait Keys: Send + Sync {
+    /// A key for the volume of `request`; `None` for no more, which ends the attempts.
+    ///
+    /// A passphrase that opens nothing is followed by another call, with
+    /// [`failed`](KeyRequest::failed) counted up. This runs on a thread of its own, whose stack is wiped.
+    ///
+    /// # Errors
+    /// Why there is none: [`Error::from_keys`] makes an error of the caller's own.
+    fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error>;
+}
+
+impl<F> Keys for F
+where
+    F: Fn(&KeyRequest<'_>) -> Result<Option<Key>, Error> + Send + Sync,
+{
+    fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
+        self(request)
+    }
+}
+
+/// What a key is wanted for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct KeyRequest<'a> {
+    /// The volume, for a question.
+    pub name: &'a str,
+    /// How many passphrases have opened nothing so far.
+    pub failed: u32,
+    /// About how long trying a passphrase on every key slot takes.
+    pub takes: Duration,
+    /// Bytes of the volume key, where there is no header that keeps it: a key file is then the key itself.
+    pub raw_len: Option<usize>,
+    /// An empty passphrase may be right.
+    pub may_be_empty: bool,
+    /// It is for a volume that is being made: better asked for twice.
+    pub is_new: bool,
+}
+
+/// A secret, and what it is.
+pub enum Key {
+    /// For a key slot, or to be hashed.
+    Passphrase(SecretBuf),
+    /// The volume key itself.
+    Volume(SecretBuf),
+}
+
+/// A passphrase that the caller has.
+#[derive(Clone)]
+pub struct Passphrase(Arc<SecretBuf>);
+
+/// The volume key itself.
+#[derive(Clone)]
+pub struct VolumeKey(Arc<SecretBuf>);
+
+/// A file with a passphrase in it: all its bytes, a newline at the end included, as cryptsetup reads them.
+/// For a volume without a header its first bytes are the key itself.
+#[derive(Clone, Debug)]
+pub struct KeyFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes to pass over first.
+    pub offset: u64,
+    /// Bytes to take; `None` for all.
+    pub size: Option<usize>,
+}
+
+/// A file that holds the volume key, and nothing else.
+#[derive(Clone, Debug)]
+pub struct VolumeKeyFile(pub PathBuf);
+
+/// An open file descriptor with a passphrase in it: everything up to its end, less one newline there.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor(pub u32);
+
+impl Passphrase {
+    /// A copy of `bytes` in key memory; the original is the caller's to wipe.
+    ///
+    /// # Errors
+    /// Where there is no memory for it.
+    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, Error> {
+        Ok(Self(Arc::new(copy_of(bytes.as_ref())?)))
+    }
+}
+
+impl VolumeKey {
+    /// A copy of `bytes` in key memory; the original is the caller's to wipe.
+    ///
+    /// # Errors
+    /// Where there is no memory for it.
+    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, Error> {
+        Ok(Self(Arc::new(copy_of(bytes.as_ref())?)))
+    }
+}
+
+impl Keys for Passphrase {
+    fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
+        once(request, || copy_of(&self.0).map(Key::Passphrase))
+    }
+}
+
+impl Keys for VolumeKey {
+    fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
+        once(request, || copy_of(&self.0).map(Key::Volume))
+    }
+}
+
+impl Keys for KeyFile {
+    fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
+        once(request, || match request.raw_len {
+            // The size is the key's then; cryptsetup ignores another here as well.
+            Some(len) => self.open_and_read(Some(len)).map(Key::Volume),
+            None => self.read(request.may_be_empty).map(Key::Passphrase),
+        })
+    }
+}
+
+impl Keys for VolumeKeyFile {
+    fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
+        once(request, || {
+            let (path, most) = (&self.0, KEY_LEN_MAX as usize);
+            let key = read_up_to(open(path)?, 0, most + 1).map_err(|error| named(error, path))?;
+            if key.is_empty() || key.len() > most {
+                return Err(Problem::VolumeKeyLength { most }.on(path.display()));
+            }
+            Ok(Key::Volume(key))
+        })
+    }
+}
+
+impl Keys for Descriptor {
+    fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
+        once(request, || {
+            self.read(request.may_be_empty).map(Key::Passphrase)
+        })
+    }
+}
+
+impl KeyFile {
+    /// The passphrase in all of `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            offset: 0,
+            size: None,
+        }
+    }
+
+    /// The passphrase.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or holds too little or too much.
+    pub fn read(&self, may_be_empty: bool) -> Result<SecretBuf, Error> {
+        let secret = self.open_and_read(self.size)?;
+        not_empty(secret, may_be_empty).map_err(|error| named(error, &self.path))
+    }
+
+    /// As [`read`](Self::read), from a file that is open already and is called `name`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_from(
+        &self,
+        file: File,
+        name: &str,
+        size: Option<usize>,
+    ) -> Result<SecretBuf, Error> {
+        let limit = size.unwrap_or(PASSPHRASE_LEN_MAX + 1);
+        let secret = read_up_to(file, self.offset, limit).map_err(|error| error.on(name))?;
+        match size {
+            Some(needs) if secret.len() < needs => {
+                let has = secret.len();
+                Err(Problem::KeyFileTooShort { has, needs }.on(name))
+            }
+            _ => checked_len(secret).map_err(|error| error.on(name)),
+        }
+    }
+
+    fn open_and_read(&self, size: Option<usize>) -> Result<SecretBuf, Error> {
+        let name = self.path.display().to_string();
+        self.read_from(open(&self.path)?, &name, size)
+    }
+}
+
+impl Descriptor {
+    /// The passphrase.
+    ///
+    /// # Errors
+    /// A descriptor that is not open or cannot be read, or that holds too little or too much.
+    pub fn read(&self, may_be_empty: bool) -> Result<SecretBuf, Error> {
+        let name = format!("file descriptor {}", self.0);
+        let opened = match self.0 {
+            0 => rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
+                .map(File::from)
+                .map_err(io::Error::from),
+            number => File::open(format!("/proc/self/fd/{number}")),
+        };
+        let opened = opened.map_err(|error| Problem::BadDescriptor(error).on(&name))?;
+        let read = || {
+            let secret = read_up_to(opened, 0, PASSPHRASE_LEN_MAX + 1)?;
+            let secret = match secret.split_last() {
+                Some((b'\n', rest)) => copy_of(rest)?,
+                _ => secret,
+            };
+            let secret = checked_len(secret)?;
+            not_empty(secret, may_be_empty)
+        };
+        read().map_err(|error| error.on(&name))
+    }
+}
+
+/// Does what has keys in hand, on a stack of its own that is wiped afterwards. What it returns must hold
+/// no secrets but in key memory.
+pub(crate) fn with_keys<R: Send>(
+    work: impl FnOnce() -> Result<R, Error> + Send,
+) -> Result<R, Error> {
+    on_secret_stack(work).map_err(Problem::KeyMemory)?
+}
+
+/// An empty key, which is what the null cipher takes.
+pub(crate) fn no_key() -> Result<SecretBuf, Error> {
+    copy_of(&[])
+}
+
+pub(crate) fn copy_of(bytes: &[u8]) -> Result<SecretBuf, Error> {
+    Ok(SecretBuf::copy_of(bytes).map_err(Problem::KeyMemory)?)
+}
+
+/// What can be had once: a second attempt would be with the same.
+fn once(
+    request: &KeyRequest<'_>,
+    key: impl FnOnce() -> Result<Key, Error>,
+) -> Result<Option<Key>, Error> {
+    if request.failed == 0 {
+        key().map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+fn named(error: Error, path: &Path) -> Error {
+    error.on(path.display())
+}
+
+fn not_empty(secret: SecretBuf, may_be_empty: bool) -> Result<SecretBuf, Error> {
+    if secret.is_empty() && !may_be_empty {
+        return Err(Problem::EmptyKey.into());
+    }
+    Ok(secret)
+}
+
+fn checked_len(secret: SecretBuf) -> Result<SecretBuf, Error> {
+    if secret.len() > PASSPHRASE_LEN_MAX {
+        return Err(Problem::PassphraseTooLong.into());
+    }
+    Ok(secret)
+}
+
+fn open(path: &Path) -> Result<File, Error> {
+    File::options()
+        .read(true)
+        .custom_flags(OFlags::NOCTTY.bits().cast_signed())
+        .open(path)
+        .map_err(|source| {
+            let action = "open key file";
+            named(Problem::Io { action, source }.into(), path)
+        })
+}
+
+/// At most `limit` bytes of `file` from `offset` on, in key memory from the first moment.
+///
+/// # Errors
+/// Where it cannot be read, or there is no memory.
+pub fn read_up_to(mut file: File, offset: u64, limit: usize) -> Result<SecretBuf, Error> {
+    let action = "read";
+    let failed = |source| Problem::Io { action, source };
+    skip(&mut file, offset).map_err(failed)?;
+    let mut secret = SecretBuf::zeroed(limit.min(4096)).map_err(Problem::KeyMemory)?;
+    let mut filled = 0;
+    while filled < limit {
+        if filled == secret.len() {
+            secret = grown(&secret, limit)?;
+        }
+        match file.read(&mut secret[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error).into()),
+        }
+    }
+    copy_of(&secret[..filled])
+}
+
+/// The same bytes with twice the room, at most `limit`. The old memory is wiped when dropped.
+fn grown(secret: &SecretBuf, limit: usize) -> Result<SecretBuf, Error> {
+    let len = secret.len().saturating_mul(2).min(limit);
+    let mut larger = SecretBuf::zeroed(len).map_err(Problem::KeyMemory)?;
+    larger[..secret.len()].copy_from_slice(secret);
+    Ok(larger)
+}
+
+/// Passes over `offset` bytes, also of what can only be read, such as a pipe.
+fn skip(file: &mut File, offset: u64) -> io::Result<()> {
+    if offset == 0 || file.seek(SeekFrom::Current(offset.cast_signed())).is_ok() {
+        return Ok(());
+    }
+    let mut left = offset;
+    let mut passed = Zeroizing::new([0; 4096]);
+    while left > 0 {
+        let len = usize::try_from(left).map_or(passed.len(), |left| left.min(passed.len()));
+        match file.read(&mut passed[..len])? {
+            0 => break,
+            count => left -= count as u64,
+        }
+    }
+    Ok(())
+}

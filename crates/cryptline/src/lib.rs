@@ -1,0 +1,66 @@
+//! Encrypted disks (LUKS2, LUKS1, plain dm-crypt) opened and created in user space.
+//!
+//! ```no_run
+//! use cryptline::Open;
+//!
+//! let volume = Open::new("disk.img").passphrase("secret").open()?;
+//! let mut disk = volume.blocking()?;
+//! let mut sector = [0; 4096];
+//! disk.read_at(0, &mut sector)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! ```text
+//! Target ─┐
+//! Medium ─┴─► Open ─ Keys ─► Volume ─┬─ blocking()     one call at a time
+//!                                    ├─ channel()      many requests at a time
+//!                                    └─ gate()         for a front: cryptline-serve
+//! ```
+//!
+//! No root and no device-mapper: the thread that submits a request runs its cipher. What the kernel's dm-crypt
+//! and cryptsetup write is read, and the other way round.
+//!
+//! Nothing here asks anybody anything, prints, or ends the process. Programs that hold keys should also keep
+//! others from reading their memory (`prctl(PR_SET_DUMPABLE)`, no core dumps), which a library must not decide.
+
+#![forbid(unsafe_code)]
+
+mod base;
+mod bytes;
+mod create;
+mod dispatch;
+pub mod error;
+mod info;
+pub mod keys;
+mod medium;
+mod open;
+pub mod size;
+mod table;
+mod target;
+mod volume;
+mod warning;
+
+pub use cryptline_engine as engine;
+pub use cryptline_engine::base::DirectMode;
+pub use cryptline_engine::blocking::Blocking;
+pub use cryptline_engine::dispatch::{Mode, PerfFlags};
+pub use cryptline_engine::layer::{DelaySpec, Exclusion, FaultRule, Zeroes};
+pub use cryptline_engine::{Channel, Extent, Fault, Gate};
+pub use cryptline_luks as luks;
+pub use cryptline_luks::KdfLimits;
+pub use cryptline_sys::SecretBuf;
+
+pub use create::{Create, CreateBtt, Created, CreatedBtt, Progress};
+pub use dispatch::{Direction, DispatchOptions, HelperPool};
+pub use error::{Error, ErrorKind, Problem};
+pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
+pub use keys::{Key, KeyRequest, Keys};
+pub use medium::Medium;
+pub use open::{Format, Inspection, LuksVersion, Open, Plain, RandomKey, TableOf, Unlocked};
+pub use table::TableLine;
+pub use target::{Place, Target, Zoned};
+pub use volume::{Volume, zones};
+pub use warning::Warning;
+
+/// What can fail here.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,188 @@
+//! Anything with a size that can be read, written and flushed, as a place for a volume.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use cryptline_engine::queue::Immediate;
+use cryptline_engine::{
+    Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Ring,
+};
+use rustix::io::Errno;
+
+/// Bytes that are written at a time where zeros are.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+/// A place for encrypted bytes that the caller brings along.
+///
+/// Its calls block, and so does the thread that submits a request: each is carried out before `submit`
+/// returns, on that thread. Several threads may call at the same time. What it writes need not be durable
+/// before [`flush`](Self::flush) returns; what was written before a flush must be durable then, whichever
+/// thread wrote it.
+pub trait Medium: Send + Sync + 'static {
+    /// Its size in bytes. Never changes.
+    fn size(&self) -> u64;
+
+    /// Fills `target` from `offset`.
+    ///
+    /// # Errors
+    /// Where not all of it can be read.
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()>;
+
+    /// Writes all of `source` at `offset`.
+    ///
+    /// # Errors
+    /// Where not all of it could be written. `StorageFull` is told from other failures.
+    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()>;
+
+    /// Makes everything durable that was written.
+    ///
+    /// # Errors
+    /// Where that is not known to be so. Later flushes of the volume fail then, too.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Offsets and lengths of all calls are multiples of this: a power of two from 512 to 4096.
+    fn block_size(&self) -> u32 {
+        512
+    }
+
+    /// Whether it cannot be written.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+}
+
+impl<M: Medium + Sync + ?Sized> Medium for Arc<M> {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(offset, target)
+    }
+
+    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
+        (**self).write_at(offset, source)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        (**self).flush()
+    }
+
+    fn block_size(&self) -> u32 {
+        (**self).block_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+}
+
+/// A file as it is, for programs that have one open: nothing is locked.
+impl Medium for File {
+    fn size(&self) -> u64 {
+        self.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(target, offset)
+    }
+
+    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
+        self.write_all_at(source, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// A medium as a device. It answers at once: a request is done when `submit` returns.
+pub(crate) struct MediumDevice {
+    medium: Arc<dyn Medium>,
+    geometry: Geometry,
+}
+
+impl MediumDevice {
+    pub fn new(medium: Arc<dyn Medium>, read_only: bool) -> Result<Self, OpenError> {
+        let block = medium.block_size();
+        if !block.is_power_of_two() || !(512..=4096).contains(&block) {
+            return Err(OpenError::Geometry(format!(
+                "a medium with blocks of {block} bytes cannot be used; they must be a power of two from 512 to 4096"
+            )));
+        }
+        let (size, read_only) = (medium.size(), read_only || medium.is_read_only());
+        let geometry = Geometry {
+            size: size - size % u64::from(block),
+            logical_block: block,
+            preferred_block: block.max(4096),
+            read_only,
+            rotational: false,
+            discard: false,
+            write_zeroes: !read_only,
+            answers_at_once: true,
+            zones: None,
+        };
+        Ok(Self { medium, geometry })
+    }
+}
+
+impl Device for MediumDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        Ok(Box::new(MediumQueue(Arc::clone(&self.medium))))
+    }
+
+    fn extent(&self, _offset: u64, len: u64) -> Result<Extent, Fault> {
+        Ok(Extent {
+            len,
+            hole: false,
+            zero: false,
+        })
+    }
+}
+
+struct MediumQueue(Arc<dyn Medium>);
+
+impl Immediate for MediumQueue {
+    fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
+        let (medium, offset) = (&self.0, request.offset);
+        let done = match &mut request.operation {
+            Operation::Read(buffer) => medium.read_at(offset, buffer),
+            Operation::Write { data, durable } => {
+                let written = medium.write_at(offset, data);
+                let flush = *durable;
+                written.and_then(|()| if flush { medium.flush() } else { Ok(()) })
+            }
+            Operation::WriteZeroes { len, .. } => zero(&**medium, offset, *len),
+            Operation::Flush => medium.flush(),
+            Operation::Discard { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_) => {
+                return Err(Fault::NotSupported);
+            }
+        };
+        done.map_err(|error| fault_of(&error))
+    }
+}
+
+fn zero(medium: &dyn Medium, offset: u64, len: u64) -> io::Result<()> {
+    let (mut at, end) = (offset, offset + len);
+    while at < end {
+        let piece = usize::try_from(end - at).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
+        medium.write_at(at, &ZEROS[..piece])?;
+        at += piece as u64;
+    }
+    Ok(())
+}
+
+fn fault_of(error: &io::Error) -> Fault {
+    match (Errno::from_io_error(error), error.kind()) {
+        (Some(errno), _) => Fault::from(errno),
+        (None, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Fault::NoSpace,
+        (None, io::ErrorKind::UnexpectedEof) => Fault::Truncated,
+        _ => Fault::Io(Errno::IO),
+    }
+}

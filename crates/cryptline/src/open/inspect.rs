@@ -1,0 +1,90 @@
+//! Looking at a header, and trying a key on it: nothing is locked but what must be, and nothing is changed.
+
+use cryptline_luks::{Header, SegmentPolicy};
+
+use super::luks::{check_version, kind, read, unlock, warnings_of};
+use super::{Format, Open};
+use crate::base::Look;
+use crate::info::VolumeKind;
+use crate::keys::with_keys;
+use crate::{Result, Warning};
+
+/// What a header says, and whether its volume can be opened.
+pub struct Inspection {
+    /// The target as it was named.
+    pub name: String,
+    /// LUKS1 or LUKS2.
+    pub kind: VolumeKind,
+    /// The header is in a file of its own.
+    pub detached: bool,
+    /// Bytes of the target.
+    pub device_size: u64,
+    /// Bytes of the clear disk, or why it cannot be opened.
+    pub data_size: std::result::Result<u64, cryptline_luks::Error>,
+    /// All of the header.
+    pub header: Header,
+}
+
+/// A key that is right.
+pub struct Unlocked {
+    /// The key slot; `None` where it was the volume key itself.
+    pub slot: Option<u32>,
+    /// What the user should know of the header.
+    pub warnings: Vec<Warning>,
+    /// Whether the volume could be opened, or why not.
+    pub usable: std::result::Result<(), cryptline_luks::Error>,
+}
+
+impl Open {
+    /// Reads the LUKS header, for which no key is needed.
+    ///
+    /// # Errors
+    /// A missing or damaged header. One that is sound and cannot be opened is shown.
+    pub fn inspect(mut self) -> Result<Inspection> {
+        let device = self.source()?.look()?;
+        let detached = self.header.as_deref().map(Look::file).transpose()?;
+        let source = detached.as_ref().unwrap_or(&device);
+        let header = read(source.reader()?, source.size, &source.name)?;
+        let policy = SegmentPolicy {
+            allow_null_cipher: self.allow_null_cipher,
+            detached: detached.is_some(),
+        };
+        let segment = header.segment(policy);
+        Ok(Inspection {
+            data_size: segment.and_then(|segment| segment.data_size(device.size)),
+            kind: kind(&header),
+            detached: detached.is_some(),
+            device_size: device.size,
+            name: device.name,
+            header,
+        })
+    }
+
+    /// Tries the key on the LUKS header, and does no more.
+    ///
+    /// # Errors
+    /// A wrong key, or a missing or damaged header.
+    pub fn unlock(mut self) -> Result<Unlocked> {
+        let target = self.source()?;
+        let source = match &self.header {
+            Some(path) => Look::file(path)?,
+            None => target.look()?,
+        };
+        let header = read(source.reader()?, source.size, &source.name)?;
+        if let Some(Format::Luks(version)) = self.format {
+            check_version(&header, version, &source.name)?;
+        }
+        let slot = with_keys(|| {
+            unlock(&header, source.reader()?, &source.name, &self).map(|(_, slot)| slot)
+        })?;
+        let policy = SegmentPolicy {
+            allow_null_cipher: self.allow_null_cipher,
+            detached: true,
+        };
+        Ok(Unlocked {
+            slot,
+            warnings: warnings_of(&header),
+            usable: header.segment(policy).map(drop),
+        })
+    }
+}

@@ -1,0 +1,334 @@
+//! From a target to an open volume.
+//!
+//! ```text
+//! base (opened, locked) ─► header ─► key (derived once) ─► cipher ─► device ─► Gate ─► crypt ─► Gate
+//!                                                             └─ delay, fault, when testing
+//! ```
+//!
+//! The target is locked before its header is read, so that nobody changes it in between.
+
+mod format;
+mod inspect;
+mod line;
+mod luks;
+mod plain;
+mod stack;
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cryptline_engine::Gate;
+use cryptline_engine::base::DirectMode;
+use cryptline_engine::dispatch::PerfFlags;
+use cryptline_engine::layer::{DelaySpec, Exclusion, FaultRule, Zeroes};
+use cryptline_luks::KdfLimits;
+
+pub use format::{Format, LuksVersion, Plain, RandomKey};
+pub use inspect::{Inspection, Unlocked};
+pub use line::TableOf;
+
+use crate::base::{Access, Source};
+use crate::dispatch::{DispatchOptions, HelperPool};
+use crate::error::{Error, Problem};
+use crate::keys::{KeyFile, Keys, Passphrase, VolumeKey};
+use crate::medium::Medium;
+use crate::target::Target;
+use crate::volume::Volume;
+use crate::{Result, Warning};
+
+/// How to open a volume. Made by [`Open::new`], [`Open::target`] or [`Open::medium`]; what is not said is as
+/// cryptsetup has it.
+///
+/// ```no_run
+/// use cryptline::Open;
+///
+/// let volume = Open::new("disk.img").passphrase("secret").read_only(true).open()?;
+/// let mut first = [0; 4096];
+/// volume.blocking()?.read_at(0, &mut first)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Open {
+    /// Not there where `wrong` tells why.
+    source: Option<Source>,
+    format: Option<Format>,
+    header: Option<PathBuf>,
+    keys: Option<Arc<dyn Keys>>,
+    access: Access,
+    discards: bool,
+    allow_null_cipher: bool,
+    slot: Option<u32>,
+    limits: KdfLimits,
+    blocks: Blocks,
+    dispatch: DispatchOptions,
+    helpers: HelperPool,
+    delay: Option<DelaySpec>,
+    faults: Vec<FaultRule>,
+    /// The first thing that was wrong with what was said.
+    wrong: Option<Error>,
+}
+
+/// The smallest I/O, and what holes are.
+#[derive(Clone, Copy, Default)]
+struct Blocks {
+    logical: Option<u32>,
+    exclusion: Exclusion,
+    zeroes: Zeroes,
+}
+
+impl Open {
+    /// Of what `target` names: a path, or `ram:SIZE` and the like (see [`Target`]).
+    pub fn new(target: impl AsRef<OsStr>) -> Self {
+        match Target::parse(target) {
+            Ok(target) => Self::target(target),
+            Err(error) => Self {
+                wrong: Some(error),
+                ..Self::from_source(None)
+            },
+        }
+    }
+
+    /// Of a target.
+    #[must_use]
+    pub fn target(target: Target) -> Self {
+        Self::from_source(Some(Source::Target(target)))
+    }
+
+    /// Of anything that can be read and written. Its calls block the thread that submits a request.
+    pub fn medium(medium: impl Medium) -> Self {
+        Self::from_source(Some(Source::Medium(Arc::new(medium))))
+    }
+
+    fn from_source(source: Option<Source>) -> Self {
+        Self {
+            source,
+            format: None,
+            header: None,
+            keys: None,
+            access: Access::default(),
+            discards: false,
+            allow_null_cipher: false,
+            slot: None,
+            limits: KdfLimits::default(),
+            blocks: Blocks::default(),
+            dispatch: DispatchOptions::default(),
+            helpers: HelperPool::default(),
+            delay: None,
+            faults: Vec::new(),
+            wrong: None,
+        }
+    }
+
+    /// What says how the volume is encrypted. Without it, memory gets a random key, and everything else has a
+    /// LUKS header.
+    #[must_use]
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = Some(format);
+        self
+    }
+
+    /// A volume without a header, as `cryptsetup open --type plain` has it.
+    #[must_use]
+    pub fn plain(self, plain: Plain) -> Self {
+        self.format(Format::Plain(plain))
+    }
+
+    /// The LUKS header is in this file; the target has only data.
+    #[must_use]
+    pub fn header(mut self, path: impl Into<PathBuf>) -> Self {
+        self.header = Some(path.into());
+        self
+    }
+
+    /// Where the key comes from.
+    #[must_use]
+    pub fn keys(mut self, keys: impl Keys + 'static) -> Self {
+        self.keys = Some(Arc::new(keys));
+        self
+    }
+
+    /// Unlocks with this passphrase, of which a copy is kept in key memory.
+    #[must_use]
+    pub fn passphrase(self, passphrase: impl AsRef<[u8]>) -> Self {
+        self.fallible_keys(Passphrase::new(passphrase))
+    }
+
+    /// Opens with the volume key itself, of which a copy is kept in key memory.
+    #[must_use]
+    pub fn key(self, volume_key: impl AsRef<[u8]>) -> Self {
+        self.fallible_keys(VolumeKey::new(volume_key))
+    }
+
+    /// Unlocks with all bytes of a file.
+    #[must_use]
+    pub fn key_file(self, path: impl Into<PathBuf>) -> Self {
+        self.keys(KeyFile::new(path))
+    }
+
+    fn fallible_keys(mut self, keys: Result<impl Keys + 'static>) -> Self {
+        match keys {
+            Ok(keys) => self.keys(keys),
+            Err(error) => {
+                self.wrong.get_or_insert(error);
+                self
+            }
+        }
+    }
+
+    /// Tries only this key slot, whatever its priority.
+    #[must_use]
+    pub fn key_slot(mut self, slot: u32) -> Self {
+        self.slot = Some(slot);
+        self
+    }
+
+    /// What deriving keys may cost: a header can ask for anything.
+    #[must_use]
+    pub fn kdf_limits(mut self, limits: KdfLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Nothing is written, and others may read at the same time.
+    #[must_use]
+    pub fn read_only(mut self, yes: bool) -> Self {
+        self.access.read_only = yes;
+        self
+    }
+
+    /// Whether the page cache is bypassed.
+    #[must_use]
+    pub fn direct(mut self, mode: DirectMode) -> Self {
+        self.access.direct = mode;
+        self
+    }
+
+    /// Others write to the target at the same time: nothing is done that could lose their writes.
+    #[must_use]
+    pub fn shared(mut self, yes: bool) -> Self {
+        self.access.shared = yes;
+        self
+    }
+
+    /// Passes discards down, which shows which blocks are unused. Memory always gets them.
+    #[must_use]
+    pub fn discards(mut self, yes: bool) -> Self {
+        self.discards = yes;
+        self
+    }
+
+    /// Accepts a header with `cipher_null`, which encrypts nothing. Somebody who can write to the header can
+    /// put such a one there.
+    #[must_use]
+    pub fn allow_null_cipher(mut self, yes: bool) -> Self {
+        self.allow_null_cipher = yes;
+        self
+    }
+
+    /// The smallest I/O in bytes: a power of two from 512 to the cipher sector. Without it, the least that
+    /// needs no rewriting.
+    #[must_use]
+    pub fn logical_block(mut self, bytes: u32) -> Self {
+        self.blocks.logical = Some(bytes);
+        self
+    }
+
+    /// What a write of part of a cipher sector keeps waiting, where such writes rewrite whole sectors.
+    #[must_use]
+    pub fn exclusion(mut self, exclusion: Exclusion) -> Self {
+        self.blocks.exclusion = exclusion;
+        self
+    }
+
+    /// What the volume shows where its medium holds nothing but zeros.
+    #[must_use]
+    pub fn zeroes(mut self, zeroes: Zeroes) -> Self {
+        self.blocks.zeroes = zeroes;
+        self
+    }
+
+    /// Who runs the cipher.
+    #[must_use]
+    pub fn dispatch(mut self, options: DispatchOptions) -> Self {
+        self.dispatch = options;
+        self
+    }
+
+    /// Threads that help under `auto`. Volumes that are given clones of one pool share them.
+    #[must_use]
+    pub fn helpers(mut self, pool: HelperPool) -> Self {
+        self.helpers = pool;
+        self
+    }
+
+    /// For measurements: makes the medium slow.
+    #[must_use]
+    pub fn delay(mut self, delay: DelaySpec) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// For tests: makes requests to the medium fail. May be called several times.
+    #[must_use]
+    pub fn fault(mut self, rule: FaultRule) -> Self {
+        self.faults.push(rule);
+        self
+    }
+
+    /// Opens the volume.
+    ///
+    /// # Errors
+    /// What is wrong with the target, the header, the key, or the options together.
+    pub fn open(mut self) -> Result<Volume> {
+        let source = self.source()?;
+        if let Source::Target(Target::Table(line)) = &source {
+            return plain::open_table(self, line);
+        }
+        let usual = if source.is_memory() {
+            Format::RandomKey(RandomKey::default())
+        } else {
+            Format::Luks(None)
+        };
+        match self.format.take().unwrap_or(usual) {
+            Format::Luks(version) => luks::open(self, &source, version),
+            Format::Plain(plain) => plain::open(self, &source, &plain),
+            Format::RandomKey(random) => plain::open_random(self, &source, &random),
+        }
+    }
+
+    /// The device that the encrypted data would lie on, without a look at what it holds, and what is to be said
+    /// of it.
+    ///
+    /// # Errors
+    /// What is wrong with the target.
+    pub fn base(mut self) -> Result<(Gate, Vec<Warning>)> {
+        let device = self.source()?.open_device(self.access)?;
+        Ok((device.gate, device.warnings))
+    }
+
+    /// Where the volume lies; or what has been wrong all along.
+    fn source(&mut self) -> Result<Source> {
+        self.wrong.take().map_or(Ok(()), Err)?;
+        let source = self.source.take();
+        Ok(source.ok_or_else(|| Problem::Target("no target is named".to_owned()))?)
+    }
+
+    fn keys_or_none(&self) -> Result<&dyn Keys> {
+        let keys = self.keys.as_deref();
+        Ok(keys.ok_or(Problem::NoKey)?)
+    }
+}
+
+/// The flags of a LUKS2 header: discards, who runs the cipher, and those that are not known here.
+fn header_flags(names: &[String]) -> (bool, PerfFlags, Vec<Warning>) {
+    let (mut discards, mut perf, mut unknown) = (false, PerfFlags::default(), Vec::new());
+    for name in names {
+        // The header writes with dashes what tables write with underscores.
+        match perf.by_name(&name.replace('-', "_")) {
+            Some(flag) => *flag = true,
+            None if name == "allow-discards" => discards = true,
+            None => unknown.push(Warning::UnknownFlag(name.clone())),
+        }
+    }
+    (discards, perf, unknown)
+}

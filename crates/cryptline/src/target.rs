@@ -1,0 +1,262 @@
+//! What a user names: where a volume lies.
+//!
+//! ```text
+//! PATH                                a file or block device
+//! ram:SIZE                            memory, empty each time
+//! pmem:PATH                           a file or DAX device, mapped
+//! btt:PATH                            the same with a block translation table on it
+//! zoned:PATH[,KEY=VALUE...]           emulated zones over a file, their state in PATH.zones
+//! zoned:ram:SIZE,zone-size=SIZE,...   the same in memory
+//! ```
+//!
+//! A file whose name begins like one of these is named by `./`.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use cryptline_engine::base::ZoneOptions;
+
+use crate::error::{Error, Problem};
+use crate::size::{parse, parse_disk};
+use crate::table::TableLine;
+
+const ZONE_KEYS: &str = "zone-size, zone-capacity, conventional, max-open, max-active, granularity";
+
+/// Where a volume lies.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Target {
+    /// A regular file or a block device.
+    Path(PathBuf),
+    /// Memory of this many bytes.
+    Ram(u64),
+    /// A file or DAX device, mapped into memory.
+    Pmem(PathBuf),
+    /// The same with a block translation table on it.
+    Btt(PathBuf),
+    /// Emulated zones.
+    Zoned(Zoned),
+    /// A device-mapper table line, which names its device and has the key.
+    Table(TableLine),
+}
+
+/// Emulated zones over a file or memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zoned {
+    /// What lies below.
+    pub place: Place,
+    /// How the zones lie. A device that exists already knows.
+    pub options: ZoneOptions,
+    /// All of it as it was written, for messages.
+    text: String,
+}
+
+/// What emulated zones lie over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A regular file.
+    File(PathBuf),
+    /// Memory of this many bytes.
+    Ram(u64),
+}
+
+impl Target {
+    /// The target that `name` stands for. What does not begin with a known word is a path.
+    ///
+    /// # Errors
+    /// A size or an option that makes no sense.
+    pub fn parse(name: impl AsRef<OsStr>) -> Result<Self, Error> {
+        let name = name.as_ref();
+        match name.to_str() {
+            Some(text) => text.parse(),
+            None => Ok(Self::Path(name.into())),
+        }
+    }
+
+    /// Whether it is memory: new and empty each time it is opened.
+    #[must_use]
+    pub fn is_memory(&self) -> bool {
+        match self {
+            Self::Ram(_) => true,
+            Self::Zoned(zoned) => matches!(zoned.place, Place::Ram(_)),
+            _ => false,
+        }
+    }
+
+    /// The file or device that it lies on; `None` for memory, and for a table, which may name either.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Path(path) | Self::Pmem(path) | Self::Btt(path) => Some(path),
+            Self::Zoned(zoned) => match &zoned.place {
+                Place::File(path) => Some(path),
+                Place::Ram(_) => None,
+            },
+            Self::Ram(_) | Self::Table(_) => None,
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |why: String| Error::from(Problem::Target(format!("{text}: {why}")));
+        if text.is_empty() {
+            return Err(Problem::Target("no target is named".to_owned()).into());
+        }
+        Ok(match text.split_once(':') {
+            Some(("ram", size)) => Self::Ram(parse_disk(size).map_err(wrong)?),
+            Some(("pmem", path)) => Self::Pmem(path.into()),
+            Some(("btt", path)) => Self::Btt(path.into()),
+            Some(("zoned", rest)) => Self::Zoned(Zoned::parse(text, rest).map_err(wrong)?),
+            _ => Self::Path(text.into()),
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Ram(bytes) => write!(f, "ram:{}", short(*bytes)),
+            Self::Pmem(path) => write!(f, "pmem:{}", path.display()),
+            Self::Btt(path) => write!(f, "btt:{}", path.display()),
+            Self::Zoned(zoned) => f.write_str(&zoned.text),
+            Self::Table(line) => write!(f, "{line}"),
+        }
+    }
+}
+
+impl Zoned {
+    fn parse(text: &str, rest: &str) -> Result<Self, String> {
+        let (place, options) = rest.split_once(',').unwrap_or((rest, ""));
+        let place = match place.strip_prefix("ram:") {
+            Some(size) => Place::Ram(parse_disk(size)?),
+            None if place.is_empty() => {
+                return Err(
+                    "names no file; give zoned:PATH,zone-size=SIZE or zoned:ram:SIZE,zone-size=SIZE"
+                        .into(),
+                );
+            }
+            None => Place::File(place.into()),
+        };
+        Ok(Self {
+            place,
+            options: zone_options(options)?,
+            text: text.to_owned(),
+        })
+    }
+}
+
+fn zone_options(text: &str) -> Result<ZoneOptions, String> {
+    let mut options = ZoneOptions::default();
+    for word in text.split(',').filter(|word| !word.is_empty()) {
+        let (key, value) = word
+            .split_once('=')
+            .ok_or_else(|| format!("'{word}' is not KEY=VALUE; the keys are {ZONE_KEYS}"))?;
+        let count = || {
+            let parsed = value.parse::<u32>();
+            parsed.map_err(|_| format!("{key}={value} is not a count"))
+        };
+        let is_new = match key {
+            "zone-size" => options.zone_size.replace(parse(value)?).is_none(),
+            "zone-capacity" => options.capacity.replace(parse(value)?).is_none(),
+            "conventional" => options.conventional.replace(count()?).is_none(),
+            "max-open" => options.max_open.replace(count()?).is_none(),
+            "max-active" => options.max_active.replace(count()?).is_none(),
+            "granularity" => {
+                let bytes = u32::try_from(parse(value)?);
+                let bytes = bytes.map_err(|_| format!("granularity={value} is too large"))?;
+                options.write_granularity.replace(bytes).is_none()
+            }
+            _ => return Err(format!("unknown '{key}'; the keys are {ZONE_KEYS}")),
+        };
+        if !is_new {
+            return Err(format!("{key} is given twice; give it once"));
+        }
+    }
+    Ok(options)
+}
+
+/// A size as it can be parsed again.
+fn short(bytes: u64) -> String {
+    let units = [(40, 'T'), (30, 'G'), (20, 'M'), (10, 'K')];
+    let unit = units
+        .into_iter()
+        .find(|(shift, _)| bytes.is_multiple_of(1 << shift));
+    match unit {
+        Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_before_a_colon_choose_and_everything_else_is_a_path() {
+        for (text, shown) in [
+            ("disk.img", "disk.img"),
+            ("./ram:1G", "./ram:1G"),
+            ("a:b", "a:b"),
+            ("ram:1048576", "ram:1M"),
+            ("ram:512", "ram:512"),
+            ("pmem:/dev/pmem0", "pmem:/dev/pmem0"),
+            ("btt:disk", "btt:disk"),
+            ("zoned:disk,zone-size=4M", "zoned:disk,zone-size=4M"),
+        ] {
+            let target: Target = text.parse().unwrap();
+            assert_eq!(target.to_string(), shown);
+            assert_eq!(shown.parse::<Target>().unwrap().to_string(), shown);
+        }
+        assert!(Target::parse("ram:1G").unwrap().is_memory());
+        let zoned = Target::parse("zoned:ram:1G,zone-size=4M").unwrap();
+        assert!(zoned.is_memory() && zoned.path().is_none());
+        assert!(!Target::parse("btt:disk").unwrap().is_memory());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_in_one_line() {
+        for (text, what) in [
+            ("", "no target"),
+            ("ram:", "not a size"),
+            ("ram:0", "holds nothing"),
+            ("zoned:", "names no file"),
+            ("zoned:,zone-size=4M", "names no file"),
+            ("zoned:ram:x,zone-size=4M", "not a size"),
+            ("zoned:disk,zone-size", "KEY=VALUE"),
+            ("zoned:disk,zone-size=x", "not a size"),
+            ("zoned:disk,conventional=-1", "not a count"),
+            ("zoned:disk,max-open=99999999999", "not a count"),
+            ("zoned:disk,granularity=8G", "too large"),
+            ("zoned:disk,zones=4", "the keys are"),
+            ("zoned:disk,max-open=1,max-open=2", "given twice"),
+        ] {
+            let error = text.parse::<Target>().unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(what) && !text.contains('\n'), "{text}");
+            assert_eq!(error.kind(), crate::ErrorKind::Parameters);
+        }
+    }
+
+    #[test]
+    fn every_zone_option_is_taken() {
+        let options = zone_options(
+            "zone-size=64M,zone-capacity=48M,conventional=2,max-open=3,max-active=4,granularity=512",
+        );
+        let expected = ZoneOptions {
+            zone_size: Some(64 << 20),
+            capacity: Some(48 << 20),
+            conventional: Some(2),
+            max_open: Some(3),
+            max_active: Some(4),
+            write_granularity: Some(512),
+        };
+        assert_eq!(options, Ok(expected));
+        assert_eq!(zone_options(""), Ok(ZoneOptions::default()));
+    }
+}

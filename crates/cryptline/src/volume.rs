@@ -1,0 +1,130 @@
+//! An open volume.
+
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
+use cryptline_engine::{BackendChoice, Channel, Extent, Fault, Gate, Zone};
+
+use crate::error::Problem;
+use crate::info::Info;
+use crate::{Result, Warning};
+
+/// The smallest I/O that every program knows: one that never asks takes it for granted.
+pub(crate) const LEAST_BLOCK: u32 = 512;
+/// Zones asked for at a time.
+const BATCH: usize = 256;
+
+/// An open volume: the clear disk. Closed when it, its gates and its queues are all dropped.
+pub struct Volume {
+    gate: Gate,
+    info: Info,
+    warnings: Vec<Warning>,
+    /// The smallest I/O stays as it is: it was asked for, or others write to the target.
+    keeps_blocks: bool,
+}
+
+impl Volume {
+    pub(crate) fn new(gate: Gate, info: Info, warnings: Vec<Warning>, keeps_blocks: bool) -> Self {
+        Self {
+            gate,
+            info,
+            warnings,
+            keeps_blocks,
+        }
+    }
+
+    /// The way into the clear disk, for fronts and other programs with queues of their own.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// What was opened.
+    #[must_use]
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// What the user should know.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// One call at a time, on the calling thread.
+    ///
+    /// # Errors
+    /// Where no ring or queue can be had.
+    pub fn blocking(&self) -> Result<Blocking> {
+        Ok(Blocking::new(&self.gate, BackendChoice::Auto)?)
+    }
+
+    /// The calling thread's own way in, for at most `depth` requests in flight.
+    ///
+    /// # Errors
+    /// Where no ring or queue can be had.
+    pub fn channel(&self, depth: u32) -> Result<Channel> {
+        Ok(Channel::open(&self.gate, BackendChoice::Auto, depth)?)
+    }
+
+    /// What is known of the allocation of all bytes from `offset` on, run by run.
+    pub fn extents(&self, offset: u64) -> impl Iterator<Item = std::result::Result<Extent, Fault>> {
+        let (gate, mut at) = (&self.gate, offset);
+        std::iter::from_fn(move || {
+            let left = gate.geometry().size.checked_sub(at)?;
+            let extent = (left > 0).then(|| gate.extent(at, left))?;
+            at = match &extent {
+                Ok(extent) => at.saturating_add(extent.len),
+                Err(_) => u64::MAX,
+            };
+            Some(extent)
+        })
+    }
+
+    /// The volume in blocks of 512 bytes for clients that never ask how small blocks may be: where it has none,
+    /// each write of part of a block rewrites the whole. All clients must go through one such gate, so that no
+    /// write is lost between the reading and the writing.
+    ///
+    /// Where blocks were asked for, or others write to the target, it is the volume as it is.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn gate_for_any_client(&self) -> Result<Gate> {
+        let least = self.gate.geometry().logical_block;
+        let is_fit = least <= LEAST_BLOCK || self.gate.geometry().zones.is_some();
+        if is_fit || self.keeps_blocks {
+            return Ok(self.gate.clone());
+        }
+        let options = SubBlockOptions {
+            logical_block: LEAST_BLOCK,
+            sector: least,
+            exclusion: Exclusion::Shared,
+        };
+        Ok(Gate::new(SubBlockDevice::new(self.gate.clone(), options)?))
+    }
+}
+
+/// All zones of a zoned device.
+///
+/// # Errors
+/// A device without zones, or one that does not report them.
+pub fn zones(gate: &Gate) -> Result<Vec<Zone>> {
+    let size = gate.geometry().size;
+    gate.geometry().zones.ok_or(Problem::NoZones)?;
+    let (mut all, mut at) = (Vec::new(), 0);
+    let mut batch = vec![Zone::default(); BATCH];
+    while at < size {
+        let count = gate.report_zones(at, &mut batch);
+        let count = count.map_err(Problem::NoReport)?;
+        let Some(last) = batch[..count].last() else {
+            break;
+        };
+        let next = last.start.saturating_add(last.length);
+        if next <= at {
+            // The same zone again and again: the device is failing.
+            return Err(Problem::NoReport(Fault::Io(rustix::io::Errno::IO)).into());
+        }
+        at = next;
+        all.extend_from_slice(&batch[..count]);
+    }
+    Ok(all)
+}

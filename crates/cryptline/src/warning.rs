@@ -1,0 +1,89 @@
+//! What a user should know of a volume that opens.
+
+use std::fmt;
+
+use cryptline_engine::btt::InfoBlockLost;
+
+/// Something that does not keep a volume from being opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// What the LUKS header's reader found, such as a damaged copy.
+    Header(String),
+    /// A flag of the header that is not known here.
+    UnknownFlag(String),
+    /// Writes of a zoned device are encrypted inline, though the queue was asked for.
+    ZonedQueue,
+    /// The user may not raise the priority of threads, though that was asked for.
+    NoPriority,
+    /// Others use the target too, and the page cache may hide what they write.
+    SharedPageCache,
+    /// A crash can damage the neighbours of a small write.
+    Neighbours {
+        /// Bytes in a cipher sector.
+        sector: u32,
+    },
+    /// A crash can tear cipher sectors, since those of the table are smaller.
+    TornSectors {
+        /// Bytes in a cipher sector.
+        sector: u32,
+        /// Bytes in a sector of the block translation table.
+        btt: u32,
+    },
+    /// A block translation table is damaged, and can be repaired.
+    Btt(InfoBlockLost),
+    /// What was found in the state of emulated zones.
+    Zones(String),
+    /// More helpers were asked for than there are cores.
+    FewerHelpers {
+        /// What was asked for.
+        wanted: usize,
+        /// The cores that this program may use, and so the helpers that were started.
+        cores: usize,
+    },
+    /// Keys may be written to swap space.
+    KeysNotLocked,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(text) | Self::Zones(text) => f.write_str(text),
+            Self::UnknownFlag(name) => write!(
+                f,
+                "the header's flag '{name}' is not known here and changes nothing"
+            ),
+            Self::ZonedQueue => f.write_str(
+                "a zoned device takes writes in order, so the thread that submits them encrypts them; \
+                 only reads go through the queue",
+            ),
+            Self::NoPriority => f.write_str(
+                "high_priority: this user may not raise the priority of threads, so the workers have the \
+                 ordinary one",
+            ),
+            Self::SharedPageCache => {
+                f.write_str("the page cache may hide what others write to the target")
+            }
+            Self::Neighbours { sector } => write!(
+                f,
+                "a crash in the middle of a write smaller than {sector} bytes can damage its neighbours in the \
+                 same cipher sector, unless the medium writes {sector} bytes at once; over btt: it cannot"
+            ),
+            Self::TornSectors { sector, btt } => write!(
+                f,
+                "cipher sectors of {sector} bytes lie over BTT sectors of {btt} and can be torn by a crash; a \
+                 table of {sector}-byte sectors prevents that"
+            ),
+            Self::Btt(lost) => lost.fmt(f),
+            Self::FewerHelpers { wanted, cores } => write!(
+                f,
+                "this program may use {cores} cores, and more helpers would only wait for each other: of \
+                 {wanted} it starts {cores}"
+            ),
+            Self::KeysNotLocked => f.write_str(
+                "keys may be written to swap space: the limit on locked memory (RLIMIT_MEMLOCK) has no room \
+                 for them; raise it to 8 MiB, or encrypt the swap space",
+            ),
+        }
+    }
+}
