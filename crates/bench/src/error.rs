@@ -34,6 +34,11 @@ impl Error {
         Self::new(ErrorKind::Device, message)
     }
 
+    /// What the header crate says of `what`.
+    pub(crate) fn luks(what: &str, error: &cryptline_luks::Error) -> Self {
+        Self::new(error.kind(), format!("{what}: {error}"))
+    }
+
     /// What kind of failure it is.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
