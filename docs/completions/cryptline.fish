@@ -62,11 +62,11 @@ on\t'Everything, or fail'
 off\t'No restrictions, for debugging'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s u -l user -d 'Switch to this user (name or number) before serving the first client' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s g -l group -d 'Switch to this group [default with --user: the user\'s group]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l table -d 'Open what a device-mapper crypt line describes, instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
-off\t'Never: through the page cache'"
+off\t'Never: use the page cache'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -78,43 +78,43 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the least that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l subblock -d 'What a write of part of a cipher sector excludes while it is under way [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where a mode must rewrite it'
-exclusive\t'Everything, as ext4 did it before Linux 6.5: to measure against'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros. Zeroing writes such zeros with --allow-discards only; else it encrypts zeros, which tell nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS, a write of part of a cipher sector overwrites only that part; other modes read, change and write the whole sector, and a crash in between can damage its other blocks [default: the smallest that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l subblock -d 'What has to wait while part of a cipher sector is being written [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where the mode has to rewrite it'
+exclusive\t'Everything, as ext4 did before Linux 6.5; to measure against'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l zeroes -d 'What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which reveal nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as dm-crypt does'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l write-dispatch -d 'The same for writes only' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together, at most one for each core; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l helpers -d 'Threads that help with large requests under `auto`, shared by all volumes, at most one for each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION` normal; the keys are read, write, flush, discard, seek, parallel, rate and seed' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-slot -d 'Try only this key slot, whatever its priority' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l exit-with-parent -d 'Exit when the parent process exits'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s v -l verbose -d 'Log more to standard error'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s f -l foreground -d 'Accepted for scripts written for other servers; this one is always in the foreground'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-verify-peer -d 'Accept only clients with a certificate signed by ca-cert.pem in that directory; needs --tls=require'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox-probe -d 'Try what the sandbox refuses and print the results, then serve'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s r -l read-only -d 'Open for reading only'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-discards -d 'Pass discards (TRIM) down; this reveals which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l shared -d 'Other programs or hosts use the target too: open it even so, and refuse what could then lose their writes'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l shared -d 'Open the target although other programs or hosts use it too, and refuse what could lose their writes'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-no_read_workqueue -d 'Decrypt reads inline (cryptsetup\'s option of this name)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-no_write_workqueue -d 'Encrypt writes inline'
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-same_cpu_crypt -d 'Queue to the worker of the core that has the request only'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-same_cpu_crypt -d 'Queue only to the worker of the core that has the request'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-submit_from_crypt_cpus -d 'Queue, but let the workers submit writes as they come, unsorted'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l perf-high_priority -d 'Queue to workers of the highest priority'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -132,7 +132,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l keyfile-siz
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-slot -d 'Try only this key slot, whatever its priority' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'Check the passphrase or key (the only thing `open` does)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l allow-null-cipher -d 'Accept key slots with cipher_null, which protects nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -160,11 +160,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Allocate the disk space now'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'Same as --type luks1'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l table -d 'A device-mapper crypt line instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l table -d 'Open what a device-mapper crypt line describes, instead of a target: `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system takes it'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
-off\t'Never: through the page cache'"
+off\t'Never: use the page cache'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -176,39 +176,39 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l offset -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l skip -d 'Number of the first sector for the IV, in 512-byte sectors' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l size -d 'Size of the volume, in 512-byte sectors [default: all of the device]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l sector-size -d 'Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS a write of part of a cipher sector overwrites just that; other modes read, change and write the whole sector, and a crash meanwhile can damage its other blocks [default: the least that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l subblock -d 'What a write of part of a cipher sector excludes while it is under way [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where a mode must rewrite it'
-exclusive\t'Everything, as ext4 did it before Linux 6.5: to measure against'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l zeroes -d 'What places of the medium that hold only zeros show. With `detect` sparse images, discards and thin storage behave as people expect; but who can write to the medium can make chosen places read as zeros. Zeroing writes such zeros with --allow-discards only; else it encrypts zeros, which tell nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as under dm-crypt'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l logical-block -d 'The smallest I/O in bytes, from 512 to the cipher sector. With XTS, a write of part of a cipher sector overwrites only that part; other modes read, change and write the whole sector, and a crash in between can damage its other blocks [default: the smallest that needs no rewriting: 512 with XTS where the medium has such blocks, else the cipher sector]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l subblock -d 'What has to wait while part of a cipher sector is being written [default: shared]' -r -f -a "shared\t'Only what touches the same cipher sector, and only where the mode has to rewrite it'
+exclusive\t'Everything, as ext4 did before Linux 6.5; to measure against'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l zeroes -d 'What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which reveal nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as dm-crypt does'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l write-dispatch -d 'The same for writes only' -r -f -a "inline\t'The thread that has the request, alone'
-queue\t'Worker threads, and a writer that sorts, as dm-crypt does it'
+queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l helpers -d 'Threads that help with large requests under `auto`, for all volumes together, at most one for each core; 0 makes `auto` the same as `inline` [default: one less than there are cores]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l helpers -d 'Threads that help with large requests under `auto`, shared by all volumes, at most one for each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a disk. `A..B` is uniform, `MEAN~DEVIATION` normal; read, write, flush, discard, seek, parallel, rate and seed can be given' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION` normal; the keys are read, write, flush, discard, seek, parallel, rate and seed' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-slot -d 'Try only this key slot, whatever its priority' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l kdf-time-limit -d 'Let all key slots together take SECONDS of this machine\'s time to try; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l show-keys -d 'Print the volume key; whoever sees the line can decrypt the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s r -l read-only -d 'Open for reading only'
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-discards -d 'Pass discards (TRIM) down; this shows which blocks are unused'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-discards -d 'Pass discards (TRIM) down; this reveals which blocks are unused'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l allow-null-cipher -d 'Accept a header with cipher_null, which encrypts nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l iv-large-sectors -d 'Count IVs in cipher sectors instead of 512-byte sectors'
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l shared -d 'Other programs or hosts use the target too: open it even so, and refuse what could then lose their writes'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l shared -d 'Open the target although other programs or hosts use it too, and refuse what could lose their writes'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-no_read_workqueue -d 'Decrypt reads inline (cryptsetup\'s option of this name)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-no_write_workqueue -d 'Encrypt writes inline'
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-same_cpu_crypt -d 'Queue to the worker of the core that has the request only'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-same_cpu_crypt -d 'Queue only to the worker of the core that has the request'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-submit_from_crypt_cpus -d 'Queue, but let the workers submit writes as they come, unsorted'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l perf-high_priority -d 'Queue to workers of the highest priority'
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -s h -l help -d 'Print help (see more with \'--help\')'
