@@ -71,7 +71,7 @@ impl Foreign {
 fn request(who: u64, round: u64, token: u64, geometry: &Geometry) -> Request {
     let number = noise(round << 16 | token << 8 | who);
     let place = (token - 1) * 2 + who;
-    let (start, len) = if number % 8 == 0 {
+    let (start, len) = if number.is_multiple_of(8) {
         (1 << 20, LARGE)
     } else {
         (0, u64::from(geometry.logical_block))
@@ -81,7 +81,7 @@ fn request(who: u64, round: u64, token: u64, geometry: &Geometry) -> Request {
     fill(&mut buffer, offset, round);
     match number / 8 % 3 {
         0 => Request::read(offset, buffer, token),
-        1 => Request::write(offset, buffer, number % 5 == 0, token),
+        1 => Request::write(offset, buffer, number.is_multiple_of(5), token),
         _ => Request::flush(token),
     }
 }

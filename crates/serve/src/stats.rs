@@ -5,8 +5,10 @@
 //! latencies, a share of the time) come from values read together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use cryptline_sys::lock;
 
 /// What a request was, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,11 +144,7 @@ impl Meter {
 
     /// Sets the last times: waits for readers.
     pub fn set_last_times(&self, times: Times) {
-        *self.times() = times;
-    }
-
-    fn times(&self) -> MutexGuard<'_, Times> {
-        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.times) = times;
     }
 }
 
@@ -208,7 +206,7 @@ impl Snapshot {
                 total.requests += count;
             }
         }
-        self.times.add(*meter.times());
+        self.times.add(*lock(&meter.times));
     }
 }
 
@@ -235,14 +233,14 @@ impl ExportStats {
     pub fn connect(&self) -> Option<Arc<Meter>> {
         self.enabled.then(|| {
             let meter = Arc::new(Meter::new());
-            self.lock().0.push(Arc::clone(&meter));
+            lock(&self.inner).0.push(Arc::clone(&meter));
             meter
         })
     }
 
     /// Keeps the counts of a connection that has ended.
     pub fn disconnect(&self, meter: &Arc<Meter>) {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.inner);
         inner.0.retain(|live| !Arc::ptr_eq(live, meter));
         inner.1.add(meter);
     }
@@ -250,15 +248,11 @@ impl ExportStats {
     /// The sum of all connections, live and ended.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let inner = self.lock();
+        let inner = lock(&self.inner);
         let mut sum = inner.1.clone();
         inner.0.iter().for_each(|meter| sum.add(meter));
         sum.connections = inner.0.len();
         sum
-    }
-
-    fn lock(&self) -> MutexGuard<'_, (Vec<Arc<Meter>>, Snapshot)> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -140,10 +140,11 @@ fn sector_with_a_hole_in_its_middle_is_not_called_zero_where_it_is_not() {
         let gate = in_small_blocks(stage.gate(), layout, Exclusion::Shared, Zeroes::Detect);
         let mut driver = Driver::new(&gate, SETUPS[0]);
         let zero_bytes = check_extents(&gate, &mut driver);
-        let expected = match layout.sector_size == 4096 && layout.key_bytes == 16 {
+        let expected = if layout.sector_size == 4096 && layout.key_bytes == 16 {
             // Only the one sector that is zero all over.
-            true => SECTOR,
-            false => 2 * BLOCK + 3 * BLOCK + 12 * BLOCK,
+            SECTOR
+        } else {
+            2 * BLOCK + 3 * BLOCK + 12 * BLOCK
         };
         assert_eq!(zero_bytes, expected, "{layout:?}");
     }

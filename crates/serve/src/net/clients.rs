@@ -17,8 +17,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Shutdown;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use cryptline_sys::lock;
 
 use super::{Peer, Socket};
 use crate::lane::Orders;
@@ -82,7 +84,7 @@ impl Clients {
         // Out of descriptors: treated as no place.
         let handle = socket.try_clone().map_err(|_| NoPlace::Handshakes)?;
         let peer = socket.peer();
-        let mut live = self.lock();
+        let mut live = lock(&self.live);
         if count(&live, Phase::Transmission) >= self.places.transmissions {
             return Err(NoPlace::Transmissions(self.places.transmissions));
         }
@@ -115,7 +117,7 @@ impl Clients {
     /// Ends all of them: no more requests at once, nothing more at all after `grace`. Returns when
     /// the last has left.
     pub fn dismiss(&self, grace: Duration) {
-        let mut live = self.lock();
+        let mut live = lock(&self.live);
         for client in live.values() {
             client.orders.stop();
             client.socket.shutdown(Shutdown::Read);
@@ -133,10 +135,6 @@ impl Clients {
             let waited = self.changed.wait_timeout(live, wait);
             live = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -177,7 +175,7 @@ impl Member {
 
     /// Takes a place in transmission in exchange for that of the handshake.
     pub fn begin_transmission(&self) -> Result<(), NoPlace> {
-        let mut live = self.clients.lock();
+        let mut live = lock(&self.clients.live);
         let taken = count(&live, Phase::Transmission);
         match live.get_mut(&self.id) {
             Some(client) if client.phase == Phase::Handshake => {
@@ -193,14 +191,14 @@ impl Member {
 
     /// Whether its place was given to somebody else.
     pub fn is_displaced(&self) -> bool {
-        let live = self.clients.lock();
+        let live = lock(&self.clients.live);
         (live.get(&self.id)).is_some_and(|client| client.phase == Phase::Displaced)
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.clients.lock().remove(&self.id);
+        lock(&self.clients.live).remove(&self.id);
         self.clients.changed.notify_all();
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{Buffer, Fault, Gate, Geometry, Ring};
 use cryptline_serve::lane::{Asked, Brought, Chunk, Lane, Orders, Room, Taken, Wire, Work};
-use cryptline_sys::Waker;
+use cryptline_sys::{Waker, lock};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use rustix::io::Errno;
 
@@ -67,7 +67,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -380,7 +380,7 @@ impl Server for Tiny {
         let thread = std::thread::Builder::new().name("tiny".to_owned());
         let thread = thread.spawn(serve).expect("a thread");
         shared.wait_for(|state| state.waker.is_some().then_some(()));
-        self.lanes.lock().expect("no panic").push(Served {
+        lock(&self.lanes).push(Served {
             orders,
             shared: Arc::clone(&shared),
             thread,
@@ -389,7 +389,7 @@ impl Server for Tiny {
     }
 
     fn connections(&self) -> usize {
-        let lanes = self.lanes.lock().expect("no panic");
+        let lanes = lock(&self.lanes);
         lanes
             .iter()
             .filter(|lane| !lane.thread.is_finished())
@@ -402,7 +402,7 @@ impl Server for Tiny {
         }
         let (lanes, log) = (Arc::clone(&self.lanes), Arc::clone(&self.log));
         let (gate, how) = (self.gate.clone(), self.how);
-        let mut ending = self.ending.lock().expect("no panic");
+        let mut ending = lock(&self.ending);
         *ending = Some(std::thread::spawn(move || {
             dismiss(&lanes, how.grace, &log);
             if gate.geometry().read_only {
@@ -413,18 +413,18 @@ impl Server for Tiny {
     }
 
     fn is_over(&self) -> bool {
-        let ending = self.ending.lock().expect("no panic");
+        let ending = lock(&self.ending);
         ending.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
     fn log(&self) -> Vec<String> {
-        self.log.lock().expect("no panic").clone()
+        lock(&self.log).clone()
     }
 
     fn end(self: Box<Self>) -> Result<(), Fault> {
         self.stop();
         wait_until("it has stopped", || self.is_over());
-        let ending = self.ending.lock().expect("no panic").take();
+        let ending = lock(&self.ending).take();
         ending.expect("stopped").join().expect("no panic")
     }
 }
@@ -439,7 +439,7 @@ impl Drop for Tiny {
 
 /// Ends all lanes: no more requests at once, nothing more at all after `grace`.
 fn dismiss(lanes: &Lanes, grace: Duration, log: &Log) {
-    let mut lanes = lanes.lock().expect("no panic");
+    let mut lanes = lock(lanes);
     for lane in lanes.iter() {
         lane.orders.stop();
         lane.shared.change(|_| ());
@@ -455,7 +455,7 @@ fn dismiss(lanes: &Lanes, grace: Duration, log: &Log) {
     }
     for lane in lanes.drain(..) {
         if let Err(error) = lane.thread.join().expect("a lane does not panic") {
-            log.lock().expect("no panic").push(error.to_string());
+            lock(log).push(error.to_string());
         }
     }
 }

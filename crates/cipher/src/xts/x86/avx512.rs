@@ -355,12 +355,14 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
     let lanes = _mm512_sll_epi64(_mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0), log);
     let mut next = _mm512_add_epi64(_mm512_set1_epi64(ivs.next.cast_signed()), lanes);
     let step = _mm512_set1_epi64(ivs.step.wrapping_mul(LANES).cast_signed());
-    [(); N].map(|()| {
-        let state = whiten(keys, ivs, next);
+    let mut state = [zero(); N];
+    // No closure: the compiler would make a call of it, with everything in memory.
+    for state in &mut state {
+        *state = whiten(keys, ivs, next);
         next = _mm512_add_epi64(next, step);
         ivs.next = ivs.after(LANES);
-        state
-    })
+    }
+    state
 }
 
 /// The IVs from sector numbers, with the first round key.
