@@ -13,8 +13,6 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
-mod bench;
-mod benchmark;
 pub mod cmd;
 pub mod error;
 mod harden;

@@ -72,9 +72,9 @@ pub enum Command {
     /// Show live statistics of a server
     Top(cmd::top::TopArgs),
     /// Compare ways of encrypting, serving and storing a volume
-    Bench(cmd::bench::BenchArgs),
+    Bench(cryptline_bench::BenchArgs),
     /// Measure ciphers and key derivation functions
-    Benchmark(cmd::benchmark::BenchmarkArgs),
+    Benchmark(cryptline_bench::BenchmarkArgs),
     /// Print a shell completion script
     Completions(cmd::completions::CompletionsArgs),
     /// Write the man pages into a folder

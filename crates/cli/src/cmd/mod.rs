@@ -1,7 +1,6 @@
 //! One file for each verb: its arguments, its help, and `run`.
 
-pub mod bench;
-pub mod benchmark;
+mod bench;
 pub mod btt;
 pub mod completions;
 pub mod create;
@@ -38,8 +37,8 @@ pub fn run(command: Command) -> Result<ExitCode, CliError> {
         Command::Create(args) => create::run(&args),
         Command::Table(args) => table::run(&args),
         Command::Top(args) => top::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Benchmark(args) => benchmark::run(&args),
+        Command::Bench(args) => bench::print(cryptline_bench::run(&args)),
+        Command::Benchmark(args) => bench::print(cryptline_bench::benchmark(&args)),
         Command::Btt(args) => btt::run(&args),
         Command::Zones(args) => zones::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -1,0 +1,316 @@
+//! Speed of the ciphers: which there are in this build, and each in requests of two sizes.
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::time::Duration;
+
+use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions};
+use serde::Serialize;
+
+use super::measure::rate;
+use super::{Report, ceiling};
+use crate::Error;
+use crate::load::buffer;
+use crate::report::Sample;
+
+/// Block ciphers and modes whose every combination is looked for.
+const BLOCK_CIPHERS: [&str; 6] = ["aes", "serpent", "twofish", "camellia", "cast6", "sm4"];
+const MODES: [&str; 3] = ["xts-plain64", "cbc-essiv:sha256", "cbc-plain64"];
+/// Further cipher words, each one of its kind.
+const OTHERS: [&str; 8] = [
+    "xchacha12,aes-adiantum-plain64",
+    "xchacha20,aes-adiantum-plain64",
+    "aes-lrw-benbi",
+    "aes-ctr-plain64",
+    "aes-cbc-eboiv",
+    "aes-cbc-elephant",
+    "aes:64-cbc-lmk",
+    "aes-cbc-tcw",
+];
+/// Cipher sectors that are measured, in bytes.
+const SECTOR_SIZES: [u32; 2] = [512, 4096];
+/// Requests that are measured, in bytes: with source and destination they fit any L2 cache.
+const REQUESTS: [u32; 2] = [4096, 64 << 10];
+/// Longest key that is looked for, in bytes: 65 AES-256 keys of loop-AES.
+const KEY_LEN_MAX: usize = 65 * 32;
+/// A shorter key is not measured unless asked for.
+const KEY_LEN_MIN: usize = 16;
+/// Requests go round in this many 512-byte sectors.
+const SECTORS: u64 = 1 << 20;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Plaintext to ciphertext.
+    Encrypt,
+    /// Ciphertext to plaintext.
+    Decrypt,
+}
+
+/// One speed.
+#[derive(Debug, Serialize)]
+pub struct CipherRow {
+    /// The cipher word.
+    pub cipher: String,
+    /// Length of the volume key in bits.
+    pub key_bits: usize,
+    /// Bytes in a cipher sector.
+    pub sector_size: u32,
+    /// Bytes in a request.
+    pub request: u32,
+    /// Which way.
+    pub direction: Direction,
+    /// Threads, each with its own requests.
+    pub threads: usize,
+    /// All threads together: the median of the samples.
+    pub bytes_per_second: f64,
+    /// Distance of the samples' quartiles over their median.
+    pub spread: f64,
+    /// How many samples there were.
+    pub samples: usize,
+    /// What ran the cipher.
+    pub backend: &'static str,
+}
+
+/// A cipher with a key, to be measured in each direction, request size and number of threads.
+pub struct Case {
+    spec: CipherSpec,
+    key_bits: usize,
+    cipher: SectorCipher,
+}
+
+/// What to measure: the cipher words asked for, or all that this build has.
+pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, Error> {
+    let wanted = key_bits.map(key_len).transpose()?;
+    let specs = if words.is_empty() {
+        supported()
+    } else {
+        let parsed = words.iter().map(|word| parse(word));
+        parsed.collect::<Result<_, _>>()?
+    };
+    let mut cases = Vec::new();
+    for spec in specs {
+        let lens = match wanted {
+            Some(len) => BTreeSet::from([len]),
+            None => key_lens(&spec)?,
+        };
+        for len in lens {
+            match cases_of(&spec, len)? {
+                Ok(made) => cases.extend(made),
+                // Among all there are, some do not take the length.
+                Err(_) if words.is_empty() => {}
+                Err(error) => return Err(Error::parameters(error.to_string())),
+            }
+        }
+    }
+    match (cases.is_empty(), key_bits) {
+        (true, Some(bits)) => Err(Error::parameters(format!(
+            "--key-size {bits}: no cipher takes such a key; give for example 256 or 512"
+        ))),
+        _ => Ok(cases),
+    }
+}
+
+/// How many measurements `cases` take.
+pub fn count(cases: &[Case], cores: usize) -> usize {
+    cases.len() * REQUESTS.len() * DIRECTIONS.len() * threads(cores).len()
+}
+
+const DIRECTIONS: [Direction; 2] = [Direction::Encrypt, Direction::Decrypt];
+
+/// Measures one case, each measurement for `time`. `done` is called after each.
+pub fn measure(
+    report: &mut Report,
+    case: &Case,
+    time: Duration,
+    done: &impl Fn(),
+) -> Result<(), Error> {
+    if case.spec.as_str() == "aes-xts-plain64" && case.key_bits == 512 {
+        ceiling::measure(report, &case.cipher)?;
+    }
+    for request in REQUESTS {
+        for threads in threads(report.cores) {
+            for direction in DIRECTIONS {
+                let measured = speed(&case.cipher, direction, request, threads, time)?;
+                report.count(&measured);
+                report
+                    .ciphers
+                    .push(row(case, direction, request, threads, &measured));
+                done();
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Case {
+    /// For the progress bar.
+    pub fn name(&self) -> String {
+        let sector = self.cipher.sector_size();
+        let word = crate::error::on_one_line(self.spec.as_str());
+        format!("{word}, {}-bit key, {sector}-byte sectors", self.key_bits)
+    }
+}
+
+/// One core, and all of them where there are more.
+fn threads(cores: usize) -> BTreeSet<usize> {
+    BTreeSet::from([1, cores.max(1)])
+}
+
+fn key_len(bits: usize) -> Result<usize, Error> {
+    if !bits.is_multiple_of(8) || bits > KEY_LEN_MAX * 8 {
+        return Err(Error::parameters(format!(
+            "--key-size {bits}: give a multiple of 8 bits, such as 512"
+        )));
+    }
+    Ok(bits / 8)
+}
+
+fn parse(word: &str) -> Result<CipherSpec, Error> {
+    let spec = CipherSpec::parse(word).and_then(|spec| spec.check_supported().map(|()| spec));
+    spec.map_err(|error| Error::parameters(format!("--cipher {word}: {error}")))
+}
+
+/// Every candidate that this build can serve.
+fn supported() -> Vec<CipherSpec> {
+    let modes = MODES.iter();
+    let combined = modes.flat_map(|mode| BLOCK_CIPHERS.map(|cipher| format!("{cipher}-{mode}")));
+    let words = combined.chain(OTHERS.map(str::to_owned));
+    words.filter_map(|word| parse(&word).ok()).collect()
+}
+
+/// The shortest and the longest key: with XTS 256 and 512 bits, for example.
+fn key_lens(spec: &CipherSpec) -> Result<BTreeSet<usize>, Error> {
+    let mut taken = Vec::new();
+    for len in (0..=KEY_LEN_MAX).step_by(8) {
+        if cases_of(spec, len)?.is_ok() {
+            taken.push(len);
+        }
+    }
+    let strong = taken.iter().find(|&&len| len >= KEY_LEN_MIN);
+    let ends = [strong.or(taken.first()), taken.last()];
+    Ok(ends.into_iter().flatten().copied().collect())
+}
+
+/// The cipher with each sector size that it takes. The inner error says why it takes none.
+fn cases_of(spec: &CipherSpec, len: usize) -> Result<Result<Vec<Case>, CipherError>, Error> {
+    let key = key(len);
+    let mut cases = Vec::new();
+    let mut refused = None;
+    for sector_size in SECTOR_SIZES {
+        let options = SectorOptions {
+            sector_size,
+            iv_offset: 0,
+            iv_large_sectors: false,
+        };
+        match SectorCipher::new(spec, &key, options) {
+            Ok(cipher) => cases.push(Case {
+                spec: spec.clone(),
+                key_bits: len * 8,
+                cipher,
+            }),
+            Err(CipherError::Backend(error)) => {
+                return Err(Error::parameters(error.to_string()));
+            }
+            Err(error) => refused = Some(error),
+        }
+    }
+    Ok(match refused {
+        Some(error) if cases.is_empty() => Err(error),
+        _ => Ok(cases),
+    })
+}
+
+/// A key without equal parts, which some ciphers refuse.
+fn key(len: usize) -> Vec<u8> {
+    let mut state: u32 = 1;
+    let bytes = (0..len).map(|_| {
+        // Numerical Recipes' generator: the key need not be secret here.
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_be_bytes()[0]
+    });
+    bytes.collect()
+}
+
+fn speed(
+    cipher: &SectorCipher,
+    direction: Direction,
+    request: u32,
+    threads: usize,
+    time: Duration,
+) -> Result<Sample, Error> {
+    let run: fn(&SectorCipher, u64, &mut [u8]) = match direction {
+        Direction::Encrypt => SectorCipher::encrypt_in_place,
+        Direction::Decrypt => SectorCipher::decrypt_in_place,
+    };
+    let mut measured = rate(threads, time, || {
+        let mut buffer = buffer(request)?;
+        let mut sector = 0;
+        Ok(move |calls| {
+            for _ in 0..calls {
+                run(cipher, sector, black_box(&mut buffer));
+                sector = (sector + u64::from(request) / 512) % SECTORS;
+            }
+        })
+    })?;
+    measured.bytes_per_second *= f64::from(request);
+    Ok(measured)
+}
+
+fn row(
+    case: &Case,
+    direction: Direction,
+    request: u32,
+    threads: usize,
+    measured: &Sample,
+) -> CipherRow {
+    CipherRow {
+        cipher: case.spec.as_str().to_owned(),
+        key_bits: case.key_bits,
+        sector_size: case.cipher.sector_size(),
+        request,
+        direction,
+        threads,
+        bytes_per_second: measured.bytes_per_second,
+        spread: measured.spread,
+        samples: measured.windows.max(1),
+        backend: case.cipher.backend_name(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aes_xts_is_found_with_its_shortest_and_longest_key() {
+        let all = cases(&[], None).unwrap();
+        let of_xts = all
+            .iter()
+            .filter(|case| case.spec.as_str() == "aes-xts-plain64");
+        let found: Vec<_> = of_xts
+            .map(|case| (case.key_bits, case.cipher.sector_size()))
+            .collect();
+        assert_eq!(found, [(256, 512), (256, 4096), (512, 512), (512, 4096)]);
+    }
+
+    #[test]
+    fn a_key_size_selects_the_ciphers_that_take_it() {
+        let all = cases(&[], Some(512)).unwrap();
+        assert!(!all.is_empty() && all.iter().all(|case| case.key_bits == 512));
+        let refused = |words: &[String], bits| cases(words, Some(bits)).err().unwrap();
+        assert_eq!(refused(&[], 8).kind(), cryptline::ErrorKind::Parameters);
+        assert_eq!(refused(&[], 511).kind(), cryptline::ErrorKind::Parameters);
+        let xts = ["aes-xts-plain64".to_owned()];
+        assert!(refused(&xts, 264).to_string().contains("33 bytes"));
+    }
+
+    #[test]
+    fn the_null_cipher_is_measured_when_asked_for() {
+        let null = cases(&["cipher_null-ecb".to_owned()], None).unwrap();
+        assert!(null.iter().all(|case| case.key_bits == 0) && null.len() == 2);
+        let all = cases(&[], None).unwrap();
+        assert!(all.iter().all(|case| !case.spec.is_null()));
+    }
+}

@@ -1,0 +1,143 @@
+//! Unlocking side by side with cryptsetup: the same LUKS2 header, whose costs are fixed, and the same
+//! passphrase, in turns.
+//!
+//! ```text
+//! a new header ─► cryptline open --check ─► cryptsetup open --test-passphrase ─► ... ─► medians
+//! ```
+//!
+//! Both times are those of a whole process.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+use std::time::Instant;
+
+use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+use serde::Serialize;
+
+use super::{Figure, Report};
+use crate::Error;
+use crate::foreign;
+use crate::report::median;
+
+/// Runs of each program.
+const RUNS: usize = 5;
+const PASSPHRASE: &[u8] = b"benchmark";
+/// A LUKS2 header and a little data.
+const IMAGE_BYTES: u64 = 20 << 20;
+/// Passes of Argon2.
+const TIME: u32 = 4;
+/// Memory of Argon2 in KiB that cryptsetup gives a new slot at most, unless told otherwise.
+const MEMORY_KIB: u32 = 1 << 20;
+/// Lanes of Argon2, likewise.
+const LANES: u32 = 4;
+/// How many times slower than cryptsetup we may be with these costs.
+const GOAL: f64 = 1.3;
+
+/// Both programs' times for the same header.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// What `cryptsetup --version` says.
+    pub cryptsetup: String,
+    /// Key derivation function of the header.
+    pub kdf: String,
+    /// Its passes.
+    pub time: u32,
+    /// Its memory in KiB.
+    pub memory_kib: u32,
+    /// Its lanes.
+    pub cpus: u32,
+    /// Our times, in milliseconds.
+    pub cryptline_ms: Vec<f64>,
+    /// cryptsetup's times, in milliseconds.
+    pub cryptsetup_ms: Vec<f64>,
+}
+
+/// Measures and adds the figure `argon2_over_cryptsetup`. With memory or lanes of its own, `cost`
+/// makes it another figure, without a goal.
+pub fn measure(report: &mut Report, cost: &KdfCost) -> Result<(), Error> {
+    let version = cryptsetup(&["--version"])?;
+    let version = String::from_utf8_lossy(&version.stdout);
+    let version = version.split_whitespace().take(2).collect::<Vec<_>>();
+    let version = version.join(" ");
+    let failed = |error| Error::device(format!("cannot make a volume to compare with: {error}"));
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let (image, key) = (folder.path().join("image"), folder.path().join("key"));
+    fs::write(&key, PASSPHRASE).map_err(failed)?;
+    let mut file = fs::File::create_new(&image).map_err(failed)?;
+    file.set_len(IMAGE_BYTES).map_err(failed)?;
+    let memory_kib = cost.memory_kib.unwrap_or(MEMORY_KIB);
+    let cpus = cost.cpus.unwrap_or(LANES);
+    let options = header(memory_kib, cpus);
+    format(&mut file, IMAGE_BYTES, PASSPHRASE, &options)
+        .map_err(|error| Error::luks("--compare-cryptsetup", &error))?;
+    drop(file);
+
+    let itself = std::env::current_exe()
+        .map_err(|error| Error::device(format!("cannot find this program: {error}")))?;
+    let open = |check: &'static str| {
+        let words = ["open", check, "--key-file"].map(OsStr::new);
+        [&words[..], &[key.as_os_str(), image.as_os_str()]].concat()
+    };
+    let (mut cryptline_ms, mut cryptsetup_ms) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let ours = || foreign::run(&itself, &open("--check")).map(drop);
+        cryptline_ms.push(milliseconds(ours)?);
+        let theirs = || cryptsetup(&open("--test-passphrase")).map(drop);
+        cryptsetup_ms.push(milliseconds(theirs)?);
+    }
+    let value = median(&cryptline_ms) / median(&cryptsetup_ms);
+    let figure = Figure::at_most("argon2_over_cryptsetup", value, GOAL);
+    report
+        .figures
+        .push(if (memory_kib, cpus) == (MEMORY_KIB, LANES) {
+            figure
+        } else {
+            figure.without_goal("the goal is for the costs of a default key slot")
+        });
+    report.comparison = Some(Comparison {
+        cryptsetup: crate::error::on_one_line(&version),
+        kdf: "argon2id".into(),
+        time: TIME,
+        memory_kib,
+        cpus,
+        cryptline_ms,
+        cryptsetup_ms,
+    });
+    Ok(())
+}
+
+/// cryptsetup itself would make another header on each machine: it measures the passes, and gives
+/// no more lanes than there are processors.
+fn header(memory_kib: u32, cpus: u32) -> FormatOptions {
+    FormatOptions {
+        version: Version::Luks2,
+        kdf: Some(KdfKind::Argon2id),
+        cost: KdfCost {
+            iterations: Some(TIME),
+            memory_kib: Some(memory_kib),
+            cpus: Some(cpus),
+            ..KdfCost::default()
+        },
+        ..FormatOptions::default()
+    }
+}
+
+fn milliseconds(work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_secs_f64() * 1000.0)
+}
+
+/// Runs cryptsetup, which is often outside a user's `PATH`.
+fn cryptsetup(arguments: &[impl AsRef<OsStr>]) -> Result<Output, Error> {
+    for program in ["cryptsetup", "/usr/sbin/cryptsetup", "/sbin/cryptsetup"] {
+        if let Some(output) = foreign::run(Path::new(program), arguments)? {
+            return Ok(output);
+        }
+    }
+    Err(Error::parameters(
+        "there is no cryptsetup to compare with; install it, or leave out --compare-cryptsetup",
+    ))
+}

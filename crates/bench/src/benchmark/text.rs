@@ -1,0 +1,193 @@
+//! The report as text: what cryptsetup says of KDFs in its words, and tables.
+
+use cryptline::size;
+
+use std::fmt::Write as _;
+
+use super::ciphers::{CipherRow, Direction};
+use super::kdfs::KdfRow;
+use super::{Comparison, Report};
+use crate::report::median;
+use crate::table::{self, Table};
+
+/// Bytes in a GB, as speeds are given.
+const GB: f64 = 1e9;
+
+/// All that was measured, in this order: KDFs as cryptsetup states them, ciphers, the comparison, the
+/// figures.
+pub fn render(report: &Report) -> String {
+    let mut parts = Vec::new();
+    if !report.kdfs.is_empty() {
+        parts.push(kdfs(&report.kdfs));
+    }
+    if !report.ciphers.is_empty() {
+        parts.push(ciphers(report).text());
+    }
+    parts.extend(report.comparison.iter().map(|it| compared(it).text()));
+    if !report.figures.is_empty() {
+        parts.push(table::figures(&report.figures).text());
+    }
+    if !report.ciphers.is_empty() {
+        parts.push(
+            "Speeds are medians, 1 GB is 10^9 bytes; half of the samples lie within the spread.\n"
+                .to_owned(),
+        );
+    }
+    parts.join("\n")
+}
+
+fn kdfs(rows: &[KdfRow]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let name = match row.hash {
+            Some(hash) => format!("{}-{hash}", row.kdf),
+            None => row.kdf.clone(),
+        };
+        // Writing to a String does not fail.
+        let _ = write!(text, "{name:<19}");
+        if let (Some(rate), Some(spread)) = (row.iterations_per_second, row.spread) {
+            let (bits, spread) = (row.key_bits, spread * 100.0);
+            let _ = writeln!(
+                text,
+                "{rate:>10.0} iterations per second for {bits}-bit key, spread {spread:.0} %"
+            );
+        }
+        if let (Some(time), Some(memory), Some(cpus)) = (row.time, row.memory_kib, row.cpus) {
+            let _ = writeln!(
+                text,
+                "{time:>10} iterations, {memory} KiB memory, {cpus} parallel lanes for {}-bit key: {:.0} ms (requested {} ms)",
+                row.key_bits,
+                row.took_ms.unwrap_or_default(),
+                row.target_ms.unwrap_or_default(),
+            );
+        }
+    }
+    text
+}
+
+/// One line for each cipher, key, cipher sector and request.
+fn ciphers(report: &Report) -> Table {
+    let same = |a: &CipherRow, b: &CipherRow| {
+        (&a.cipher, a.key_bits, a.sector_size, a.request)
+            == (&b.cipher, b.key_bits, b.sector_size, b.request)
+    };
+    let mut speeds = vec![(1, "1 core".to_owned())];
+    if report.cores > 1 {
+        speeds.push((report.cores, format!("{} cores", report.cores)));
+    }
+    let mut columns: Vec<String> = ["cipher", "key", "sector", "request"]
+        .map(str::to_owned)
+        .to_vec();
+    for (_, cores) in &speeds {
+        columns.push(format!("encrypt, {cores}"));
+        columns.push(format!("decrypt, {cores}"));
+    }
+    columns.extend(["spread", "back end"].map(str::to_owned));
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new("Ciphers, GB/s", &columns);
+    for rows in report.ciphers.chunk_by(same) {
+        let first = &rows[0];
+        let mut cells = vec![
+            first.cipher.clone(),
+            first.key_bits.to_string(),
+            first.sector_size.to_string(),
+            size::human(u64::from(first.request)),
+        ];
+        for (threads, _) in &speeds {
+            for direction in [Direction::Encrypt, Direction::Decrypt] {
+                let wanted =
+                    |row: &&CipherRow| row.threads == *threads && row.direction == direction;
+                let speed = rows.iter().find(wanted).map(|row| row.bytes_per_second);
+                cells.push(speed.map(gigabytes).unwrap_or_default());
+            }
+        }
+        let spread = rows.iter().map(|row| row.spread).fold(0.0, f64::max) * 100.0;
+        cells.extend([format!("{spread:.0} %"), first.backend.to_owned()]);
+        table.push(cells);
+    }
+    table
+}
+
+/// Three digits or more.
+fn gigabytes(bytes_per_second: f64) -> String {
+    let speed = bytes_per_second / GB;
+    match speed {
+        0.0..1.0 => format!("{speed:.3}"),
+        _ => format!("{speed:.2}"),
+    }
+}
+
+fn compared(comparison: &Comparison) -> Table {
+    let Comparison {
+        cryptsetup,
+        kdf,
+        time,
+        memory_kib,
+        cpus,
+        cryptline_ms,
+        cryptsetup_ms,
+    } = comparison;
+    let mut table = Table::new(
+        format!(
+            "Unlocking LUKS2 ({kdf}, {time} iterations, {memory_kib} KiB memory, {cpus} lanes), in turns"
+        ),
+        &["program", "median ms", "each ms"],
+    );
+    for (name, times) in [
+        ("cryptline", cryptline_ms),
+        (cryptsetup.as_str(), cryptsetup_ms),
+    ] {
+        let each: Vec<_> = times.iter().map(|time| format!("{time:.0}")).collect();
+        let middle = format!("{:.0}", median(times));
+        table.push([name.to_owned(), middle, each.join(", ")]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(direction: Direction, threads: usize, bytes_per_second: f64) -> CipherRow {
+        CipherRow {
+            cipher: "aes-xts-plain64".into(),
+            key_bits: 512,
+            sector_size: 4096,
+            request: 65536,
+            direction,
+            threads,
+            bytes_per_second,
+            spread: 0.02,
+            samples: 9,
+            backend: "some back end",
+        }
+    }
+
+    #[test]
+    fn directions_and_threads_of_one_case_share_a_line() {
+        let mut report = Report::new(2);
+        for (threads, scale) in [(1, 1.0), (2, 2.0)] {
+            report
+                .ciphers
+                .push(row(Direction::Encrypt, threads, 8e9 * scale));
+            report
+                .ciphers
+                .push(row(Direction::Decrypt, threads, 0.5e9 * scale));
+        }
+        let text = render(&report);
+        let words = "aes-xts-plain64 512 4096 64 KiB 8.00 0.500 16.00 1.00 2 % some back end";
+        let has = |line: &str| line.split_whitespace().eq(words.split(' '));
+        assert!(text.lines().any(has), "{text}");
+        assert!(text.contains("encrypt, 2 cores"), "{text}");
+    }
+
+    #[test]
+    fn one_core_has_no_column_for_all_cores() {
+        let mut report = Report::new(1);
+        report.ciphers.push(row(Direction::Encrypt, 1, 8e9));
+        report.ciphers.push(row(Direction::Decrypt, 1, 4e9));
+        let text = render(&report);
+        assert_eq!(text.matches("encrypt, ").count(), 1, "{text}");
+        assert!(text.contains("encrypt, 1 core"), "{text}");
+    }
+}

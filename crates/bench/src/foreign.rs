@@ -1,0 +1,103 @@
+//! Programs that others wrote: where they are, their command lines, and what they say.
+
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::machine::quoted;
+use crate::Error;
+
+/// Where `PATH` has a program.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let runs = |file: &PathBuf| {
+        std::fs::metadata(file)
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&path)
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .map(|folder| folder.join(name))
+        .find(runs)
+}
+
+/// The command that a line of words makes. A name in braces stands for its value; a name with a comma
+/// behind it stands for the value with its commas doubled, as qemu's options want them. A word that
+/// comes out empty is left out.
+pub fn words(line: &str, value: impl Fn(&str) -> OsString) -> Vec<OsString> {
+    let word = |mut rest: &str| {
+        let mut word = OsString::new();
+        while let Some((text, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').unwrap_or((after, ""));
+            word.push(text);
+            match name.strip_suffix(',') {
+                Some(name) => word.push(value(name).to_string_lossy().replace(',', ",,")),
+                None => word.push(value(name)),
+            }
+            rest = after;
+        }
+        word.push(rest);
+        word
+    };
+    let words = line.split_whitespace().map(word);
+    words.filter(|word| !word.is_empty()).collect()
+}
+
+/// A command as one would type it.
+pub fn typed(command: &[OsString]) -> String {
+    let words = command.iter().map(|word| quoted(&word.to_string_lossy()));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a program that must succeed, with nothing to read. Nothing if there is no such program.
+pub fn run(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<Option<Output>, Error> {
+    let name = program.file_name().unwrap_or(program.as_os_str()).display();
+    let run = Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output();
+    match run {
+        Ok(output) if output.status.success() => Ok(Some(output)),
+        Ok(output) => {
+            let said = [output.stderr, output.stdout].concat();
+            let said = String::from_utf8_lossy(&said);
+            let line = said.lines().find(|line| !line.trim().is_empty());
+            let why = crate::error::on_one_line(line.unwrap_or("it says nothing"));
+            Err(Error::device(format!("{name} failed: {why}")))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::device(format!("cannot run {name}: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_a_line_become_words_whatever_their_values_hold() {
+        let value = |name: &str| match name {
+            "none" => OsString::new(),
+            name => format!("a {name}, b").into(),
+        };
+        let words = words("serve --unix={x} {none} file={y,},z {x}", value);
+        assert_eq!(
+            words,
+            ["serve", "--unix=a x, b", "file=a y,, b,z", "a x, b"]
+        );
+        assert_eq!(typed(&words[..2]), "serve '--unix=a x, b'");
+    }
+
+    #[test]
+    fn a_program_that_fails_is_told_with_what_it_said() {
+        let error = run(
+            Path::new("/bin/sh"),
+            &["-c", "echo; echo broken >&2; exit 3"],
+        );
+        let text = error.expect_err("it failed").to_string();
+        assert_eq!(text, "sh failed: broken");
+        assert!(matches!(run(Path::new("/no/such"), &["x"]), Ok(None)));
+    }
+}

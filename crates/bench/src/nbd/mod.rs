@@ -1,0 +1,119 @@
+//! A lean NBD client that makes load: one thread and one connection for each stream.
+//!
+//! ```text
+//! load::Stream ─► submit: 28-byte headers, put aside
+//!      ▲          collect: one send of all ─► one large receive ─► replies checked ─┐
+//!      └──────────────────────────── slots whose requests have ended ◄──────────────┘
+//! ```
+//!
+//! A load generator that is slower than the server measures itself. So this one does what a client
+//! must and no more: simple replies, no allocation and no lock for a request, and two system calls
+//! for as many requests as there are answers waiting. Data that was read lands in user memory, as it
+//! would in any client, and can be compared with a [`Contents`].
+//!
+//! Servers are not trusted: each reply's magic, cookie and error is checked, memory is bounded by the
+//! load's shape, and a server that falls silent or dribbles ends the run with an error when
+//! [`Export::patience`] is at its end.
+
+mod client;
+mod connect;
+pub mod null;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use super::contents::Contents;
+use super::load::{self, Job, Transport};
+use super::report::{Direction, Pattern, Sample, Shape};
+use crate::Error;
+use client::Client;
+use connect::Connection;
+
+/// How long a server may keep silent as a rule, and how long after the end of the measurement it may
+/// take to answer what is still in flight.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest request in bytes, which is what any server takes unless it says otherwise.
+const BLOCK_MAX: u32 = 32 << 20;
+/// Bytes of each read of a digest.
+const DIGEST_BLOCK: u32 = 1 << 20;
+/// Slower than this is no server but a way to hold us up, in bytes in a second.
+const RATE_MIN: u64 = 1 << 20;
+
+/// A disk that a server offers.
+#[derive(Clone, Copy, Debug)]
+pub struct Export<'a> {
+    /// The server's Unix socket.
+    pub socket: &'a Path,
+    /// Name of the export.
+    pub name: &'a str,
+    /// How long the server may keep silent.
+    pub patience: Duration,
+}
+
+impl<'a> Export<'a> {
+    /// One whose server has the usual time to answer.
+    pub fn new(socket: &'a Path, name: &'a str) -> Self {
+        Self {
+            socket,
+            name,
+            patience: PATIENCE,
+        }
+    }
+
+    /// Whether the server is ready: connects, and says goodbye.
+    pub fn try_connect(&self) -> Result<(), Error> {
+        Connection::open(self).map(drop)
+    }
+
+    /// Does `job`; each stream has a connection of its own. Reads must give what is expected; checking
+    /// that takes processor time from the client.
+    pub fn load(&self, job: &Job, expect: Option<Contents>) -> Result<Sample, Error> {
+        load::drive(job, |_| {
+            let connection = Connection::open(self)?;
+            connection.check(job.shape)?;
+            let late = Instant::now() + job.warm_up + job.time + self.patience;
+            let check = move |offset, bytes: &[u8]| {
+                let wrong = expect.and_then(|contents| contents.first_difference(offset, bytes));
+                wrong.map_or(Ok(()), |offset| {
+                    Err(format!("the server gave wrong data at byte {offset}"))
+                })
+            };
+            Ok(Client::new(connection, job.shape, late, check))
+        })
+    }
+
+    /// SHA-256 of all that the disk holds.
+    pub fn sha256(&self) -> Result<[u8; 32], Error> {
+        let mut hash = Sha256::new();
+        let connection = Connection::open(self)?;
+        let size = connection.size;
+        let late = Instant::now() + self.patience + Duration::from_secs(size / RATE_MIN);
+        let shape = Shape {
+            direction: Direction::Read,
+            pattern: Pattern::Sequential,
+            block: DIGEST_BLOCK,
+            depth: 1,
+            streams: 1,
+        };
+        let mut client = Client::new(connection, shape, late, |_, bytes: &[u8]| {
+            hash.update(bytes);
+            Ok(())
+        });
+        let mut ended = Vec::new();
+        for offset in (0..size).step_by(DIGEST_BLOCK as usize) {
+            let left = u32::try_from(size - offset).unwrap_or(DIGEST_BLOCK);
+            client.set_block(left.min(DIGEST_BLOCK));
+            client.submit(0, offset)?;
+            while ended.pop().is_none() {
+                client.collect(true, &mut ended)?;
+            }
+        }
+        drop(client);
+        Ok(hash.finalize().into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! Where a report goes. Checked before anything is measured, and written only when everything is.
+//!
+//! A file appears whole or not at all: it is written beside its place and then renamed. What is
+//! there but no regular file, such as `/dev/stderr`, is written to.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::{html, report::Report, table};
+use crate::Error;
+
+/// `--json` and `--html`.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Output options")]
+pub struct Output {
+    /// Write JSON to FILE; `-` for standard output, and then the table goes to standard error
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write one self-contained page with plots to FILE
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// What is left to print.
+#[derive(Debug, Default)]
+pub struct Printed {
+    /// For standard output.
+    pub stdout: String,
+    /// For standard error.
+    pub stderr: String,
+    /// For standard error, after that.
+    pub warnings: Vec<String>,
+}
+
+impl Output {
+    /// Measures, and writes the files. What cannot be written is not measured.
+    pub fn of(&self, measure: impl FnOnce() -> Result<Report, Error>) -> Result<Printed, Error> {
+        self.check()?;
+        let mut report = measure()?;
+        report.finish();
+        let json = serde_json::to_string_pretty(&report)
+            .map_err(|error| Error::device(format!("cannot make the JSON: {error}")))?;
+        let json = json + "\n";
+        if let Some(path) = self.json_file() {
+            write("--json", path, &json)?;
+        }
+        if let Some(path) = &self.html {
+            write("--html", path, &html::page(&report))?;
+        }
+        let text = table::render(&report);
+        let json_to_stdout = self.json.is_some() && self.json_file().is_none();
+        let (stdout, stderr) = if json_to_stdout {
+            (json, text)
+        } else {
+            (text, String::new())
+        };
+        Ok(Printed {
+            stdout,
+            stderr,
+            warnings: report.warnings,
+        })
+    }
+
+    /// Whether both files can be written.
+    fn check(&self) -> Result<(), Error> {
+        if let Some(path) = self.json_file() {
+            probe("--json", path)?;
+        }
+        if let Some(path) = &self.html {
+            probe("--html", path)?;
+        }
+        match (self.json_file(), &self.html) {
+            (Some(json), Some(html)) if json == html => Err(Error::parameters(format!(
+                "--json and --html both name {}; give two files",
+                json.display()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the JSON goes, unless to standard output.
+    fn json_file(&self) -> Option<&Path> {
+        let path = self.json.as_deref()?;
+        (path != Path::new("-")).then_some(path)
+    }
+}
+
+/// How a file comes to its place.
+enum Place {
+    /// By renaming; the target of a symbolic link.
+    Rename(PathBuf),
+    /// By writing to what is there.
+    Special,
+}
+
+fn place(path: &Path) -> io::Result<Place> {
+    match fs::metadata(path) {
+        Ok(kind) if kind.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
+        Ok(kind) if kind.is_file() => fs::canonicalize(path).map(Place::Rename),
+        Ok(_) => Ok(Place::Special),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place::Rename(path.to_owned())),
+        Err(error) => Err(error),
+    }
+}
+
+fn probe(option: &str, path: &Path) -> Result<(), Error> {
+    let tried = place(path).and_then(|place| match place {
+        Place::Rename(path) => {
+            // An existing file that may not be written is not replaced either.
+            if path.exists() {
+                File::options().append(true).open(&path)?;
+            }
+            beside(&path).map(drop)
+        }
+        Place::Special => File::options().append(true).open(path).map(drop),
+    });
+    tried.map_err(|error| {
+        Error::parameters(format!(
+            "{option} {}: cannot be written: {error}; nothing was measured",
+            path.display()
+        ))
+    })
+}
+
+fn write(option: &str, path: &Path, text: &str) -> Result<(), Error> {
+    let written = place(path).and_then(|place| match place {
+        Place::Rename(path) => {
+            let mut file = beside(&path)?;
+            file.write_all(text.as_bytes())?;
+            file.persist(&path).map(drop).map_err(io::Error::from)
+        }
+        Place::Special => {
+            let mut file = File::options().append(true).open(path)?;
+            file.write_all(text.as_bytes())
+        }
+    });
+    written.map_err(|error| {
+        Error::device(format!(
+            "{option} {}: cannot be written: {error}",
+            path.display()
+        ))
+    })
+}
+
+/// A temporary file in the same folder, with the permissions of any new file.
+fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+    if path.file_name().is_none() {
+        return Err(io::Error::from(io::ErrorKind::InvalidFilename));
+    }
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    tempfile::Builder::new()
+        .prefix(".cryptline-bench-")
+        .permissions(fs::Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(json: &Path) -> Output {
+        Output {
+            json: Some(json.to_owned()),
+            html: None,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_known_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bad = [
+            folder.path().to_owned(),
+            folder.path().join("no/such/x.json"),
+            "".into(),
+        ];
+        for path in bad {
+            let error = to(&path).check().expect_err("cannot be written");
+            assert_eq!(error.kind(), cryptline::ErrorKind::Parameters);
+            assert!(error.to_string().contains("--json"), "{error}");
+        }
+        assert!(to(Path::new("-")).check().is_ok());
+        assert!(to(Path::new("/dev/null")).check().is_ok());
+        let same = Output {
+            json: Some(folder.path().join("x")),
+            html: Some(folder.path().join("x")),
+        };
+        assert!(
+            same.check()
+                .expect_err("one file")
+                .to_string()
+                .contains("two files")
+        );
+    }
+
+    #[test]
+    fn a_check_leaves_nothing_behind_and_changes_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("report.json");
+        to(&path).check().expect("can be written");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+        fs::write(&path, "before").expect("room");
+        to(&path).check().expect("can be written");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "before");
+    }
+
+    #[test]
+    fn a_written_file_is_whole_and_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("report.json");
+        fs::write(&path, "a much longer text than the new one").expect("room");
+        write("--json", &path, "new").expect("room");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "new");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    }
+}

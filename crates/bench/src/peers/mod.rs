@@ -1,0 +1,257 @@
+//! `bench peers`: the same load on cryptline and on the other user-space servers of encrypted disks.
+//!
+//! ```text
+//! image      one LUKS1 image and one plain image with the same clear text, on one medium
+//! servers    who serves which, and by which command line
+//! process    one running server, gone when it is dropped
+//! generators the loads, and who makes them
+//! turns      a server's turn: checked, or loaded by every generator
+//! summary    tables, plots, figures
+//! ```
+//!
+//! Every server must give the same bytes before anything is measured: SHA-256 of the whole clear
+//! disk, and random reads with many in flight. After the last write the encrypted servers must still
+//! agree, and so must the plain ones.
+//!
+//! One server runs at a time and has the images for itself. Turns are short and their order rotates,
+//! so whatever else the machine does meets all alike.
+
+mod generators;
+mod image;
+mod process;
+mod servers;
+mod summary;
+mod turns;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::machine::cores;
+use super::runner::{self, Group};
+use super::{Output, Progress, Report};
+use cryptline::size;
+
+use crate::Error;
+use generators::{Generator, Load};
+use image::Images;
+use servers::{Programs, Server};
+use turns::Turns;
+
+/// Where the images go unless told otherwise: memory.
+const FOLDER: &str = "/dev/shm";
+/// Smallest clear disk: the largest load must fit.
+const SIZE_MIN: u64 = 16 << 20;
+/// Name of the socket.
+const SOCKET: &str = "socket";
+/// Longest path of a socket, see unix(7).
+const SOCKET_MAX: usize = 107;
+/// Longest turn, in seconds.
+const SECONDS_MAX: f64 = 3600.0;
+/// Load before each turn counts.
+const WARM_UP: Duration = Duration::from_millis(50);
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline bench peers                                    everything, in about ten minutes
+  cryptline bench peers --jobs 4k-randread-qd32 --generators lean --rounds 9
+  cryptline bench peers --servers cryptline,cryptline-plain,null --json peers.json
+  cryptline bench peers --dir /mnt/disk --size 4G --html peers.html
+
+Serves one LUKS1 image by cryptline, qemu-nbd, qemu-storage-daemon and nbdkit's luks filter, and its
+clear text by their plain versions, each over a Unix socket through the page cache, and gives each the
+same load in turns: by fio, and by a lean client of this program's own over one connection and over
+several. The null servers answer at once: what a generator reaches there is its own limit, not that of
+a server. All must give the same SHA-256 first. Two images of --size are made in --dir.
+
+Needs the Debian packages fio, nbdkit, qemu-utils, qemu-system-common and util-linux; --servers and
+--generators leave out what is not there. The JSON is described in docs/bench-json.md.")]
+pub struct PeersArgs {
+    /// Size of the clear disk
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = size::parse_disk)]
+    pub size: u64,
+
+    /// Folder for the images and sockets; they are removed at the end
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    pub dir: PathBuf,
+
+    /// Keep the images, and say where they are
+    #[arg(long)]
+    pub keep: bool,
+
+    /// How often each server has its turn at each load
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: u32,
+
+    /// How long each turn takes
+    #[arg(long, value_name = "S", default_value_t = 0.3)]
+    pub seconds: f64,
+
+    /// Loads
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "JOB", default_values_t = Load::ALL)]
+    pub jobs: Vec<Load>,
+
+    /// Servers
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "SERVER", default_values_t = Server::value_variants().to_vec())]
+    pub servers: Vec<Server>,
+
+    /// Load generators
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "GENERATOR", default_values_t = Generator::value_variants().to_vec())]
+    pub generators: Vec<Generator>,
+
+    /// Connections of the generator `lean-many`
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=16))]
+    pub connections: u32,
+
+    /// Who runs the cipher in cryptline; see `cryptline serve` [default: as serve]
+    #[arg(long, value_name = "WHO")]
+    pub dispatch: Option<String>,
+
+    /// Let servers and generators run on any processor, not each on one of its own
+    #[arg(long)]
+    pub no_pin: bool,
+
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// The processors of servers and generators.
+#[derive(Clone, Copy, Debug)]
+pub struct Pins {
+    server: usize,
+    client: usize,
+}
+
+/// Measures.
+pub fn measure(args: &PeersArgs) -> Result<Report, Error> {
+    let args = &args.checked()?;
+    let pins = args.pins();
+    let programs = Programs::find(&args.servers, &args.generators, pins.is_some())?;
+    let stop = process::Stop::watch()?;
+    let folder = folder(&args.dir)?;
+    let images = Images::make(folder.path(), args.size)?;
+    let turns = Turns {
+        args,
+        images: &images,
+        programs: &programs,
+        pins,
+        folder: folder.path(),
+        stop: &stop,
+        commands: RefCell::default(),
+    };
+    let progress = Progress::new(u64::try_from(args.servers.len()).unwrap_or(0));
+    turns.check_contents(&progress)?;
+    drop(progress);
+
+    let mut report = Report::new("peers", "cryptline and its peers over NBD");
+    report.runs = args.rounds;
+    report.seconds = args.seconds;
+    report.rows = summary::rows(args, &images);
+    // A way is a server under a load; each generator has a row of it.
+    let servers = args.servers.len();
+    let ways = |(index, load): (usize, &Load)| {
+        Group::once(load.title(), index * servers..(index + 1) * servers)
+    };
+    let groups: Vec<Group> = args.jobs.iter().enumerate().map(ways).collect();
+    runner::run(&mut report, &groups, |rows, turn| {
+        let (load, server) = (
+            args.jobs[turn.way / servers],
+            args.servers[turn.way % servers],
+        );
+        let samples = turns.turn(server, load, turn.run)?;
+        let rows = rows[turn.way * samples.len()..].iter_mut();
+        rows.zip(samples).for_each(|(row, sample)| row.take(sample));
+        Ok(())
+    })?;
+    turns.check_agreement()?;
+
+    summary::fill(&mut report, &turns);
+    if args.keep {
+        let kept = folder.keep();
+        report.notes.push(format!(
+            "The images are in {}; the passphrase is in the file {:?} there.",
+            kept.display(),
+            image::KEY_FILE
+        ));
+    }
+    Ok(report)
+}
+
+impl PeersArgs {
+    /// These, without doubles, if they make sense.
+    fn checked(&self) -> Result<Self, Error> {
+        runner::seconds(self.seconds, SECONDS_MAX)?;
+        if self.size < SIZE_MIN || !self.size.is_multiple_of(1 << 20) {
+            return Err(Error::parameters(format!(
+                "--size {}: give a multiple of 1M, at least {}",
+                self.size,
+                size::human(SIZE_MIN)
+            )));
+        }
+        let mut args = self.clone();
+        args.jobs = unique(&self.jobs);
+        args.servers = unique(&self.servers);
+        args.generators = unique(&self.generators);
+        Ok(args)
+    }
+
+    fn pins(&self) -> Option<Pins> {
+        // With one processor there is nothing to choose.
+        let apart = !self.no_pin && cores() > 1;
+        let allowed = apart.then(allowed_processors)?;
+        match allowed[..] {
+            [server, client, ..] => Some(Pins { server, client }),
+            _ => None,
+        }
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+}
+
+/// The processors that this process may use, in order.
+fn allowed_processors() -> Vec<usize> {
+    match rustix::thread::sched_getaffinity(None) {
+        Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|&cpu| set.is_set(cpu))
+            .collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// In this order, each once.
+fn unique<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for &one in all {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
+}
+
+/// A private folder for images and sockets.
+fn folder(dir: &Path) -> Result<tempfile::TempDir, Error> {
+    let made = tempfile::Builder::new()
+        .prefix("cryptline-peers-")
+        .tempdir_in(dir);
+    let made = made.map_err(|error| {
+        Error::parameters(format!(
+            "--dir {}: cannot make a folder there: {error}; give a folder that can be written to",
+            dir.display()
+        ))
+    })?;
+    if made.path().join(SOCKET).as_os_str().len() > SOCKET_MAX {
+        return Err(Error::parameters(format!(
+            "--dir {}: the path is too long for a socket; give a shorter one",
+            dir.display()
+        )));
+    }
+    Ok(made)
+}

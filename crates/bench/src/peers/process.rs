@@ -1,0 +1,176 @@
+//! One running server, and the signals that end the bench.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::Error;
+use crate::nbd::Export;
+
+/// How long a server may take until clients can connect.
+const READY: Duration = Duration::from_secs(20);
+
+/// A server process. When dropped it is killed and waited for, and its socket is removed: it holds
+/// nothing that is worth keeping.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    socket: PathBuf,
+    name: String,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command` and waits until it offers `export`. What it says goes to `log`.
+    pub fn start(
+        name: &str,
+        command: &[OsString],
+        export: &Export<'_>,
+        log: &Path,
+    ) -> Result<Self, Error> {
+        let failed = |why: &dyn Display| Error::device(format!("{name}: {why}"));
+        let (program, arguments) = command.split_first().ok_or_else(|| failed(&"no command"))?;
+        let said = File::create(log).map_err(|error| failed(&error))?;
+        let also = said.try_clone().map_err(|error| failed(&error))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .env("LC_ALL", "C")
+            .env_remove("LISTEN_FDS")
+            .env_remove("LISTEN_PID")
+            .stdin(Stdio::null())
+            .stdout(also)
+            .stderr(said)
+            .spawn()
+            .map_err(|error| failed(&format!("cannot run {}: {error}", program.display())))?;
+        let mut process = Self {
+            child,
+            socket: export.socket.to_owned(),
+            name: name.to_owned(),
+            log: log.to_owned(),
+        };
+        process.wait_until_ready(export)?;
+        Ok(process)
+    }
+
+    fn wait_until_ready(&mut self, export: &Export<'_>) -> Result<(), Error> {
+        let deadline = Instant::now() + READY;
+        while let Err(error) = export.try_connect() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(self.failure(&format!("ended with {status}")));
+            }
+            if Instant::now() > deadline {
+                return Err(self.failure(&format!("does not get ready: {error}")));
+            }
+            // Not listening yet.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// `why`, and the last line that the server said.
+    pub fn failure(&self, why: &str) -> Error {
+        let said = std::fs::read(&self.log).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let last = said.lines().rfind(|line| !line.trim().is_empty());
+        let last = last.map_or_else(String::new, |line| format!("; it says: {}", line.trim()));
+        Error::device(format!("{}: {why}{last}", self.name))
+    }
+
+    /// Processor time of all its threads so far, in seconds, those that have ended too.
+    pub fn cpu(&self) -> Option<f64> {
+        let id = Pid::from_raw(i32::try_from(self.child.id()).ok()?);
+        let used = clock_getcpuclockid(id).and_then(ClockId::now).ok()?;
+        Some(Duration::from(used).as_secs_f64())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It fails only for a process that has ended and was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Whether somebody told the bench to end. Servers and images go with it, so it ends by returning.
+#[derive(Debug)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Watches SIGINT, SIGTERM and SIGHUP. A second one ends the program at once.
+    pub fn watch() -> Result<Self, Error> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let second = signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag));
+            let first = signal_hook::flag::register(signal, Arc::clone(&flag));
+            second.and(first).map_err(|error| {
+                Error::memory(format!("cannot handle signals: {error}; try again"))
+            })?;
+        }
+        Ok(Self(flag))
+    }
+
+    /// Goes on, or not.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.0.load(Ordering::Relaxed) {
+            Err(Error::device("stopped by a signal; nothing was kept"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_at_once_is_told_with_what_it_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let command = ["/bin/sh", "-c", "echo first; echo broken >&2; exit 3"];
+        let error = Process::start(
+            "some server",
+            &command.map(OsString::from),
+            &Export::new(&folder.path().join("socket"), ""),
+            &folder.path().join("log"),
+        )
+        .expect_err("it ended");
+        assert_eq!(error.kind(), cryptline::ErrorKind::Device);
+        let text = error.to_string();
+        assert!(
+            text.contains("some server: ended with exit status: 3"),
+            "{text}"
+        );
+        assert!(text.ends_with("it says: broken"), "{text}");
+    }
+
+    #[test]
+    fn a_dropped_server_is_gone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("socket");
+        let child = Command::new("/bin/sleep")
+            .arg("1000")
+            .spawn()
+            .expect("sleep");
+        let id = child.id();
+        std::fs::write(&socket, "").expect("room");
+        drop(Process {
+            child,
+            socket: socket.clone(),
+            name: "sleep".into(),
+            log: folder.path().join("log"),
+        });
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+        assert!(!socket.exists());
+    }
+}

@@ -1,0 +1,302 @@
+//! `bench subblock`: writes smaller than a cipher sector, side by side or one after the other.
+//!
+//! ```text
+//!           medium: writes of 100 µs, and RAM
+//! cipher    XTS: a small write overwrites          CBC: a small write rewrites its cipher sector
+//! exclusion exclusive: one lock for the device     shared: only what touches the same sector
+//!
+//! and whole sectors with CBC over RAM, with the locking and without: what it costs who needs none
+//! ```
+//!
+//! The load is that of the figures in the commit that let ext4 overwrite parts of blocks side by side
+//! (Linux 6.5, 310ee0902b8d: 8 jobs, 256 deep, 2 KiB writes on 4 KiB blocks, 4328 to 801k IOPS).
+//! Each way first writes to its volume, which is read back without the sub-block layer.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline::size;
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::layer::{DelayDevice, DelaySpec, Exclusion, SubBlockDevice, SubBlockOptions};
+use cryptline_engine::{BackendChoice, Gate};
+
+use super::contents::Contents;
+use super::load::{self, Job};
+use super::plot::Plot;
+use super::report::{Direction, Figure, Pattern, Row, Shape};
+use super::runner::{self, Group, seconds};
+use super::table::{self, Table, microseconds};
+use super::volume::{Cipher, SECTOR_SIZE, ram};
+use super::{Output, Report};
+use crate::Error;
+
+/// A cipher that can be cut anywhere, and one that cannot.
+const XTS: &str = "aes-xts-plain64";
+const CBC: &str = "aes-cbc-essiv:sha256";
+/// Before each turn: threads and clocks come to their usual state.
+const WARM_UP: Duration = Duration::from_millis(50);
+/// Turns in a run of the ways that write whole sectors: they differ by little.
+const WHOLE_TURNS: u32 = 6;
+/// Longest turn, in seconds.
+const SECONDS_MAX: f64 = 3600.0;
+/// Bytes that are checked before anything is measured.
+const AREA: usize = 256 * 1024;
+/// 801k to 4328 IOPS, as the ext4 commit has it.
+const EXT4: f64 = 185.0;
+/// What locking may cost whole sectors.
+const COST_MAX: f64 = 0.01;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline bench subblock                                   in about a minute
+  cryptline bench subblock --json subblock.json --html subblock.html
+  cryptline bench subblock --write 20us --jobs 2 --depth 32  a faster medium, a lighter load
+
+Overwrites random parts of 4096-byte cipher sectors, on RAM and on RAM whose writes take
+--write: with one lock for the device, as ext4 had it up to Linux 6.4, and with locks for what
+conflicts only. The JSON is described in docs/bench-json.md.")]
+pub struct SubBlockArgs {
+    /// Size of the volume
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
+    pub size: u64,
+
+    /// How long a write takes on the slow medium
+    #[arg(long, value_name = "TIME", default_value = "100us")]
+    pub write: String,
+
+    /// Bytes in a write: 512, 1024 or 2048
+    #[arg(long, value_name = "BYTES", default_value_t = 2048)]
+    pub block: u32,
+
+    /// Threads
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub jobs: u32,
+
+    /// Writes that each thread has in flight
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub depth: u32,
+
+    /// How often each way is measured
+    #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+
+    /// How long each of those takes
+    #[arg(long, value_name = "S", default_value_t = 0.25)]
+    pub seconds: f64,
+
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Measures.
+pub fn measure(args: &SubBlockArgs) -> Result<Report, Error> {
+    let time = seconds(args.seconds, SECONDS_MAX)?;
+    if !matches!(args.block, 512 | 1024 | 2048) {
+        return Err(Error::parameters(format!(
+            "--block {}: give 512, 1024 or 2048, less than a cipher sector of {SECTOR_SIZE}",
+            args.block
+        )));
+    }
+    let medium = ram(args.size, args.size, "")?;
+    let mut report = Report::new("subblock", "Writes smaller than a cipher sector");
+    (report.runs, report.seconds) = (args.runs, args.seconds);
+    let (rows, gates) = ways(&medium, args)?;
+    for (row, gate) in rows.iter().zip(&gates) {
+        let cipher = Cipher::new(row.cipher.as_deref().unwrap_or(XTS))?;
+        let whole = cipher.in_blocks(&medium, SECTOR_SIZE)?;
+        writes_arrive(&row.name, gate, &whole)?;
+    }
+    let parts = rows.len() - 2;
+    let mut groups = [
+        Group::once("parts of sectors", 0..parts),
+        Group::once("whole sectors", parts..rows.len()),
+    ];
+    groups[1].times = WHOLE_TURNS;
+    report.rows = rows;
+    runner::run(&mut report, &groups, |rows, turn| {
+        let row = &mut rows[turn.way];
+        let turns = if turn.way < parts { 1 } else { WHOLE_TURNS };
+        let job = Job {
+            shape: row.shape,
+            warm_up: WARM_UP,
+            time: time / turns,
+            start: u64::from(turn.nth) + 1,
+            // The rate is that of the whole time: nothing may end for milliseconds.
+            latency: true,
+            cpu: None,
+        };
+        row.take(load::run(&gates[turn.way], &job)?);
+        Ok(())
+    })?;
+    summarise(&mut report, args);
+    Ok(report)
+}
+
+/// All ways over the same RAM. The two that write whole sectors come last.
+fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>), Error> {
+    let spec = DelaySpec::from_str(&format!("write={}", args.write))
+        .map_err(|why| Error::parameters(format!("--write {}: {why}", args.write)))?;
+    let slow = Gate::new(DelayDevice::new(medium.clone(), spec));
+    let (mut rows, mut gates) = (Vec::new(), Vec::new());
+    let mut add = |name: String, cipher: &str, block, gate| {
+        gates.push(gate);
+        rows.push(Row {
+            name,
+            cipher: Some(cipher.to_owned()),
+            shape: Shape {
+                direction: Direction::Write,
+                pattern: Pattern::Random,
+                block,
+                depth: args.depth,
+                streams: args.jobs,
+            },
+            ..Row::default()
+        });
+    };
+    let small_blocks = |clear: Gate, exclusion| {
+        let options = SubBlockOptions {
+            logical_block: args.block,
+            sector: SECTOR_SIZE,
+            exclusion,
+        };
+        Ok::<_, Error>(Gate::new(SubBlockDevice::new(clear, options)?))
+    };
+    let [slow_name, fast_name] = media(args);
+    for (medium, place) in [(&slow, slow_name), (medium, fast_name)] {
+        for word in [XTS, CBC] {
+            let cipher = Cipher::new(word)?;
+            for (exclusion, name) in [
+                (Exclusion::Exclusive, "exclusive"),
+                (Exclusion::Shared, "shared"),
+            ] {
+                let mut gate = cipher.in_blocks(medium, args.block)?;
+                // As a volume has it: no layer where the cipher needs none.
+                let is_cut = gate.geometry().logical_block == args.block;
+                if exclusion == Exclusion::Exclusive || !is_cut {
+                    gate = small_blocks(gate, exclusion)?;
+                }
+                add(format!("{name}, {word}, {place}"), word, args.block, gate);
+            }
+        }
+    }
+    let whole = |locking| format!("whole sectors, {locking} locking, {CBC}, RAM");
+    let clear = Cipher::new(CBC)?.in_blocks(medium, SECTOR_SIZE)?;
+    add(whole("no"), CBC, SECTOR_SIZE, clear.clone());
+    add(
+        whole("with"),
+        CBC,
+        SECTOR_SIZE,
+        small_blocks(clear, Exclusion::Shared)?,
+    );
+    Ok((rows, gates))
+}
+
+/// The slow medium and the fast one, by name.
+fn media(args: &SubBlockArgs) -> [String; 2] {
+    [format!("writes of {}", args.write), "RAM".to_owned()]
+}
+
+/// Writes all of an area in small pieces, in no order, and reads it by whole sectors.
+fn writes_arrive(name: &str, gate: &Gate, whole: &Gate) -> Result<(), Error> {
+    let failed = |fault| Error::device(format!("{name}: a request failed: {fault}"));
+    let block = usize::try_from(gate.geometry().logical_block).unwrap_or(AREA);
+    let area = AREA.min(usize::try_from(whole.geometry().size).unwrap_or(AREA));
+    // No two ways write the same bytes.
+    let contents = Contents::new(
+        name.bytes()
+            .map(u64::from)
+            .fold(7, |a, b| a * 31 % 65_521 + b),
+    );
+    let mut bytes = vec![0; area];
+    let mut writer = Blocking::new(gate, BackendChoice::Auto)?;
+    let blocks = area / block;
+    // An odd step visits every place of a power of two, or of its half, once.
+    for turn in 0..blocks {
+        let at = (turn * 37 % blocks * block) as u64;
+        contents.fill(at, &mut bytes[..block]);
+        writer
+            .write_at(at, &bytes[..block], false)
+            .map_err(failed)?;
+    }
+    let mut reader = Blocking::new(whole, BackendChoice::Auto)?;
+    reader.read_at(0, &mut bytes).map_err(failed)?;
+    match contents.first_difference(0, &bytes) {
+        None => Ok(()),
+        Some(byte) => Err(Error::device(format!(
+            "{name}: byte {byte} is not what was written to it; nothing was measured"
+        ))),
+    }
+}
+
+/// From rows to the table, the plot and the figures.
+fn summarise(report: &mut Report, args: &SubBlockArgs) {
+    report.medium = format!(
+        "RAM, {}; and the same with writes of {}",
+        size::human(args.size),
+        args.write
+    );
+    report.notes = vec![
+        format!(
+            "{} threads with {} random writes of {} bytes in flight each, on cipher sectors of 4096 bytes. All ways use the same RAM and take turns in each run.",
+            args.jobs, args.depth, args.block
+        ),
+        "Before the runs, each way wrote all of an area in small pieces, and it was read back by whole sectors without this layer.".into(),
+        "XTS can overwrite parts of a sector; with the shared exclusion it has no layer and no lock at all. CBC reads the sector, changes it and writes it. Exclusive is one lock for the device and everything drained, as ext4 had it up to Linux 6.4.".into(),
+        "The ext4 commit that made such writes concurrent (Linux 6.5) has 4328 IOPS before and 801k after: 185 times.".into(),
+        "Speeds are medians; half of the runs lie within the spread. A ratio is the median of the ratios of the runs.".into(),
+    ];
+    let latency = |row: &Row| row.latency.unwrap_or_default();
+    report.tables.push(Table::of(
+        "Random writes",
+        &[
+            ("way", &|row: &&Row| row.name.clone()),
+            ("IOPS", &|row| format!("{:.0}", row.iops())),
+            ("MB/s", &|row| table::megabytes(row.bytes_per_second)),
+            ("p50 µs", &|row| microseconds(latency(row).p50_us)),
+            ("p99 µs", &|row| microseconds(latency(row).p99_us)),
+            ("spread", &|row| table::percent(row.spread)),
+        ],
+        &report.rows,
+    ));
+    let [slow, fast] = &media(args);
+    let places = [
+        ("XTS", XTS, slow),
+        ("CBC", CBC, slow),
+        ("XTS", XTS, fast),
+        ("CBC", CBC, fast),
+    ];
+    let plot = Plot::of(
+        format!("Random writes of {} bytes in a second", args.block),
+        ["cipher and medium", "thousands a second"],
+        places.map(|(short, word, medium)| {
+            (format!("{short}, {medium}"), format!("{word}, {medium}"))
+        }),
+        ["exclusive", "shared"].map(|exclusion| (exclusion.to_owned(), exclusion)),
+        |exclusion, place| Some(report.row(&format!("{exclusion}, {place}"))?.iops() / 1000.0),
+    );
+    report.plots.push(plot.columns());
+    let shared_over_exclusive = |cipher: &str| {
+        let way = |exclusion| format!("{exclusion}, {cipher}, {slow}");
+        report.ratio(&way("shared"), &way("exclusive"))
+    };
+    let whole = |locking| format!("whole sectors, {locking} locking, {CBC}, RAM");
+    let locked = report.ratio(&whole("with"), &whole("no"));
+    let mut xts = Figure::at_least(
+        "shared_over_exclusive_xts",
+        shared_over_exclusive(XTS),
+        EXT4,
+    );
+    if (args.jobs, args.depth, args.write.as_str()) != (8, 256, "100us") {
+        xts = xts.without_goal("the goal is for 8 threads, 256 deep, writes of 100us");
+    }
+    report.figures = vec![
+        xts,
+        Figure::reported("shared_over_exclusive_cbc", shared_over_exclusive(CBC)),
+        Figure::at_most("aligned_cost_of_locking", 1.0 - locked, COST_MAX)
+            .noted("whole sectors with CBC over RAM; with XTS there is no locking"),
+    ];
+}

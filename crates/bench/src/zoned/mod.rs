@@ -1,0 +1,268 @@
+//! `bench zoned`: what encryption costs a zoned disk, and what order costs who lost it.
+//!
+//! ```text
+//! media   emulated zones over RAM, and over RAM that is as slow as an SSD
+//! ways    plain      no cipher; writes reach each zone in order
+//!         encrypted  the submitter encrypts: the order is never lost
+//!         pool       threads encrypt, whichever comes first: what comes back is put in order again
+//! loads   4k and 128k, 1 and 16 in flight, to 1 and 8 zones
+//! ```
+//!
+//! The pool is what dm-crypt does not do on zoned disks, and why; it exists in this bench only. Each
+//! way first writes what is then compared byte by byte on the medium.
+
+mod pool;
+mod summary;
+mod writer;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline::size;
+use cryptline_engine::base::ZonedDevice;
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::dispatch::{Dispatch, Mode};
+use cryptline_engine::layer::{CryptOptions, DelayDevice, DelaySpec, zoned};
+use cryptline_engine::zone::ZoneLayout;
+use cryptline_engine::{BackendChoice, Gate};
+
+use super::contents::Contents;
+use super::report::{Direction, Pattern, Row, Sample, Shape};
+use super::runner::{self, Group};
+use super::volume::{Cipher, ram};
+use super::{Output, Report};
+use crate::Error;
+use writer::{Load, Writer};
+
+/// Zones of each medium, and the most that are written to side by side.
+const ZONES: u64 = 8;
+/// Zone sizes that hold a turn.
+const ZONE_SIZE_MIN: u64 = 1 << 20;
+/// Longest turn, in seconds.
+const SECONDS_MAX: f64 = 60.0;
+/// Writes that are compared with what they should be: some to every zone.
+const CHECKED: usize = 64;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline bench zoned                                in about half a minute
+  cryptline bench zoned --json zoned.json --html zoned.html
+  cryptline bench zoned --slow write=10us,rate=5G      a faster SSD
+
+Writes zones from their start on, 4 KiB and 128 KiB at a time, 1 and 16 in flight, to 1 and 8 zones:
+plain, encrypted by who submits, and encrypted by a pool of threads whose results are put in order
+again. The zones are emulated over RAM and over RAM that is as slow as --slow says. Takes twice 8
+times --zone-size of memory. The JSON is described in docs/bench-json.md.")]
+pub struct ZonedArgs {
+    /// Size of a zone, a power of two
+    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse)]
+    pub zone_size: u64,
+
+    /// How slow the slow medium is, as for `serve --delay`
+    #[arg(long, value_name = "SPEC", default_value = "write=20us,rate=2G")]
+    pub slow: String,
+
+    /// The cipher
+    #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
+    pub cipher: String,
+
+    /// Threads of the pool
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub pool: u32,
+
+    /// How often each way is measured
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+
+    /// How long each of those takes at most; less where the zones are full before
+    #[arg(long, value_name = "S", default_value_t = 0.03)]
+    pub seconds: f64,
+
+    /// Where the report goes.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// How writes come to the zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Plain,
+    Encrypted,
+    Pool,
+}
+
+impl Way {
+    const ALL: [Self; 3] = [Self::Plain, Self::Encrypted, Self::Pool];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Encrypted => "encrypted",
+            Self::Pool => "pool",
+        }
+    }
+}
+
+/// A medium, and each way to it, in the order of [`Way::ALL`].
+struct Medium {
+    is_slow: bool,
+    memory: Gate,
+    ways: [Writer; 3],
+}
+
+/// One way over one medium under one load.
+#[derive(Clone, Copy)]
+struct Subject {
+    is_slow: bool,
+    way: Way,
+    load: Load,
+}
+
+/// Measures.
+pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
+    let time = runner::seconds(args.seconds, SECONDS_MAX)?;
+    check_zone_size(args.zone_size)?;
+    let cipher = Cipher::new(&args.cipher)?;
+    let slow = DelaySpec::from_str(&args.slow)
+        .map_err(|why| Error::parameters(format!("--slow {}: {why}", args.slow)))?;
+    let mut media = [
+        Medium::new(None, args, &cipher)?,
+        Medium::new(Some(slow), args, &cipher)?,
+    ];
+    for medium in &mut media {
+        medium.check(&cipher)?;
+    }
+    let subjects = Subject::all();
+    let mut report = Report::new("zoned", "Sequential writes to encrypted zones");
+    report.runs = args.runs;
+    report.seconds = args.seconds;
+    report.rows = subjects.iter().map(|subject| subject.row(args)).collect();
+    runner::run(&mut report, &Group::all(subjects.len()), |rows, turn| {
+        let Subject { is_slow, way, load } = &subjects[turn.way];
+        let writer = &mut media[usize::from(*is_slow)].ways[*way as usize];
+        rows[turn.way].take(Sample {
+            bytes_per_second: writer.write(load, writer.places(load), None, time)?,
+            ..Sample::default()
+        });
+        Ok(())
+    })?;
+    summary::fill(&mut report, args);
+    Ok(report)
+}
+
+fn check_zone_size(size: u64) -> Result<(), Error> {
+    if size.is_power_of_two() && size >= ZONE_SIZE_MIN {
+        Ok(())
+    } else {
+        Err(Error::parameters(format!(
+            "--zone-size {size}: give a power of two, at least {ZONE_SIZE_MIN}, such as 32M"
+        )))
+    }
+}
+
+impl Subject {
+    /// Those that are compared come one after the other.
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for is_slow in [false, true] {
+            for load in Load::all() {
+                all.extend(Way::ALL.map(|way| Self { is_slow, way, load }));
+            }
+        }
+        all
+    }
+
+    fn name(self) -> String {
+        let medium = medium_name(self.is_slow);
+        format!("{}, {medium}, {}", self.way.name(), self.load.name())
+    }
+
+    fn row(self, args: &ZonedArgs) -> Row {
+        Row {
+            name: self.name(),
+            cipher: (self.way != Way::Plain).then(|| args.cipher.clone()),
+            dispatch: (self.way == Way::Encrypted).then(|| "inline".to_owned()),
+            shape: Shape {
+                direction: Direction::Write,
+                pattern: Pattern::Sequential,
+                block: self.load.block,
+                depth: self.load.depth,
+                streams: 1,
+            },
+            ..Row::default()
+        }
+    }
+}
+
+fn medium_name(is_slow: bool) -> &'static str {
+    if is_slow { "slow" } else { "RAM" }
+}
+
+impl Medium {
+    /// Three ways over the same memory, each with write pointers of its own.
+    fn new(slow: Option<DelaySpec>, args: &ZonedArgs, cipher: &Cipher) -> Result<Self, Error> {
+        let bytes = args.zone_size.saturating_mul(ZONES);
+        let memory = ram(bytes, bytes.saturating_mul(2), " for two media")?;
+        let is_slow = slow.is_some();
+        let below = match slow {
+            Some(slow) => Gate::new(DelayDevice::new(memory.clone(), slow)),
+            None => memory.clone(),
+        };
+        let layout = ZoneLayout::new(bytes, args.zone_size)
+            .map_err(|error| Error::parameters(format!("--zone-size: {error}")))?;
+        let zones = || Ok::<_, Error>(Gate::new(ZonedDevice::in_memory(below.clone(), layout)?));
+        let inline = CryptOptions {
+            dispatch: Dispatch::both(Mode::Inline),
+            ..CryptOptions::default()
+        };
+        let encrypted = zoned::encrypted(zones()?, cipher.sectors()?, inline)?;
+        let plain = || Writer::new(&zoned::ordered(zones()?)?);
+        Ok(Self {
+            is_slow,
+            ways: [
+                plain()?,
+                Writer::new(&encrypted)?,
+                plain()?.with_pool(cipher.sectors()?, args.pool)?,
+            ],
+            memory,
+        })
+    }
+
+    /// Whether each way writes what it should: blocks to every zone, looked at in the memory below.
+    fn check(&mut self, cipher: &Cipher) -> Result<(), Error> {
+        let sectors = cipher.sectors()?;
+        let failed = |fault| Error::device(format!("cannot read the medium: {fault}"));
+        let mut reader = Blocking::new(&self.memory, BackendChoice::Auto)?;
+        let load = Load {
+            block: 4096,
+            depth: 16,
+            zones: ZONES,
+        };
+        let (mut found, mut expected) = (vec![0; 4096], vec![0; 4096]);
+        for (seed, way) in (1..).zip(Way::ALL) {
+            let contents = Contents::new(seed);
+            let writer = &mut self.ways[way as usize];
+            let places = writer.places(&load).take(CHECKED);
+            writer.write(&load, places, Some(contents), Duration::MAX)?;
+            for place in writer.places(&load).take(CHECKED) {
+                contents.fill(place.offset, &mut expected);
+                if way != Way::Plain {
+                    sectors.encrypt_in_place(place.offset / 512, &mut expected);
+                }
+                reader.read_at(place.offset, &mut found).map_err(failed)?;
+                if found != expected {
+                    return Err(Error::device(format!(
+                        "{}, {}: byte {} and what follows is not what was written; this is a bug in cryptline, or the memory is bad",
+                        way.name(),
+                        medium_name(self.is_slow),
+                        place.offset
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}

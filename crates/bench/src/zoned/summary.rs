@@ -1,0 +1,111 @@
+//! From the rows to the tables, the plots and the figures.
+
+use cryptline::size;
+
+use super::writer::Load;
+use super::{Subject, Way, ZonedArgs, medium_name};
+use crate::plot::Plot;
+use crate::report::{Figure, Report};
+use crate::table::{self, Table, megabytes};
+
+/// Fills the report.
+pub fn fill(report: &mut Report, args: &ZonedArgs) {
+    report.medium = format!(
+        "emulated zones of {} over RAM, and over RAM as slow as {}",
+        size::human(args.zone_size),
+        args.slow
+    );
+    report.notes = [
+        "Writes from the start of each zone on, in the order of the zones; all are reset before each turn. All ways have write pointers of their own over the same memory.",
+        "Encrypted: who submits a write encrypts it, so that the order is never lost. Pool: threads encrypt what comes first, and the results are put in order again; it exists in this bench only.",
+        "Before, each way wrote blocks that were compared on the medium, byte by byte.",
+        "On RAM a write is a copy, so that encrypting it is most of the work; the goals are for a medium that takes as long as an SSD.",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for is_slow in [false, true] {
+        report.tables.push(table(report, is_slow));
+        report.plots.push(plot(report, is_slow));
+    }
+    let has_goals = args.cipher.starts_with("aes-xts");
+    let figure = |figure: Figure| {
+        if has_goals {
+            figure
+        } else {
+            figure.without_goal("the goal is for aes-xts")
+        }
+    };
+    report.figures = figures(report).into_iter().map(figure).collect();
+}
+
+/// Throughput by a way, in bytes in a second.
+fn rate(report: &Report, is_slow: bool, way: Way, load: Load) -> f64 {
+    let row = report.row(&Subject { is_slow, way, load }.name());
+    row.map_or(f64::NAN, |row| row.bytes_per_second)
+}
+
+/// Throughput of the encrypted way to another.
+fn over(report: &Report, is_slow: bool, other: Way, load: Load) -> f64 {
+    let name = |way| Subject { is_slow, way, load }.name();
+    report.ratio(&name(Way::Encrypted), &name(other))
+}
+
+fn table(report: &Report, is_slow: bool) -> Table {
+    let speed = |way, load: &Load| megabytes(rate(report, is_slow, way, *load));
+    let ratio = |other, load: &Load| table::ratio(over(report, is_slow, other, *load));
+    Table::of(
+        format!("Sequential writes, {}, MB/s", medium_name(is_slow)),
+        &[
+            ("load", &Load::name),
+            ("plain", &|load| speed(Way::Plain, load)),
+            ("encrypted", &|load| speed(Way::Encrypted, load)),
+            ("pool", &|load| speed(Way::Pool, load)),
+            ("encrypted / plain", &|load| ratio(Way::Plain, load)),
+            ("encrypted / pool", &|load| ratio(Way::Pool, load)),
+        ],
+        Load::all(),
+    )
+}
+
+fn plot(report: &Report, is_slow: bool) -> Plot {
+    Plot::of(
+        format!("Sequential writes, {}", medium_name(is_slow)),
+        ["block / writes in flight / zones", "MB/s"],
+        Load::all().into_iter().map(|load| (load.short(), load)),
+        Way::ALL.map(|way| (way.name().to_owned(), way)),
+        |&way, &load| Some(rate(report, is_slow, way, load) / 1e6),
+    )
+    .logarithmic()
+}
+
+fn figures(report: &Report) -> Vec<Figure> {
+    // The least of some loads, and all of them for people.
+    let least = |to: Way, is_slow: bool, chosen: &dyn Fn(&Load) -> bool| {
+        let loads = Load::all().into_iter().filter(chosen);
+        let values = loads.map(|load| (over(report, is_slow, to, load), load.name()));
+        let values: Vec<_> = values.collect();
+        let least = values.iter().map(|(ratio, _)| *ratio).reduce(f64::min);
+        let listed: Vec<String> = values
+            .iter()
+            .map(|(ratio, name)| format!("{name} {ratio:.3}"))
+            .collect();
+        (least.unwrap_or(f64::NAN), listed.join("; "))
+    };
+    let over_plain = |name, block: u32, depth: u32| {
+        let chosen = move |load: &Load| load.block == block && load.depth == depth;
+        let (slow, of_slow) = least(Way::Plain, true, &chosen);
+        let (_, of_ram) = least(Way::Plain, false, &chosen);
+        Figure::at_least(name, slow, 0.9).noted(format!(
+            "the least on the slow medium: {of_slow}; on RAM, where a write is a copy: {of_ram}"
+        ))
+    };
+    let (pool, of_pool) = least(Way::Pool, false, &|load| load.block == 4096);
+    let (_, of_slow) = least(Way::Pool, true, &|_| true);
+    vec![
+        over_plain("encrypted_over_plain_zoned_4k_qd1", 4096, 1),
+        over_plain("encrypted_over_plain_zoned_128k_qd16", 128 << 10, 16),
+        Figure::reported("inline_over_resequenced_pool", pool).noted(format!(
+            "the least of 4 KiB writes on RAM: {of_pool}; on the slow medium: {of_slow}"
+        )),
+    ]
+}

@@ -1,0 +1,262 @@
+//! One thread that writes zones from their start on, and keeps so many writes in flight.
+
+use std::time::{Duration, Instant};
+
+use cryptline_cipher::SectorCipher;
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Buffer, Gate, ZoneAction};
+
+use super::ZONES;
+use super::pool::Pool;
+use crate::Error;
+use crate::contents::Contents;
+use crate::load::{Calls, Transport};
+use crate::report::{Direction, Shape};
+use crate::table;
+
+/// Largest write, and most in flight.
+const BLOCK_MAX: u32 = 128 << 10;
+pub const DEPTH_MAX: u32 = 16;
+
+/// What is written how.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Bytes in a write.
+    pub block: u32,
+    /// Writes in flight.
+    pub depth: u32,
+    /// Zones side by side.
+    pub zones: u64,
+}
+
+impl Load {
+    /// All that are measured.
+    pub fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for block in [4096, BLOCK_MAX] {
+            for depth in [1, 16] {
+                for zones in [1, ZONES] {
+                    all.push(Self {
+                        block,
+                        depth,
+                        zones,
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    /// `4k, QD 16, 8 zones`.
+    pub fn name(&self) -> String {
+        let zones = match self.zones {
+            1 => "1 zone".to_owned(),
+            zones => format!("{zones} zones"),
+        };
+        format!("{}, QD {}, {zones}", table::block(self.block), self.depth)
+    }
+
+    /// `4k/16/8`, for the axis of a plot.
+    pub fn short(&self) -> String {
+        format!("{}/{}/{}", table::block(self.block), self.depth, self.zones)
+    }
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Byte on the device.
+    pub offset: u64,
+    /// Number of the zone.
+    pub zone: usize,
+    /// Number of the write in its zone.
+    pub number: u64,
+}
+
+/// A write, and where it goes.
+pub struct Write {
+    /// Where.
+    pub place: Place,
+    /// Which of those in flight.
+    pub slot: usize,
+    /// What.
+    pub buffer: Buffer,
+}
+
+/// The places of a load, each zone in turn.
+pub struct Places {
+    block: u64,
+    zones: u64,
+    zone_size: u64,
+    next: u64,
+}
+
+impl Places {
+    /// From the start of each zone on.
+    pub fn new(load: &Load, zone_size: u64) -> Self {
+        Self {
+            block: u64::from(load.block),
+            zones: load.zones,
+            zone_size,
+            next: 0,
+        }
+    }
+}
+
+impl Iterator for Places {
+    type Item = Place;
+
+    /// `None` where the zones are full.
+    fn next(&mut self) -> Option<Place> {
+        let (zone, number) = (self.next % self.zones, self.next / self.zones);
+        let at = number * self.block;
+        if at + self.block > self.zone_size {
+            return None;
+        }
+        self.next += 1;
+        Some(Place {
+            offset: zone * self.zone_size + at,
+            zone: usize::try_from(zone).ok()?,
+            number,
+        })
+    }
+}
+
+/// A way to write to a zoned device.
+pub struct Writer {
+    calls: Calls,
+    blocking: Blocking,
+    zone_size: u64,
+    /// Who encrypts where the device below does not.
+    pool: Option<Pool>,
+}
+
+impl Writer {
+    /// Into the zoned device behind `gate`.
+    pub fn new(gate: &Gate) -> Result<Self, Error> {
+        let shape = Shape {
+            direction: Direction::Write,
+            block: BLOCK_MAX,
+            depth: DEPTH_MAX,
+            ..Shape::default()
+        };
+        let zones = gate.geometry().zones;
+        Ok(Self {
+            calls: Calls::open(gate, shape)?,
+            blocking: Blocking::new(gate, BackendChoice::Auto)?,
+            zone_size: zones.map_or(0, |zones| zones.zone_size),
+            pool: None,
+        })
+    }
+
+    /// The same, with threads that encrypt what is written.
+    pub fn with_pool(mut self, cipher: SectorCipher, threads: u32) -> Result<Self, Error> {
+        let failed = |error| Error::memory(format!("cannot start threads: {error}"));
+        let waker = self.calls.waker().map_err(failed)?;
+        self.pool = Some(Pool::new(cipher, threads, waker).map_err(failed)?);
+        Ok(self)
+    }
+
+    /// The places of a load on this device.
+    pub fn places(&self, load: &Load) -> Places {
+        Places::new(load, self.zone_size)
+    }
+
+    /// Makes all zones empty, then writes to `places`, which are of this load, or for `time`, whichever
+    /// ends first: bytes that are there, or those that belong to each place. Bytes in a second.
+    pub fn write(
+        &mut self,
+        load: &Load,
+        mut places: impl Iterator<Item = Place>,
+        contents: Option<Contents>,
+        time: Duration,
+    ) -> Result<f64, Error> {
+        self.reset(load)?;
+        let depth = usize::try_from(load.depth).unwrap_or(1);
+        let mut free: Vec<usize> = (0..depth).collect();
+        let (start, mut bytes, mut open) = (Instant::now(), 0.0, true);
+        while open || free.len() < depth {
+            while open && let Some(slot) = free.pop() {
+                let Some(place) = places.next() else {
+                    free.push(slot);
+                    open = false;
+                    break;
+                };
+                if let (Some(contents), Some(buffer)) = (contents, self.calls.buffer(slot)) {
+                    contents.fill(place.offset, buffer);
+                }
+                bytes += f64::from(load.block);
+                if self.submit(slot, place)? {
+                    free.push(slot);
+                }
+                open = start.elapsed() < time;
+            }
+            let before = free.len();
+            if before < depth && self.pool.is_some() {
+                self.collect(false, &mut free)?;
+            }
+            if before < depth && free.len() == before {
+                self.collect(true, &mut free)?;
+            }
+        }
+        Ok(bytes / start.elapsed().as_secs_f64())
+    }
+
+    /// Makes all zones empty, and all buffers as long as the load's blocks.
+    fn reset(&mut self, load: &Load) -> Result<(), Error> {
+        self.calls.set_block(load.block);
+        if let Some(pool) = &mut self.pool {
+            pool.reset();
+        }
+        let reset = self.blocking.zone(0, ZoneAction::ResetAll);
+        reset.map_err(|fault| Error::device(format!("the zones cannot be reset: {fault}")))
+    }
+
+    /// Starts a write. Whether it has ended at once.
+    fn submit(&mut self, slot: usize, place: Place) -> Result<bool, Error> {
+        let Some(pool) = &mut self.pool else {
+            return self.calls.submit(slot, place.offset);
+        };
+        if let Some(buffer) = self.calls.buffer(slot).take() {
+            pool.encrypt(Write {
+                place,
+                slot,
+                buffer,
+            });
+        }
+        Ok(false)
+    }
+
+    /// Submits what the pool has encrypted and whose turn it is, and takes what has ended. Waits first,
+    /// where told to, until there is something or the pool wakes the ring.
+    fn collect(&mut self, wait: bool, free: &mut Vec<usize>) -> Result<(), Error> {
+        self.calls.collect(wait, free)?;
+        let Some(pool) = &mut self.pool else {
+            return Ok(());
+        };
+        pool.collect();
+        while let Some(write) = pool.next_in_order() {
+            *self.calls.buffer(write.slot) = Some(write.buffer);
+            if self.calls.submit(write.slot, write.place.offset)? {
+                free.push(write.slot);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_are_written_in_turn_from_their_start_to_their_end() {
+        let load = Load {
+            block: 4096,
+            depth: 1,
+            zones: 2,
+        };
+        let offsets: Vec<u64> = Places::new(&load, 8192).map(|place| place.offset).collect();
+        assert_eq!(offsets, [0, 8192, 4096, 12288]);
+    }
+}
