@@ -353,7 +353,7 @@ fn parameters_that_make_no_table_are_refused() {
     refused(run, 4, "give it a size first");
     resize(&path, 1 << 20);
     let run = cryptline(["serve", &target, "--direct=on", "--run", "true"]);
-    refused(run, 1, "leave it out");
+    refused(run, 1, "leave out --direct on");
 }
 
 /// A table of more than 512 GiB has several arenas; the file is sparse.

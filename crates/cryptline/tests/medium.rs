@@ -103,7 +103,7 @@ fn volume_is_made_on_a_medium_and_opens_again_with_what_was_written() {
         let before = memory.flushes.load(Ordering::Relaxed);
         disk.flush().unwrap();
         assert!(memory.flushes.load(Ordering::Relaxed) > before);
-        disk.write_zeroes(8192, 4096, false).unwrap();
+        disk.write_at(8192, &[0; 4096], false).unwrap();
         drop((disk, volume));
         let encrypted = memory.bytes.lock().unwrap()[(16 << 20) + 4096..][..4096].to_vec();
         assert!(encrypted != data[..4096], "it is encrypted");
