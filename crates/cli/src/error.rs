@@ -4,7 +4,6 @@
 
 use std::fmt;
 use std::io;
-use std::process::ExitCode;
 
 pub use cryptline::ErrorKind as Kind;
 use cryptline::Problem;
@@ -92,13 +91,6 @@ impl CliError {
             Kind::Device => 4,
             Kind::Busy => 5,
         }
-    }
-
-    /// Prints `cryptline: message` to standard error and gives the exit code.
-    #[must_use]
-    pub fn report(&self) -> ExitCode {
-        crate::output::complain(&self.to_string());
-        ExitCode::from(self.exit_code())
     }
 }
 

@@ -1,11 +1,10 @@
 //! The `cryptline` program: from a command line to a volume and what is done with it.
 //!
 //! ```text
-//! main ─► args (clap) ─► cmd/<verb> ─► cryptline::Open ─► Volume ─► serve
-//!          │                 │
-//!          │                 └─ error     one line that names options and verbs, and cryptsetup's exit code
-//!          ├─ volume, blocks, dispatch    options about a volume, for the library
-//!          └─ keys                        prompt (terminal), key file, descriptor
+//! main ─► command_line (clap) ─► cmd/<verb> ─► cryptline::Open ─► Volume ─► serve
+//!                                   │    │
+//!                                   │    └─ error   one line that names options and verbs, and cryptsetup's exit code
+//!                                   └─ args         options that verbs share: about a volume, about its key
 //! ```
 //!
 //! A library, so that its tests and the generators of man pages and completions reach it.
@@ -14,6 +13,7 @@
 
 pub mod args;
 pub mod cmd;
+pub mod command_line;
 pub mod error;
 mod harden;
 pub mod output;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::Cli;
+use command_line::Cli;
 pub(crate) use cryptline::size;
 pub use error::CliError;
 
@@ -34,7 +34,10 @@ pub use error::CliError;
 pub fn main() -> ExitCode {
     harden::outlive_file_size_limit();
     match Cli::try_parse_from(args::arguments()) {
-        Ok(cli) => cmd::run(cli.command).unwrap_or_else(|error| error.report()),
+        Ok(cli) => cli.command.run().unwrap_or_else(|error| {
+            output::complain(&error.to_string());
+            ExitCode::from(error.exit_code())
+        }),
         Err(usage) => {
             // clap's own code for a wrong command line is 2, which here means a wrong passphrase.
             let code = u8::from(usage.use_stderr());

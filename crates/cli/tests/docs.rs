@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use clap::CommandFactory;
 use clap_complete::Shell;
 use cryptline_cli::cmd::{completions, man};
+use cryptline_cli::command_line::Cli;
 
 const SHELLS: [(Shell, &str); 3] = [
     (Shell::Bash, "cryptline.bash"),
@@ -46,20 +48,28 @@ fn compare(made: &BTreeMap<String, String>, committed: &BTreeMap<String, String>
 
 #[test]
 fn man_pages_are_up_to_date() {
-    let made = man::pages().expect("pages").into_iter().collect();
+    let made = man::pages(Cli::command())
+        .expect("pages")
+        .into_iter()
+        .collect();
     compare(&made, &committed("man"), "cargo run -- man docs/man");
 }
 
 #[test]
 fn completions_are_up_to_date() {
-    let made = SHELLS.map(|(shell, name)| (name.to_owned(), completions::script(shell)));
+    let made = SHELLS.map(|(shell, name)| {
+        (
+            name.to_owned(),
+            completions::script(shell, &mut Cli::command()),
+        )
+    });
     let again = "cargo run -- completions bash > docs/completions/cryptline.bash, and so on";
     compare(&BTreeMap::from(made), &committed("completions"), again);
 }
 
 #[test]
 fn every_page_of_help_has_examples() {
-    for (name, text) in man::pages().expect("pages") {
+    for (name, text) in man::pages(Cli::command()).expect("pages") {
         if name != "cryptline-top.1" {
             assert!(text.contains("Examples:"), "{name} has no examples");
         }

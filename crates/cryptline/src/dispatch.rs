@@ -19,6 +19,7 @@ use std::thread::available_parallelism;
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode, PerfFlags};
 
 use crate::Warning;
+use crate::direction::Direction;
 use crate::error::{Error, Problem};
 
 /// Who is to run the cipher. What is left out the volume decides.
@@ -32,27 +33,6 @@ pub struct DispatchOptions {
     pub write: Option<Mode>,
     /// dm-crypt's flags.
     pub perf: PerfFlags,
-}
-
-/// What a mode was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// [`DispatchOptions::both`].
-    Both,
-    /// [`DispatchOptions::read`].
-    Read,
-    /// [`DispatchOptions::write`].
-    Write,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Both => "dispatch",
-            Self::Read => "read dispatch",
-            Self::Write => "write dispatch",
-        })
-    }
 }
 
 /// The helper threads of [`Mode::Auto`], started when a volume first needs them. Clones share them.

@@ -14,7 +14,7 @@ use cryptline_engine::{Fault, OpenError};
 pub use cryptline_luks::ErrorKind;
 
 use crate::VolumeKind;
-use crate::dispatch::Direction;
+use crate::direction::Direction;
 use crate::size::human;
 
 /// A failure to open, unlock or create a volume.

@@ -28,6 +28,7 @@
 mod base;
 mod bytes;
 mod create;
+mod direction;
 mod dispatch;
 pub mod error;
 mod info;
@@ -51,7 +52,8 @@ pub use cryptline_luks::KdfLimits;
 pub use cryptline_sys::SecretBuf;
 
 pub use create::{Create, CreateBtt, Created, CreatedBtt, Progress};
-pub use dispatch::{Direction, DispatchOptions, HelperPool};
+pub use direction::Direction;
+pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
 pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
 pub use keys::{Key, KeyRequest, Keys};

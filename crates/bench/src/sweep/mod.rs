@@ -27,6 +27,7 @@ use super::report::Pattern;
 use super::runner::{self, Group};
 use super::{Output, Report};
 use cryptline::size;
+use summary::Rows;
 
 use crate::Error;
 use plan::Plan;
@@ -167,6 +168,7 @@ pub fn measure(args: &SweepArgs) -> Result<Report, Error> {
         Ok(())
     })?;
     summary::fill(&mut report, &plan, &others);
+    report.plots = plots::of(&plan, &Rows::new(&plan, &report.rows));
     Ok(report)
 }
 

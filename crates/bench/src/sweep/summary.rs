@@ -3,7 +3,6 @@
 use cryptline_engine::dispatch::Mode;
 
 use super::plan::Plan;
-use super::plots;
 use crate::machine::cores;
 use crate::report::{Direction, Figure, Report, Row, median};
 use crate::table::{Table, block, megabytes, microseconds, percent};
@@ -26,7 +25,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn new(plan: &Plan, rows: &'a [Row]) -> Self {
+    pub fn new(plan: &Plan, rows: &'a [Row]) -> Self {
         let modes = plan.modes.len();
         let of_loaded_part = if plan.hogs > 0 { 2 * modes } else { 0 };
         let (points, last) = rows.split_at(rows.len() - of_loaded_part);
@@ -67,7 +66,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Fills the report. `others` has the share of other programs at each point.
+/// Fills the report, but for its plots. `others` has the share of other programs at each point.
 pub fn fill(report: &mut Report, plan: &Plan, others: &[Option<f64>]) {
     report.notes = notes(plan, report.runs);
     let rows = Rows::new(plan, &report.rows);
@@ -98,8 +97,7 @@ pub fn fill(report: &mut Report, plan: &Plan, others: &[Option<f64>]) {
     if plan.hogs > 0 {
         tables.push(loaded_table(plan, &rows));
     }
-    let plots = plots::of(plan, &rows);
-    (report.figures, report.tables, report.plots) = (figures, tables, plots);
+    (report.figures, report.tables) = (figures, tables);
 }
 
 /// The row of a mode at a point.

@@ -13,13 +13,36 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use cryptline_cipher::SectorCipher;
+use cryptline_engine::Buffer;
 use cryptline_sys::Waker;
 
 use super::ZONES;
-use super::writer::{DEPTH_MAX, Write};
 
+/// Most writes in flight.
+pub const DEPTH_MAX: u32 = 16;
 /// Places for what waits in a zone: as many as there are writes in flight, so no two meet in one.
 const PLACES: usize = DEPTH_MAX as usize;
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Byte on the device.
+    pub offset: u64,
+    /// Number of the zone.
+    pub zone: usize,
+    /// Number of the write in its zone.
+    pub number: u64,
+}
+
+/// A write, and where it goes.
+pub struct Write {
+    /// Where.
+    pub place: Place,
+    /// Which of those in flight.
+    pub slot: usize,
+    /// What.
+    pub buffer: Buffer,
+}
 
 /// What the submitter and the threads share.
 struct Shared {

@@ -4,19 +4,18 @@ use std::time::{Duration, Instant};
 
 use cryptline_cipher::SectorCipher;
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::{BackendChoice, Buffer, Gate, ZoneAction};
+use cryptline_engine::{BackendChoice, Gate, ZoneAction};
 
 use super::ZONES;
-use super::pool::Pool;
+use super::pool::{DEPTH_MAX, Place, Pool, Write};
 use crate::Error;
 use crate::contents::Contents;
 use crate::load::{Calls, Transport};
 use crate::report::{Direction, Shape};
 use crate::table;
 
-/// Largest write, and most in flight.
+/// Largest write.
 const BLOCK_MAX: u32 = 128 << 10;
-pub const DEPTH_MAX: u32 = 16;
 
 /// What is written how.
 #[derive(Clone, Copy, Debug)]
@@ -60,27 +59,6 @@ impl Load {
     pub fn short(&self) -> String {
         format!("{}/{}/{}", table::block(self.block), self.depth, self.zones)
     }
-}
-
-/// Where a write goes.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// Byte on the device.
-    pub offset: u64,
-    /// Number of the zone.
-    pub zone: usize,
-    /// Number of the write in its zone.
-    pub number: u64,
-}
-
-/// A write, and where it goes.
-pub struct Write {
-    /// Where.
-    pub place: Place,
-    /// Which of those in flight.
-    pub slot: usize,
-    /// What.
-    pub buffer: Buffer,
 }
 
 /// The places of a load, each zone in turn.

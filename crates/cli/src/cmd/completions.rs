@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
 use crate::CliError;
-use crate::args::Cli;
 
 /// For which shell.
 #[derive(Args, Debug)]
@@ -20,19 +19,19 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
-/// Prints the script.
+/// Prints the script for the command line of `program`.
 ///
 /// # Errors
 /// When standard output takes no more.
-pub fn run(args: &CompletionsArgs) -> Result<ExitCode, CliError> {
-    crate::output::print(&script(args.shell))?;
+pub fn run(args: &CompletionsArgs, program: &mut Command) -> Result<ExitCode, CliError> {
+    crate::output::print(&script(args.shell, program))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The script for `shell`.
+/// The script for `shell` and the command line of `program`.
 #[must_use]
-pub fn script(shell: Shell) -> String {
+pub fn script(shell: Shell, program: &mut Command) -> String {
     let mut bytes = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "cryptline", &mut bytes);
+    clap_complete::generate(shell, program, "cryptline", &mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -5,11 +5,10 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_mangen::Man;
 
 use crate::CliError;
-use crate::args::Cli;
 
 /// Where to.
 #[derive(Args, Debug)]
@@ -18,11 +17,11 @@ pub struct ManArgs {
     pub folder: PathBuf,
 }
 
-/// Writes every page.
+/// Writes every page of `program`.
 ///
 /// # Errors
 /// Exit code 4 when the folder takes no files.
-pub fn run(args: &ManArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &ManArgs, program: Command) -> Result<ExitCode, CliError> {
     let failed = |error: io::Error| {
         CliError::device(format!(
             "cannot write to {}: {error}",
@@ -30,7 +29,7 @@ pub fn run(args: &ManArgs) -> Result<ExitCode, CliError> {
         ))
     };
     fs::create_dir_all(&args.folder).map_err(failed)?;
-    for (name, text) in pages().map_err(failed)? {
+    for (name, text) in pages(program).map_err(failed)? {
         fs::write(args.folder.join(name), text).map_err(failed)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -41,8 +40,7 @@ pub fn run(args: &ManArgs) -> Result<ExitCode, CliError> {
 ///
 /// # Errors
 /// None that is known: the pages are made in memory.
-pub fn pages() -> io::Result<Vec<(String, String)>> {
-    let mut program = Cli::command();
+pub fn pages(mut program: Command) -> io::Result<Vec<(String, String)>> {
     program.build();
     let mut commands = Vec::new();
     with_verbs(&program, &mut commands);
@@ -50,14 +48,14 @@ pub fn pages() -> io::Result<Vec<(String, String)>> {
 }
 
 /// A command, and those below it that are no secret.
-fn with_verbs(command: &clap::Command, all: &mut Vec<clap::Command>) {
+fn with_verbs(command: &Command, all: &mut Vec<Command>) {
     all.push(command.clone());
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
         with_verbs(verb, all);
     }
 }
 
-fn page(command: clap::Command) -> io::Result<(String, String)> {
+fn page(command: Command) -> io::Result<(String, String)> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     let name = format!("{name}.1");
     let notes = command.get_after_long_help().or(command.get_after_help());
