@@ -48,19 +48,20 @@ impl Channel {
         self.queue.submit(&mut self.ring, request)
     }
 
-    /// Hands over what was submitted, and moves what has ended to the end of `done`, without waiting.
+    /// Hands over what was submitted, and moves what has ended to the end of `done`, without waiting. What has
+    /// ended is there even if the ring fails.
     pub fn poll(&mut self, done: &mut Vec<Completion>) -> io::Result<()> {
-        self.ring.poll()?;
+        let polled = self.ring.poll();
         self.take(done);
-        Ok(())
+        polled
     }
 
     /// Hands over what was submitted, waits until something has happened, and moves what has ended to
     /// the end of `done`. That may be nothing: something else can end the wait.
     pub fn wait(&mut self, done: &mut Vec<Completion>) -> io::Result<()> {
-        self.ring.wait()?;
+        let waited = self.ring.wait();
         self.take(done);
-        Ok(())
+        waited
     }
 
     /// Moves what has ended to the end of `done`, without a call into the kernel: for fronts that

@@ -28,7 +28,7 @@ const HIGHEST_NICE: i32 = -20;
 /// The threads of one volume.
 pub(crate) struct Workers {
     pools: Vec<WorkerPool<Order>>,
-    /// Crews by core, where each has its own.
+    /// Pools by core, where each has its own.
     cores: Vec<usize>,
     kcryptd: Arc<Kcryptd>,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cryptline_engine::{Arena, Buffer, Fault, Ring};
 
-use super::CHUNK;
+use super::{CHUNK, SMALL};
 
 /// A front's protocol as a lane sees it.
 ///
@@ -37,7 +37,8 @@ pub trait Wire {
 
     /// Called before each wait: submits what is to be sent, and whatever reports new requests (a
     /// receive, a fetch, the read of an eventfd). `true` when more can be taken right now, so that there is
-    /// no need to wait.
+    /// no need to wait. It is also `true` when the peer has just turned out to be gone, until
+    /// [`take`](Self::take) has been called once more.
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool;
 
     /// Takes from the ring what belongs to the wire.
@@ -67,7 +68,7 @@ pub struct Asked<T> {
     pub work: Work,
     /// Where on the device, in bytes.
     pub offset: u64,
-    /// Bytes; 0 for a flush.
+    /// Bytes; 0 for a flush. A request of no bytes ends at once, and a read of none is given nothing.
     pub length: u64,
 }
 
@@ -172,6 +173,14 @@ impl Room {
     #[must_use]
     pub fn has_buffer(&self) -> bool {
         self.large.available() > 0
+    }
+
+    /// A buffer of [`SMALL`] bytes, for replies that a wire makes by itself.
+    #[must_use]
+    pub fn small_buffer(&self) -> Option<Buffer> {
+        let mut buffer = self.small.take()?;
+        buffer.set_len(SMALL);
+        Some(buffer)
     }
 
     /// A buffer of `len` bytes, at most [`CHUNK`]: a small one where that is enough and there is one.

@@ -166,6 +166,8 @@ impl<W: Wire> Lane<W> {
                 return true;
             };
             let Some(len) = job.next_chunk() else {
+                // It may be over already: a request of no bytes has no chunk.
+                self.advance(index);
                 return true;
             };
             if job.is_turn_over(turn) || self.is_unwanted() {
@@ -244,6 +246,11 @@ impl<W: Wire> Lane<W> {
             offset: job.asked.offset + job.begun,
             token: index as u64,
         };
+        if request.len() > job.asked.length - job.begun {
+            // A wire that brings more than it was asked for must not write behind the request.
+            job.cut_short(Fault::Io(Errno::IO));
+            return self.advance(index);
+        }
         job.begun += request.len();
         // What ends soon needs no look for the peer.
         self.begun_unwatched += u32::from(job.begun < job.asked.length);

@@ -17,7 +17,8 @@ pub(super) fn block_status(
     room: &Room,
     context: u32,
 ) -> Option<(Buffer, usize)> {
-    let free = room.buffer(SMALL);
+    // A chunk buffer would be held from reads and writes for as long as the reply waits.
+    let free = room.small_buffer();
     let mut buffer = free.or_else(|| Buffer::alloc(SMALL).ok())?;
     let mut status = BlockStatus::new(&mut buffer)?;
     let end = header.offset + u64::from(header.length);

@@ -144,7 +144,9 @@ impl Wire for NbdWire {
 
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
         self.transport.send(ring);
-        let more = self.can_take_more(room);
+        // Who is gone is told so by being asked once more: `take` closes.
+        let is_gone = self.transport.broken && !self.closing;
+        let more = is_gone || self.can_take_more(room);
         if !more {
             self.receive(ring, room);
         }

@@ -52,6 +52,7 @@ impl Descriptor {
             timed: false,
         };
         descriptor.raise();
+        sleeper.publish();
         sleeper.look();
         Ok(descriptor)
     }

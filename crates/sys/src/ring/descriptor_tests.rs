@@ -210,3 +210,23 @@ fn ring_with_a_descriptor_can_be_waited_for_as_ever() {
         waker.join().unwrap();
     });
 }
+
+#[test]
+fn wake_up_between_the_look_and_the_kernel_is_not_swallowed() {
+    both(|mut ring| {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let file = ring.add_file(Arc::new(OwnedFd::from(ours)));
+        let source = ring.add_source();
+        let waker = ring.waker().unwrap();
+        let watcher = Watcher::new(&mut ring);
+        ring.submit(source, 1, receive(file, 1)).unwrap();
+        // A wait leaves io_uring's look at the eventfd behind.
+        ring.wake_by(Instant::now() + std::time::Duration::from_millis(1));
+        ring.wait().unwrap();
+        watcher.rest(&mut ring);
+        waker.wake();
+        ring.enter_engine(Patience::None).unwrap();
+        assert!(watcher.is_readable(&AT_ONCE), "nobody would look at it");
+        watcher.rest(&mut ring);
+    });
+}

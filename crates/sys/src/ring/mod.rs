@@ -410,12 +410,12 @@ impl Ring {
         let entered = self.enter_engine(Patience::None);
         let is_refused = match &mut self.engine {
             Engine::Uring(uring) => uring.is_refused(),
-            Engine::Syscalls(_) => false,
+            Engine::Syscalls(syscalls) => syscalls.is_unpublished(),
             // Its kernel works only while it is called.
             Engine::Simulated(_) => self.slots.len() > self.free_slots.len(),
         };
-        if let Some(descriptor) = self.descriptor.as_mut().filter(|_| is_refused) {
-            descriptor.raise_at(Instant::now() + uring::PAUSE);
+        if is_refused {
+            self.wake_by(Instant::now() + uring::PAUSE);
         }
         entered
     }

@@ -25,6 +25,8 @@ pub(super) struct Syscalls {
     sleeper: Option<Arc<Sleeper>>,
     /// The set of a [`Descriptor`](super::descriptor::Descriptor), which these sockets belong to.
     epoll: Option<Arc<OwnedFd>>,
+    /// A socket could not be added to it.
+    is_unpublished: bool,
 }
 
 impl Syscalls {
@@ -34,6 +36,7 @@ impl Syscalls {
             polled: Vec::with_capacity(depth as usize),
             sleeper: None,
             epoll: None,
+            is_unpublished: false,
         }
     }
 
@@ -77,7 +80,7 @@ impl Syscalls {
     }
 
     /// Brings the set up to date on one socket.
-    fn publish(&self, fd: RawFd) {
+    fn publish(&mut self, fd: RawFd) {
         let Some(epoll) = &self.epoll else { return };
         let waiting = self.polled.iter().filter(|polled| polled.fd == fd);
         let events = waiting.fold(0, |all, polled| all | polled.events);
@@ -97,6 +100,12 @@ impl Syscalls {
                 return;
             }
         }
+        self.is_unpublished |= events != 0;
+    }
+
+    /// Whether some socket could not be added to the set, so that only trying again shows whether it is ready.
+    pub fn is_unpublished(&self) -> bool {
+        self.is_unpublished
     }
 
     /// Tries the waiting sockets that are ready; waits for one as long as `patience` says.
@@ -135,7 +144,7 @@ impl Syscalls {
             let slot = self.waiting[index];
             if slot == WOKEN {
                 if let (Some(sleeper), true) = (&self.sleeper, self.polled[index].revents != 0) {
-                    sleeper.clear();
+                    sleeper.waited();
                 }
                 index += 1;
                 continue;

@@ -304,7 +304,7 @@ impl Uring {
             if entry.user_data() == WOKEN {
                 self.watching = false;
                 if let Some(sleeper) = &self.sleeper {
-                    sleeper.clear();
+                    sleeper.waited();
                 }
             }
             let Ok(slot) = u32::try_from(entry.user_data()) else {

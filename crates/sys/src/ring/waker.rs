@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::event::EventfdFlags;
 
@@ -36,6 +36,8 @@ impl Waker {
 pub(super) struct Sleeper {
     state: AtomicU32,
     eventfd: OwnedFd,
+    /// The ring has a descriptor, which alone makes the eventfd unreadable again.
+    is_published: AtomicBool,
 }
 
 impl Sleeper {
@@ -44,6 +46,7 @@ impl Sleeper {
         Ok(Arc::new(Self {
             state: AtomicU32::new(0),
             eventfd: rustix::event::eventfd(0, flags)?,
+            is_published: AtomicBool::new(false),
         }))
     }
 
@@ -78,6 +81,19 @@ impl Sleeper {
     pub fn signal(&self) {
         // It can fail only where the counter is at its limit, and then the eventfd is readable.
         let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
+    }
+
+    /// Leaves it to the ring's descriptor to make the eventfd unreadable.
+    pub fn publish(&self) {
+        self.is_published.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes the eventfd unreadable after it has ended a wait. Where there is a descriptor this would swallow
+    /// what was signalled since the descriptor was lowered.
+    pub fn waited(&self) {
+        if !self.is_published.load(Ordering::Relaxed) {
+            self.clear();
+        }
     }
 
     /// Makes the eventfd unreadable again.
