@@ -108,6 +108,18 @@ impl From<cryptline::Error> for CliError {
     }
 }
 
+impl CliError {
+    /// Why nothing was made. What helps with a header that exists does not help here.
+    #[must_use]
+    pub(crate) fn of_create(error: &cryptline::Error) -> Self {
+        let words = match error.problem() {
+            Problem::Luks(_) => error.to_string(),
+            _ => words(error),
+        };
+        Self::new(error.kind(), words)
+    }
+}
+
 impl From<OpenError> for CliError {
     fn from(error: OpenError) -> Self {
         cryptline::Error::from(error).into()
@@ -162,6 +174,7 @@ fn advice(problem: &Problem) -> &'static str {
         }
         Problem::Holds { .. } => "; --force makes a volume there and loses what it holds",
         Problem::NoSize => "; give --size, such as --size 1G",
+        Problem::DeviceBlocks { .. } => " (--sector-size)",
         Problem::HasSize { .. } => "; leave out --size and --preallocate",
         Problem::Draft { source, .. } => match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

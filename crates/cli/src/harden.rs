@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use cryptline::Warning;
+use cryptline_sys::key_memory_is_locked;
 use rustix::process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::consts::SIGXFSZ;
 
@@ -25,6 +27,14 @@ pub fn protect_process() {
     locked.current = locked.maximum;
     let _ = setrlimit(Resource::Memlock, locked);
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// Says that keys may reach the swap space, unless that is known already. After a failure, too: a key may have
+/// been read before it.
+pub fn warn_of_unlocked_keys() {
+    if !key_memory_is_locked() {
+        crate::output::warn_of(&[Warning::KeysNotLocked]);
+    }
 }
 
 /// A limit on file sizes (`ulimit -f`) becomes an error of the write, `EFBIG`, instead of the program's

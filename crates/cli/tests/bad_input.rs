@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
@@ -152,6 +153,25 @@ fn either_copy_of_a_header_is_enough_and_the_damage_is_told() {
         assert!(shown.stdout_text().contains(&warning), "{shown}");
         let state = format!("  Header copy   {damaged}: damaged (");
         assert!(shown.stdout_text().contains(&state), "{shown}");
+    }
+}
+
+#[test]
+fn damage_of_a_header_is_told_also_where_the_key_is_wrong() {
+    let folder = Folder::new();
+    let image = folder.luks2();
+    poke(&image, 5000, b"damage");
+    for verb in [&["open", "--check"][..], &["table", "--show-keys"]] {
+        let line = verb
+            .iter()
+            .map(AsRef::as_ref)
+            .chain([image.as_os_str(), OsStr::new("--key-file=-")]);
+        let run = cryptline_with_input(line, b"wrong");
+        let run = run.exited_with(2);
+        let said = run.stderr_text();
+        let warnings = said.matches("the primary header copy is damaged").count();
+        assert_eq!(warnings, 1, "{run}");
+        assert!(said.contains("No key available"), "{run}");
     }
 }
 

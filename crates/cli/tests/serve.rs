@@ -7,6 +7,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use cryptline_testkit::peer;
 use server::{Disk, READY, SIZE, Server, run, socket_of, text, value};
@@ -210,6 +211,33 @@ fn where_io_uring_has_no_memory_the_server_says_so_and_works() {
     nbdcopy.run([&server.uri, &copy]).success();
     assert!(fs::read(&clear).unwrap() == fs::read(copy).unwrap());
     server.stop();
+}
+
+#[test]
+fn keys_that_could_not_be_locked_are_told_once_whether_the_key_is_right_or_wrong() {
+    let (mut command, folder) = unprivileged(&["prlimit", "--memlock=0:0"]);
+    let (image, key) = (
+        text(&folder.path().join("image")),
+        text(&folder.path().join("key")),
+    );
+    fs::write(&key, "x").unwrap();
+    let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
+    let made = ["create", &image, "--size=20M", "--key-file", &key];
+    run(made.into_iter().chain(cheap)).success();
+    for path in [&image, &key] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    command.args(["open", "--check", &image, "--key-file"]);
+    for (key, code) in [(&key, 0), (&image, 2)] {
+        let mut again = Command::new(command.get_program());
+        again
+            .args(command.get_args())
+            .arg(key)
+            .args(["--keyfile-size=1"]);
+        let told = peer::run(&mut again, Duration::from_secs(30)).exited_with(code);
+        let said = told.stderr_text();
+        assert_eq!(said.matches("keys may be written").count(), 1, "{told}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
     let (target, phrase) = words.next().zip(words.next()).ok_or("TARGET PASSPHRASE")?;
     let volume = Open::new(target)
-        .passphrase(phrase)
+        .passphrase(&phrase)
         .read_only(true)
         .open()?;
     let mut sector = [0; 512];

@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = words.next().ok_or("TARGET [PASSPHRASE]")?;
     let open = Open::new(target);
     let volume = match words.next() {
-        Some(phrase) => open.passphrase(phrase).open()?,
+        Some(phrase) => open.passphrase(&phrase).open()?,
         None => open.open()?,
     };
     let size = volume.info().size;

@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
     let mut word = || words.next().ok_or("TARGET PASSPHRASE SOCKET");
     let (target, phrase, socket) = (word()?, word()?, word()?);
-    let volume = Open::new(target).passphrase(phrase).open()?;
+    let volume = Open::new(target).passphrase(&phrase).open()?;
     let export = Export {
         name: String::new(),
         description: String::new(),

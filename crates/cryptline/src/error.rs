@@ -120,6 +120,16 @@ pub enum Problem {
         /// Bytes in a sector of the table.
         sector: u32,
     },
+    /// The device has larger blocks than the volume would be written in.
+    #[error(
+        "the volume would be read and written in units of {unit} bytes, the device has blocks of {block}; make a LUKS2 volume with sectors of that size"
+    )]
+    DeviceBlocks {
+        /// Bytes in the volume's smallest transfer.
+        unit: u32,
+        /// Bytes in a block of the device.
+        block: u32,
+    },
     /// Two demands on who runs the cipher contradict each other.
     #[error("{flag}{} contradicts {asked} {mode}", if *.stored { " in the table" } else { "" })]
     Dispatch {
@@ -157,6 +167,23 @@ pub enum Problem {
     /// Nothing was given to unlock the volume with.
     #[error("no key was given")]
     NoKey,
+    /// A volume key, where a new volume takes a passphrase.
+    #[error("a new volume takes a passphrase, not a volume key")]
+    NotAPassphrase,
+    /// Something was given that this volume takes from elsewhere, or does not have.
+    #[error("{volume} has no use for {given}")]
+    Useless {
+        /// The volume, with its article.
+        volume: &'static str,
+        /// What was given, with its article.
+        given: &'static str,
+    },
+    /// Nothing tells a right key from a wrong one.
+    #[error("a volume without a header has nothing to try a key on")]
+    NothingToTry,
+    /// A new random key would make what is there unreadable.
+    #[error("only memory can be opened under a new random key: what else it holds would be lost")]
+    NotMemory,
     /// A passphrase or key of no bytes.
     #[error("it is empty")]
     EmptyKey,
@@ -200,7 +227,7 @@ pub enum Problem {
     )]
     NoPlace(String),
     /// A new file needs a size.
-    #[error("it does not exist yet, so it needs a size")]
+    #[error("a new file needs a size")]
     NoSize,
     /// A device has its size.
     #[error("it has its size already, {}", human(*.size))]
@@ -219,6 +246,16 @@ pub enum Problem {
     /// What was made is not what it should be.
     #[error("what was made does not open again ({0}); nothing was kept, is the disk failing?")]
     DoesNotOpen(String),
+    /// The same on a device, which is left without what it held before.
+    #[error(
+        "what was made does not open again ({0}), and what was there before is lost; is the disk failing?"
+    )]
+    DoesNotOpenInPlace(String),
+    /// The new file has its name, but the folder could not be made durable.
+    #[error(
+        "it was made and is whole, but a crash of the machine may still undo its name ({0}); sync its folder"
+    )]
+    NameNotDurable(#[source] io::Error),
     /// No block translation table has such sectors.
     #[error(
         "a table with sectors of {0} bytes cannot be made; give 512 or 4096: sectors with integrity metadata (520, 4104 and so on) are not supported"
@@ -341,12 +378,15 @@ impl Problem {
             | Self::HeaderCipher(_)
             | Self::Version { .. }
             | Self::BttSectors { .. }
+            | Self::DeviceBlocks { .. }
             | Self::TooShort { .. }
             | Self::KeyLengthUnknown
             | Self::NoReport(_)
             | Self::NotAFile
             | Self::Draft { .. }
             | Self::DoesNotOpen(_)
+            | Self::DoesNotOpenInPlace(_)
+            | Self::NameNotDurable(_)
             | Self::BttWrite(_)
             | Self::Io { .. } => ErrorKind::Device,
             _ => ErrorKind::Parameters,

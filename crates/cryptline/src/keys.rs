@@ -62,6 +62,9 @@ pub struct KeyRequest<'a> {
     pub may_be_empty: bool,
     /// It is for a volume that is being made: better asked for twice.
     pub is_new: bool,
+    /// A passphrase will do. Where it will not, only the volume key itself does: nobody said how a key is made
+    /// of a passphrase.
+    pub takes_passphrase: bool,
 }
 
 /// A secret, and what it is.
@@ -101,7 +104,8 @@ pub struct VolumeKeyFile(pub PathBuf);
 pub struct Descriptor(pub u32);
 
 impl Passphrase {
-    /// A copy of `bytes` in key memory; the original is the caller's to wipe.
+    /// A copy of `bytes` in key memory. The original is the caller's to wipe, so give a reference to it: what is
+    /// passed by value, such as a `String`, is freed as it is.
     ///
     /// # Errors
     /// Where there is no memory for it.
@@ -111,7 +115,8 @@ impl Passphrase {
 }
 
 impl VolumeKey {
-    /// A copy of `bytes` in key memory; the original is the caller's to wipe.
+    /// A copy of `bytes` in key memory. The original is the caller's to wipe, so give a reference to it: what is
+    /// passed by value, such as a `String`, is freed as it is.
     ///
     /// # Errors
     /// Where there is no memory for it.
@@ -122,7 +127,7 @@ impl VolumeKey {
 
 impl Keys for Passphrase {
     fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
-        once(request, || copy_of(&self.0).map(Key::Passphrase))
+        passphrase_once(request, || copy_of(&self.0))
     }
 }
 
@@ -157,9 +162,7 @@ impl Keys for VolumeKeyFile {
 
 impl Keys for Descriptor {
     fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
-        once(request, || {
-            self.read(request.may_be_empty).map(Key::Passphrase)
-        })
+        passphrase_once(request, || self.read(request.may_be_empty))
     }
 }
 
@@ -263,6 +266,17 @@ fn once(
     } else {
         Ok(None)
     }
+}
+
+/// The same of a passphrase, which is not even read where it is of no use.
+fn passphrase_once(
+    request: &KeyRequest<'_>,
+    passphrase: impl FnOnce() -> Result<SecretBuf, Error>,
+) -> Result<Option<Key>, Error> {
+    if !request.takes_passphrase {
+        return Err(Problem::NoHash.into());
+    }
+    once(request, || passphrase().map(Key::Passphrase))
 }
 
 fn named(error: Error, path: &Path) -> Error {

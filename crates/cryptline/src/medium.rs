@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::sync::Arc;
 
 use cryptline_engine::queue::Immediate;
 use cryptline_engine::{
     Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Ring,
 };
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 /// Bytes that are written at a time where zeros are.
@@ -79,10 +80,25 @@ impl<M: Medium + Sync + ?Sized> Medium for Arc<M> {
     }
 }
 
-/// A file as it is, for programs that have one open: nothing is locked.
+/// A file or block device as it is, for programs that have one open: nothing is locked.
+///
+/// It is read-only where it was not opened for writing. One that was opened for appending is so, too: the system
+/// would put everything at its end, wherever it belongs.
 impl Medium for File {
     fn size(&self) -> u64 {
-        self.metadata().map_or(0, |metadata| metadata.len())
+        match self.metadata() {
+            Ok(metadata) if metadata.file_type().is_block_device() => {
+                cryptline_sys::block_device_size(self).map_or(0, |(size, _)| size)
+            }
+            Ok(metadata) => metadata.len(),
+            Err(_) => 0,
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        rustix::fs::fcntl_getfl(self).is_ok_and(|flags| {
+            flags & OFlags::RWMODE == OFlags::RDONLY || flags.contains(OFlags::APPEND)
+        })
     }
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
@@ -180,7 +196,11 @@ fn zero(medium: &dyn Medium, offset: u64, len: u64) -> io::Result<()> {
 
 fn fault_of(error: &io::Error) -> Fault {
     match (Errno::from_io_error(error), error.kind()) {
-        (Some(errno), _) => Fault::from(errno),
+        (Some(errno), _) => match Fault::from(errno) {
+            // A refusal would say that nothing was done, which nobody knows of a medium that was called.
+            fault if fault.is_refusal() => Fault::Io(Errno::IO),
+            fault => fault,
+        },
         (None, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Fault::NoSpace,
         (None, io::ErrorKind::UnexpectedEof) => Fault::Truncated,
         _ => Fault::Io(Errno::IO),

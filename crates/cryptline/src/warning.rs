@@ -3,6 +3,7 @@
 use std::fmt;
 
 use cryptline_engine::btt::InfoBlockLost;
+use cryptline_sys::key_memory_is_locked;
 
 /// Something that does not keep a volume from being opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +46,21 @@ pub enum Warning {
     KeysNotLocked,
 }
 
+impl Warning {
+    /// That keys may reach the swap space, if any has been where it could.
+    pub(crate) fn of_key_memory() -> Option<Self> {
+        (!key_memory_is_locked()).then_some(Self::KeysNotLocked)
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(text) | Self::Zones(text) => f.write_str(text),
             Self::UnknownFlag(name) => write!(
                 f,
-                "the header's flag '{name}' is not known here and changes nothing"
+                "the header's flag '{}' is not known here and changes nothing",
+                name.escape_debug()
             ),
             Self::ZonedQueue => f.write_str(
                 "a zoned device takes writes in order, so the thread that submits them encrypts them; \

@@ -4,11 +4,12 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
 use cryptline::{
-    BaseInfo, Create, Error, ErrorKind, Fault, Key, KeyRequest, Medium, Open, Plain, Problem,
-    SecretBuf, VolumeKind,
+    BaseInfo, Create, Error, ErrorKind, Fault, Format, Key, KeyRequest, Medium, Open, Plain,
+    Problem, RandomKey, SecretBuf, Target, VolumeKind,
 };
+use rustix::io::Errno;
 
 const SIZE: usize = 20 << 20;
 const PHRASE: &str = "pass phrase";
@@ -20,6 +21,8 @@ struct Memory {
     flushes: AtomicU64,
     block: u32,
     is_full: Mutex<bool>,
+    /// How many flushes are refused from now on.
+    refused_flushes: AtomicU64,
 }
 
 impl Memory {
@@ -61,7 +64,11 @@ impl Medium for Memory {
 
     fn flush(&self) -> io::Result<()> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        let left = &self.refused_flushes;
+        let refuses = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            left.checked_sub(1)
+        });
+        refuses.map_or(Ok(()), |_| Err(Errno::NOTSUP.into()))
     }
 
     fn block_size(&self) -> u32 {
@@ -262,4 +269,166 @@ fn extents_of_memory_cover_it_all_and_end() {
     assert_eq!(holes, [true, false, true]);
     assert_eq!(volume.extents(1 << 20).count(), 0);
     assert_eq!(volume.extents(u64::MAX).count(), 0);
+}
+
+#[test]
+fn refused_flush_of_a_durable_write_fails_all_later_ones() {
+    let memory = Memory::new(SIZE, 512);
+    luks_on(&memory);
+    let volume = Open::medium(Arc::clone(&memory)).passphrase(PHRASE);
+    let volume = volume.open().unwrap();
+    let mut disk = volume.blocking().unwrap();
+    memory.refused_flushes.store(1, Ordering::Relaxed);
+    let failed = disk.write_at(0, &[1; 4096], true);
+    assert_eq!(failed, Err(Fault::Io(Errno::IO)));
+    assert_eq!(disk.flush(), Err(Fault::Latched));
+}
+
+#[test]
+fn only_memory_is_opened_under_a_random_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let random = || Format::RandomKey(RandomKey::default());
+    for open in [Open::new(&path), Open::medium(Memory::new(SIZE, 512))] {
+        let refused = open.format(random()).open().err().unwrap();
+        assert!(matches!(refused.problem(), Problem::NotMemory), "{refused}");
+    }
+    assert!(std::fs::read(&path).unwrap() == vec![7; 1 << 20]);
+    Open::new("ram:1M").format(random()).open().unwrap();
+}
+
+#[test]
+fn detached_header_is_made_and_opens_again() {
+    let options = FormatOptions {
+        detached: true,
+        ..cheap()
+    };
+    let memory = Memory::new(SIZE, 512);
+    let create = Create::medium(Arc::clone(&memory)).format(options);
+    let made = create.passphrase(PHRASE).create().unwrap();
+    assert_eq!(made.data_size, 0, "the data is elsewhere");
+    let unlocked = Open::medium(memory).passphrase(PHRASE).unlock().unwrap();
+    assert_eq!(unlocked.slot, Some(0));
+}
+
+#[test]
+fn volume_under_the_null_cipher_is_refused_before_anything_is_written() {
+    for key_len in [0, 64] {
+        let options = FormatOptions {
+            cipher: "cipher_null-ecb".to_owned(),
+            allow_null_cipher: true,
+            key_len,
+            ..cheap()
+        };
+        let memory = Memory::new(SIZE, 512);
+        let create = Create::medium(Arc::clone(&memory)).format(options);
+        let refused = create.passphrase(PHRASE).create().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Parameters, "{refused}");
+        assert!(memory.bytes.lock().unwrap().iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn volume_with_smaller_sectors_than_the_blocks_below_is_not_made() {
+    let luks1 = FormatOptions {
+        version: Version::Luks1,
+        ..cheap()
+    };
+    let small = FormatOptions {
+        sector_size: Some(512),
+        ..cheap()
+    };
+    for options in [luks1, small] {
+        let memory = Memory::new(SIZE, 4096);
+        let create = Create::medium(Arc::clone(&memory)).format(options);
+        let refused = create.passphrase(PHRASE).create().unwrap_err();
+        assert!(
+            matches!(
+                refused.problem(),
+                Problem::DeviceBlocks {
+                    unit: 512,
+                    block: 4096
+                }
+            ),
+            "{refused}"
+        );
+        assert!(memory.bytes.lock().unwrap().iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn file_is_a_medium_and_read_only_where_it_cannot_be_written_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::write(&path, vec![0; SIZE]).unwrap();
+    let file = |append: bool, write: bool| {
+        let mut options = std::fs::File::options();
+        options.read(true).write(write).append(append);
+        options.open(&path).unwrap()
+    };
+    let create = Create::medium(file(false, true)).format(cheap());
+    create.passphrase(PHRASE).create().unwrap();
+    for (append, write, read_only) in [
+        (false, true, false),
+        (true, false, true),
+        (false, false, true),
+    ] {
+        let volume = Open::medium(file(append, write)).passphrase(PHRASE);
+        assert_eq!(volume.open().unwrap().info().read_only, read_only);
+    }
+}
+
+#[test]
+fn what_a_volume_has_no_use_for_is_refused() {
+    let plain = || Plain::new("aes-xts-plain64", 64);
+    let table = "0 2048 crypt aes-xts-plain64 - 0 disk 0";
+    let table = || Open::target(Target::Table(cryptline::TableLine::new(table).unwrap()));
+    for open in [
+        Open::new("disk").plain(plain()).header("header"),
+        Open::new("ram:1M").passphrase(PHRASE),
+        Open::new("ram:1M").header("header"),
+        table().passphrase(PHRASE),
+        table().header("header"),
+        table().plain(plain()),
+    ] {
+        let refused = open.open().err().unwrap();
+        assert!(
+            matches!(refused.problem(), Problem::Useless { .. }),
+            "{refused}"
+        );
+        assert_eq!(refused.kind(), ErrorKind::Parameters);
+    }
+    let refused = Open::new("disk").plain(plain()).passphrase(PHRASE).unlock();
+    let refused = refused.err().unwrap();
+    assert!(
+        matches!(refused.problem(), Problem::NothingToTry),
+        "{refused}"
+    );
+}
+
+#[test]
+fn passphrase_is_not_asked_for_where_nobody_knows_its_hash() {
+    let keys = |request: &KeyRequest<'_>| {
+        assert!(!request.takes_passphrase);
+        Ok(None)
+    };
+    let open = || Open::medium(Memory::new(SIZE, 512)).plain(Plain::new("aes-xts-plain64", 64));
+    assert!(matches!(
+        open().keys(keys).open().err().unwrap().problem(),
+        Problem::NoKey
+    ));
+    let refused = open().passphrase(PHRASE).open().err().unwrap();
+    assert!(matches!(refused.problem(), Problem::NoHash), "{refused}");
+}
+
+#[test]
+fn new_volume_takes_no_volume_key() {
+    let key = cryptline::keys::VolumeKey::new([1; 64]).unwrap();
+    let create = Create::medium(Memory::new(SIZE, 512)).format(cheap());
+    let refused = create.keys(key).create().unwrap_err();
+    assert!(
+        matches!(refused.problem(), Problem::NotAPassphrase),
+        "{refused}"
+    );
 }

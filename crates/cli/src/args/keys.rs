@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::Args;
 use cryptline::keys::{Descriptor, KeyFile, VolumeKeyFile};
 use cryptline::luks::{Error as LuksError, PASSPHRASE_LEN_MAX, time_text};
-use cryptline::{KdfLimits, Key, KeyRequest, Keys, SecretBuf};
+use cryptline::{KdfLimits, Key, KeyRequest, Keys, Problem, SecretBuf};
 
 use crate::CliError;
 use crate::output::complain;
@@ -156,6 +156,9 @@ impl PassphraseSource {
         {
             // A file is the key of a plain volume; standard input is a passphrase, which is hashed.
             return self.read_key_file(path, Some(len)).map(Key::Volume);
+        }
+        if !request.takes_passphrase {
+            return Err(cryptline::Error::from(Problem::NoHash).into());
         }
         if self.is_prompt() {
             let question = format!("Enter passphrase for {}: ", request.name);

@@ -172,12 +172,14 @@ impl TargetArgs {
         let target = self.target(target)?;
         let format = self.format(&target, keys)?;
         let mut open = Open::target(target)
-            .keys(keys.clone())
             .kdf_limits(keys.kdf_limits())
             .read_only(self.read_only)
             .direct(self.direct)
             .discards(self.allow_discards)
             .allow_null_cipher(self.allow_null_cipher);
+        if let Some(Format::Luks(_) | Format::Plain(_)) = format {
+            open = open.keys(keys.clone());
+        }
         if let Some(format) = format {
             open = open.format(format);
         }

@@ -158,7 +158,9 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
     if let Some(size) = args.size {
         create = create.size(size);
     }
-    let made = create.create()?;
+    let made = create
+        .create()
+        .map_err(|error| CliError::of_create(&error))?;
     crate::output::warn_of(&made.warnings);
     let name = args.file.display();
     crate::output::print(&format!(

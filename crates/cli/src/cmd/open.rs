@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::slice;
 
 use clap::Args;
 use cryptline::{Format, Open};
@@ -9,6 +10,7 @@ use cryptline::{Format, Open};
 use crate::CliError;
 use crate::args::{KeyArgs, VolumeType};
 use crate::error::luks_advice;
+use crate::output::warn_of;
 
 /// What to check, and how.
 #[derive(Args, Debug)]
@@ -68,6 +70,7 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
     let mut open = Open::new(&args.target)
         .format(Format::Luks(version))
         .keys(args.keys.clone())
+        .on_warning(|warning| warn_of(slice::from_ref(warning)))
         .kdf_limits(args.keys.kdf_limits())
         .allow_null_cipher(args.allow_null_cipher);
     if let Some(path) = &args.header {
@@ -77,7 +80,6 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
         open = open.key_slot(slot);
     }
     let unlocked = open.unlock()?;
-    crate::output::warn_of(&unlocked.warnings);
     crate::output::print(&match unlocked.slot {
         Some(slot) => format!("Key slot {slot} unlocked.\n"),
         None => "The volume key fits.\n".to_owned(),

@@ -1,11 +1,13 @@
 //! `table`: the line that `dmsetup table` would print for a volume.
 
 use std::process::ExitCode;
+use std::slice;
 
 use clap::Args;
 
 use crate::CliError;
 use crate::args::{KeyArgs, TargetArgs};
+use crate::output::warn_of;
 
 /// Which volume.
 #[derive(Args, Debug)]
@@ -45,8 +47,8 @@ pub struct TableArgs {
 pub fn run(args: &TableArgs) -> Result<ExitCode, CliError> {
     let target = args.target.as_deref().unwrap_or_default();
     let open = args.options.to_open(target, &args.keys)?;
+    let open = open.on_warning(|warning| warn_of(slice::from_ref(warning)));
     let table = open.table(args.show_keys)?;
-    crate::output::warn_of(&table.warnings);
     crate::output::print(&table.line)?;
     crate::output::print("\n")?;
     Ok(ExitCode::SUCCESS)

@@ -75,7 +75,7 @@ impl CreateBtt {
         self
     }
 
-    /// Told what happens. An error from it ends the making.
+    /// Told what happens. An error from it changes nothing: a table that was begun is finished.
     #[must_use]
     pub fn on_progress(
         mut self,
@@ -88,7 +88,8 @@ impl CreateBtt {
     /// Makes the table, and opens it again.
     ///
     /// # Errors
-    /// What is wrong with the options, or with the place.
+    /// What is wrong with the options, or with the place. A new file is not kept then, unless only its name
+    /// could not be made durable ([`Problem::NameNotDurable`]).
     pub fn create(self) -> Result<CreatedBtt> {
         if !is_sector_size(self.sector_size) {
             return Err(Problem::BttSectorSize(self.sector_size).into());
@@ -147,7 +148,10 @@ impl CreateBtt {
         drop(memory);
         // As whoever uses it next would.
         let memory = PersistentMemory::open(path, true)?;
-        let damaged = |why: String| Problem::DoesNotOpen(why).on(&name);
+        let damaged = |why: String| match self.size {
+            Some(_) => Problem::DoesNotOpen(why).on(&name),
+            None => Problem::DoesNotOpenInPlace(why).on(&name),
+        };
         let table = Btt::open(memory, true).map_err(|error| damaged(error.to_string()))?;
         match table.warnings().first() {
             None => Ok(sectors),

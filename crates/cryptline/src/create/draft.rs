@@ -81,7 +81,7 @@ impl Draft {
         synced.map_err(|error| failed("write", &self.name, error))
     }
 
-    /// Gives it its name and makes that durable.
+    /// Gives it its name and makes that durable. Where only the latter fails, the file keeps its name.
     pub fn publish(self, force: bool) -> Result<()> {
         let Self {
             file,
@@ -101,7 +101,7 @@ impl Draft {
         let folder = place.parent().filter(|folder| *folder != Path::new(""));
         let folder = File::open(folder.unwrap_or(Path::new(".")));
         let synced = folder.and_then(|folder| folder.sync_all());
-        synced.map_err(|error| failed("make durable the name of", &name, error))
+        synced.map_err(|error| Problem::NameNotDurable(error).on(&name))
     }
 }
 

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::base::Image;
-use cryptline_luks::format::{FormatOptions, format};
-use cryptline_luks::{KdfLimits, SegmentPolicy, UnlockOptions};
+use cryptline_luks::format::{FormatOptions, Version, format};
+use cryptline_luks::{KEY_LEN_MAX, KdfLimits, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
 pub use btt::{CreateBtt, CreatedBtt};
@@ -91,7 +91,7 @@ pub struct Create {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Created {
-    /// Bytes of the clear disk.
+    /// Bytes of the clear disk; 0 for a detached header, whose data is elsewhere.
     pub data_size: u64,
     /// What the user should know.
     pub warnings: Vec<Warning>,
@@ -157,6 +157,8 @@ impl Create {
     }
 
     /// The new passphrase, of which a copy is kept in key memory.
+    ///
+    /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
     #[must_use]
     pub fn passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
         match Passphrase::new(passphrase) {
@@ -175,7 +177,8 @@ impl Create {
         self
     }
 
-    /// Told what happens. An error from it ends the making, and nothing is kept.
+    /// Told what happens. An error from it ends the making. A file is then as it was before; on a device, a
+    /// header that was begun is wiped, and what it has overwritten is lost.
     #[must_use]
     pub fn on_progress(
         mut self,
@@ -188,20 +191,29 @@ impl Create {
     /// Makes the volume, and opens it again.
     ///
     /// # Errors
-    /// What is wrong with the options, or with the place. Nothing is kept then.
+    /// What is wrong with the options, or with the place. A file is then as it was before, unless only its name
+    /// could not be made durable ([`Problem::NameNotDurable`]). On a device, a header that was begun is wiped,
+    /// and what it has overwritten is lost.
     pub fn create(mut self) -> Result<Created> {
         self.wrong.take().map_or(Ok(()), Err)?;
         let Some(source) = self.source.take() else {
             return Err(Problem::Target("no target is named".to_owned()).into());
         };
-        with_keys(|| match &source {
+        if self.format.key_len == 0 {
+            // No header can hold such a key, not even for a cipher that takes none.
+            let most = KEY_LEN_MAX as usize;
+            return Err(Problem::VolumeKeyLength { most }.on(&source));
+        }
+        let mut created = with_keys(|| match &source {
             Source::Target(Target::Path(path)) => self.in_file(path),
             Source::Target(Target::Pmem(path) | Target::Btt(path)) => {
                 self.in_place(&source, Some(path))
             }
             Source::Medium(_) => self.in_place(&source, None),
             Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
-        })
+        })?;
+        created.warnings.extend(Warning::of_key_memory());
+        Ok(created)
     }
 
     fn in_file(&self, path: &Path) -> Result<Created> {
@@ -220,7 +232,9 @@ impl Create {
         let image = Image::open(draft.path(), true)?;
         // Lets the next reads come from the disk and not from memory, where the system does so.
         let _ = rustix::fs::fadvise(image.file(), 0, None, rustix::fs::Advice::DontNeed);
-        let data_size = opens(image.file(), image.size(), &passphrase, &key, &name)?;
+        let data_size = self
+            .try_opening(image.file(), image.size(), &passphrase, &key)
+            .map_err(|why| Problem::DoesNotOpen(why).on(&name))?;
         drop(image);
         draft.publish(self.replace)?;
         Ok(Created {
@@ -241,7 +255,16 @@ impl Create {
         // What is larger than a table's sector can be torn; what is smaller cannot be written.
         let sector = geometry.logical_block;
         if let BaseInfo::Btt { .. } = device.info {
-            device.check_sectors(*options.sector_size.get_or_insert(sector))?;
+            options.sector_size.get_or_insert(sector);
+        }
+        let unit = match options.version {
+            Version::Luks1 => 512,
+            Version::Luks2 => options.sector_size.unwrap_or(sector),
+        };
+        device.check_sectors(unit)?;
+        if unit < sector {
+            let block = sector;
+            return Err(Problem::DeviceBlocks { unit, block }.on(target));
         }
         let mut bytes = GateBytes::new(&device.gate)?;
         if !self.replace {
@@ -259,14 +282,9 @@ impl Create {
                 .map_err(|error| Problem::Luks(error).on(target))?;
             bytes.flush().map_err(|error| unreadable(error, target))?;
             self.tell(Progress::Checking)?;
-            let name = target.to_string();
-            opens(
-                GateBytes::new(&device.gate)?,
-                size,
-                &passphrase,
-                &key,
-                &name,
-            )
+            let written = GateBytes::new(&device.gate)?;
+            self.try_opening(written, size, &passphrase, &key)
+                .map_err(|why| Problem::DoesNotOpenInPlace(why).on(target))
         };
         let made = make();
         let data_size = made.inspect_err(|_| wipe(&mut bytes))?;
@@ -287,13 +305,55 @@ impl Create {
             raw_len: None,
             may_be_empty: false,
             is_new: true,
+            takes_passphrase: true,
         };
         let keys = self.keys.as_ref();
         let keys = keys.ok_or_else(|| Problem::NoKey.on(name))?;
         match keys.key(&request)? {
             Some(Key::Passphrase(passphrase)) => Ok(passphrase),
-            Some(Key::Volume(_)) | None => Err(Problem::NoKey.on(name)),
+            Some(Key::Volume(_)) => Err(Problem::NotAPassphrase.on(name)),
+            None => Err(Problem::NoKey.on(name)),
         }
+    }
+
+    /// Opens the volume as a user would: the header, the passphrase, the digest. Returns the size of the clear
+    /// disk, or why it does not open.
+    fn try_opening(
+        &self,
+        mut device: impl Read + Seek,
+        size: u64,
+        passphrase: &[u8],
+        key: &SecretBuf,
+    ) -> std::result::Result<u64, String> {
+        let text = |error: cryptline_luks::Error| error.to_string();
+        let header = cryptline_luks::read(&mut device, size).map_err(text)?;
+        // The costs are those that were asked for.
+        let limits = KdfLimits::NONE;
+        let allow_null_cipher = self.format.allow_null_cipher;
+        let options = UnlockOptions {
+            limits,
+            allow_null_cipher,
+            ..UnlockOptions::default()
+        };
+        let opened = header
+            .unlock(&mut device, passphrase, &options)
+            .map_err(text)?;
+        if *opened.key != **key {
+            return Err("it gives another key".to_owned());
+        }
+        header
+            .verify_volume_key(&opened.key, limits)
+            .map_err(text)?;
+        let detached = self.format.detached;
+        let policy = SegmentPolicy {
+            allow_null_cipher,
+            detached,
+        };
+        let segment = header.segment(policy).map_err(text)?;
+        if detached {
+            return Ok(0);
+        }
+        segment.data_size(size).map_err(text)
     }
 
     fn tell(&self, progress: Progress<'_>) -> Result<()> {
@@ -301,36 +361,6 @@ impl Create {
             .as_ref()
             .map_or(Ok(()), |observer| observer(progress))
     }
-}
-
-/// Opens the volume as a user would: the header, the passphrase, the digest. Returns the size of the clear disk.
-fn opens(
-    mut device: impl Read + Seek,
-    size: u64,
-    passphrase: &[u8],
-    key: &SecretBuf,
-    name: &str,
-) -> Result<u64> {
-    let failed = |why: String| Problem::DoesNotOpen(why).on(name);
-    let luks = |error: cryptline_luks::Error| failed(error.to_string());
-    let header = cryptline_luks::read(&mut device, size).map_err(luks)?;
-    // The costs are those that were asked for.
-    let limits = KdfLimits::NONE;
-    let options = UnlockOptions {
-        limits,
-        ..UnlockOptions::default()
-    };
-    let opened = header
-        .unlock(&mut device, passphrase, &options)
-        .map_err(luks)?;
-    if *opened.key != **key {
-        return Err(failed("it gives another key".into()));
-    }
-    header
-        .verify_volume_key(&opened.key, limits)
-        .map_err(luks)?;
-    let segment = header.segment(SegmentPolicy::default()).map_err(luks)?;
-    segment.data_size(size).map_err(luks)
 }
 
 /// The name of what would be lost; `None` where there is nothing.

@@ -5,6 +5,7 @@ use cryptline_luks::{Header, SegmentPolicy};
 use super::luks::{check_version, kind, read, unlock, warnings_of};
 use super::{Format, Open};
 use crate::base::Look;
+use crate::error::Problem;
 use crate::info::VolumeKind;
 use crate::keys::with_keys;
 use crate::{Result, Warning};
@@ -29,7 +30,7 @@ pub struct Inspection {
 pub struct Unlocked {
     /// The key slot; `None` where it was the volume key itself.
     pub slot: Option<u32>,
-    /// What the user should know of the header.
+    /// What the user should know.
     pub warnings: Vec<Warning>,
     /// Whether the volume could be opened, or why not.
     pub usable: std::result::Result<(), cryptline_luks::Error>,
@@ -66,6 +67,9 @@ impl Open {
     /// A wrong key, or a missing or damaged header.
     pub fn unlock(mut self) -> Result<Unlocked> {
         let target = self.source()?;
+        if let Some(Format::Plain(_) | Format::RandomKey(_)) = self.format {
+            return Err(Problem::NothingToTry.on(&target));
+        }
         let source = match &self.header {
             Some(path) => Look::file(path)?,
             None => target.look()?,
@@ -74,16 +78,18 @@ impl Open {
         if let Some(Format::Luks(version)) = self.format {
             check_version(&header, version, &source.name)?;
         }
+        let mut warnings = warnings_of(&header, &self);
         let slot = with_keys(|| {
             unlock(&header, source.reader()?, &source.name, &self).map(|(_, slot)| slot)
         })?;
+        warnings.extend(Warning::of_key_memory());
         let policy = SegmentPolicy {
             allow_null_cipher: self.allow_null_cipher,
             detached: true,
         };
         Ok(Unlocked {
             slot,
-            warnings: warnings_of(&header),
+            warnings,
             usable: header.segment(policy).map(drop),
         })
     }

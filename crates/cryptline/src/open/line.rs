@@ -19,7 +19,7 @@ use crate::{Result, Warning};
 pub struct TableOf {
     /// The line; wiped when dropped, since it may have the key in it.
     pub line: Zeroizing<String>,
-    /// What the user should know of the header.
+    /// What the user should know.
     pub warnings: Vec<Warning>,
 }
 
@@ -30,7 +30,10 @@ impl Open {
     /// As [`open`](Self::open).
     pub fn table(mut self, show_keys: bool) -> Result<TableOf> {
         let source = self.source()?;
-        with_keys(|| self.table_of(&source, show_keys))
+        self.refuse_useless(&source)?;
+        let mut table = with_keys(|| self.table_of(&source, show_keys))?;
+        table.warnings.extend(Warning::of_key_memory());
+        Ok(table)
     }
 
     fn table_of(&self, source: &Source, show_keys: bool) -> Result<TableOf> {
@@ -71,7 +74,7 @@ impl Open {
         let name = &source.name;
         let header = read(source.reader()?, source.size, name)?;
         check_version(&header, version, name)?;
-        warnings.extend(warnings_of(&header));
+        warnings.extend(warnings_of(&header, self));
         let segment = usable_segment(&header, self, name)?;
         let size = segment
             .data_size(device.size)

@@ -37,6 +37,7 @@ pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) ->
     };
     let header = read(holder.reader()?, holder.size(), &name)?;
     check_version(&header, version, &name)?;
+    let mut warnings = warnings_of(&header, &open);
     let segment = usable_segment(&header, &open, &name)?;
     let size = segment
         .data_size(base.size())
@@ -58,7 +59,6 @@ pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) ->
     let wrong = |error| Problem::HeaderCipher(error).on(&name);
     let (cipher, key_len) = sector_cipher(&segment.cipher, sectors, read_key, wrong)?;
     drop(header_image);
-    let mut warnings = warnings_of(&header);
     warnings.extend(unknown);
     let plan = Plan {
         source: target,
@@ -86,13 +86,14 @@ pub(super) fn kind(header: &Header) -> VolumeKind {
     }
 }
 
-pub(super) fn warnings_of(header: &Header) -> Vec<Warning> {
-    header
-        .warnings()
-        .iter()
-        .cloned()
-        .map(Warning::Header)
-        .collect()
+/// What was found in the header, which is told at once.
+pub(super) fn warnings_of(header: &Header, open: &Open) -> Vec<Warning> {
+    let found = header.warnings().iter().cloned();
+    let found: Vec<_> = found.map(Warning::Header).collect();
+    if let Some(observer) = &open.on_warning {
+        found.iter().for_each(observer);
+    }
+    found
 }
 
 pub(super) fn check_version(
@@ -141,6 +142,7 @@ pub(super) fn unlock(
         // Where nothing is encrypted, cryptsetup takes no other passphrase than the empty one.
         may_be_empty: open.allow_null_cipher,
         is_new: false,
+        takes_passphrase: true,
     };
     loop {
         let passphrase = match keys.key(&request)? {

@@ -64,9 +64,13 @@ pub struct Open {
     helpers: HelperPool,
     delay: Option<DelaySpec>,
     faults: Vec<FaultRule>,
+    on_warning: Option<OnWarning>,
     /// The first thing that was wrong with what was said.
     wrong: Option<Error>,
 }
+
+/// Takes what was found in a header.
+type OnWarning = Box<dyn Fn(&Warning) + Send + Sync>;
 
 /// The smallest I/O, and what holes are.
 #[derive(Clone, Copy, Default)]
@@ -115,6 +119,7 @@ impl Open {
             helpers: HelperPool::default(),
             delay: None,
             faults: Vec::new(),
+            on_warning: None,
             wrong: None,
         }
     }
@@ -148,12 +153,16 @@ impl Open {
     }
 
     /// Unlocks with this passphrase, of which a copy is kept in key memory.
+    ///
+    /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
     #[must_use]
     pub fn passphrase(self, passphrase: impl AsRef<[u8]>) -> Self {
         self.fallible_keys(Passphrase::new(passphrase))
     }
 
     /// Opens with the volume key itself, of which a copy is kept in key memory.
+    ///
+    /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
     #[must_use]
     pub fn key(self, volume_key: impl AsRef<[u8]>) -> Self {
         self.fallible_keys(VolumeKey::new(volume_key))
@@ -275,12 +284,21 @@ impl Open {
         self
     }
 
+    /// Told what was found in the LUKS header, before a key is asked for: so that it is known also where none
+    /// fits. What opens has it among its warnings as well.
+    #[must_use]
+    pub fn on_warning(mut self, observer: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(Box::new(observer));
+        self
+    }
+
     /// Opens the volume.
     ///
     /// # Errors
     /// What is wrong with the target, the header, the key, or the options together.
     pub fn open(mut self) -> Result<Volume> {
         let source = self.source()?;
+        self.refuse_useless(&source)?;
         if let Source::Target(Target::Table(line)) = &source {
             return plain::open_table(self, line);
         }
@@ -311,6 +329,30 @@ impl Open {
         self.wrong.take().map_or(Ok(()), Err)?;
         let source = self.source.take();
         Ok(source.ok_or_else(|| Problem::Target("no target is named".to_owned()))?)
+    }
+
+    /// Refuses what was said and would be ignored.
+    fn refuse_useless(&self, source: &Source) -> Result<()> {
+        let key = (self.keys.is_some(), "a key");
+        let header = (self.header.is_some(), "a header file");
+        let format = (self.format.is_some(), "a format");
+        let (volume, useless) = match (source, &self.format) {
+            (Source::Target(Target::Table(_)), _) => {
+                ("a table line", [key, header, format].to_vec())
+            }
+            (_, Some(Format::Plain(_))) => ("a volume without a header", vec![header]),
+            (_, Some(Format::RandomKey(_))) => {
+                ("a new volume under a random key", vec![key, header])
+            }
+            (source, None) if source.is_memory() => {
+                ("a new volume under a random key", vec![key, header])
+            }
+            _ => return Ok(()),
+        };
+        match useless.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, given)) => Err(Problem::Useless { volume, given }.into()),
+            None => Ok(()),
+        }
     }
 
     fn keys_or_none(&self) -> Result<&dyn Keys> {

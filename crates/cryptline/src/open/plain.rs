@@ -74,6 +74,9 @@ pub(super) fn open_table(open: Open, line: &TableLine) -> Result<Volume> {
 
 /// Opens a new volume, which reads as noise until it is written.
 pub(super) fn open_random(open: Open, source: &Source, random: &RandomKey) -> Result<Volume> {
+    if !source.is_memory() {
+        return Err(Problem::NotMemory.on(source));
+    }
     let cipher = parse_cipher(&random.cipher)?;
     let key_len = if cipher.is_null() { 0 } else { random.key_len };
     let sectors = SectorOptions {
@@ -117,6 +120,7 @@ pub(super) fn read_key(
         raw_len: Some(key_len),
         may_be_empty: false,
         is_new: false,
+        takes_passphrase: plain.hash.is_some(),
     };
     let passphrase = match open.keys_or_none()?.key(&request)? {
         None => return Err(Problem::NoKey.on(name)),

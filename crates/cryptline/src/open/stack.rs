@@ -9,7 +9,6 @@ use cryptline_engine::layer::{
     CryptOptions, DelayDevice, Exclusion, FaultDevice, FaultPlan, SubBlockDevice, SubBlockOptions,
     zoned,
 };
-use cryptline_sys::key_memory_is_locked;
 
 use super::{Blocks, Open};
 use crate::base::Base;
@@ -83,9 +82,7 @@ impl Plan<'_> {
         if rewrites && !bottom.is_atomic {
             warnings.push(Warning::Neighbours { sector });
         }
-        if !key_memory_is_locked() {
-            warnings.push(Warning::KeysNotLocked);
-        }
+        warnings.extend(Warning::of_key_memory());
         let geometry = *gate.geometry();
         let info = Info {
             source: self.source,

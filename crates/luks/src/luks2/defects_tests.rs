@@ -1,5 +1,5 @@
 //! One test per defect of LUKS2 metadata, in both copies and with correct checksums: what a
-//! hostile disk brings. Every one is refused when the header is read, with exit code 4 and a
+//! hostile disk brings. Every one is refused when the header is read, as a device error with a
 //! message that says where the defect is. The list follows cryptsetup's own header generators.
 
 use serde_json::{Value, json};
