@@ -9,12 +9,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use cryptline_cipher::SectorCipher;
 use cryptline_engine::Buffer;
-use cryptline_sys::Waker;
+use cryptline_sys::{Waker, lock};
 
 use super::ZONES;
 
@@ -164,8 +164,4 @@ impl Shared {
 
 fn slot(number: u64) -> usize {
     usize::try_from(number).unwrap_or(0) % PLACES
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

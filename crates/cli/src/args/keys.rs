@@ -7,7 +7,7 @@
 //! | `--key-file -` | every byte of standard input up to its end |
 //! | `--passphrase-fd N` | everything up to the end, less one newline at the end |
 //!
-//! Key files are so read as cryptsetup reads them.
+//! cryptsetup reads key files in the same way.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};

@@ -6,11 +6,11 @@
 //! sweeps; elsewhere it is one more hand-off, which is what there is to measure.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cryptline_sys::{BackendChoice, Waker};
+use cryptline_sys::{BackendChoice, Waker, lock};
 
 use super::job::Direction;
 use super::workers::{Order, raise_priority};
@@ -168,11 +168,6 @@ impl WriterLoop {
         job.result = Some(result);
         slots.give_back(job);
     }
-}
-
-/// A panic elsewhere leaves the list as it was.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -22,7 +22,9 @@
 //! Source: drivers/block/null_blk/zoned.c of Linux 6.1, read and followed in its behaviour.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use cryptline_sys::lock;
 
 use super::{Zone, ZoneCondition as Condition, ZoneLayout, ZoneType};
 use crate::Fault;
@@ -462,11 +464,6 @@ impl Counts {
             }
         };
     }
-}
-
-/// A panic elsewhere leaves the state as it was between two steps.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What the queues of one device share, and what is left of a queue that is gone.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use cryptline_sys::{Ring, Waker};
+use cryptline_sys::{Ring, Waker, lock};
 
 use super::claims::{Claims, Span};
 use crate::OpenError;
@@ -119,9 +119,4 @@ impl Drop for Member {
         self.shared.wake(self.index);
         lock(&self.shared.members).free.push(self.index);
     }
-}
-
-/// A panic elsewhere leaves these as they were.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
