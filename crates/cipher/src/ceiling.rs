@@ -84,12 +84,12 @@ impl Width {
             }
             before = after;
         }
-        let usual = median(sampled.iter().map(|(ceiling, _)| *ceiling).collect());
+        let usual = middle(sampled.iter().map(|(ceiling, _)| *ceiling));
         sampled.retain(|(ceiling, _)| (ceiling / usual - 1.0).abs() < DISTURBED);
         let ratios = sampled.iter().map(|(ceiling, rate)| rate / ceiling);
         Share {
-            of_ceiling: median(ratios.collect()),
-            rate: median(sampled.iter().map(|(_, rate)| *rate).collect()),
+            of_ceiling: middle(ratios),
+            rate: middle(sampled.iter().map(|(_, rate)| *rate)),
             kept: sampled.len(),
         }
     }
@@ -110,14 +110,23 @@ impl Width {
             self.0.run_chain();
             start.elapsed().as_secs_f64() * 1e9 / f64::from(CHAIN)
         });
-        median(samples.collect())
+        middle(samples)
     }
 }
 
+/// The middle value, or the mean of the two in the middle; none of none.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = sorted[(sorted.len() - 1) / 2];
+    Some(f64::midpoint(lower, upper))
+}
+
 /// Not a number of none.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    median(&values.collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
 impl Registers {

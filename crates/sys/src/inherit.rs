@@ -77,6 +77,21 @@ pub fn take_passed_fd(number: u32) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// One more descriptor for what `number` is open on, from 3 up; close-on-exec.
+///
+/// Errors: it is not open.
+pub fn duplicate_fd(number: u32) -> io::Result<OwnedFd> {
+    let fd = RawFd::try_from(number).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    // SAFETY: `F_DUPFD_CLOEXEC` takes no pointer; for a number that is no open descriptor it fails. Whoever owns the
+    // descriptor keeps it: nothing is closed, and a number that is closed meanwhile fails, too.
+    let made = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, FIRST) };
+    if made < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it, so nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
 /// Open, and without close-on-exec, which everything that is opened here has.
 fn is_inherited(fd: RawFd) -> bool {
     // SAFETY: `F_GETFD` takes no pointer; for a number that is no open descriptor it fails.

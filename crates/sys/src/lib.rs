@@ -7,12 +7,15 @@
 //! secret   key memory: locked, not dumped, wiped; bytes, values, and stacks of threads
 //! buffer   I/O memory: page-aligned arenas, owned buffers that are free again when dropped
 //! mapping  files and persistent memory in memory: durable stores, lost pages
+//! guest    memory that another process shares: its tables, words and copies
 //! shared   the memory of a RAM disk: read and written by many threads at once
 //! racing   copies of bytes that others may be writing at the same moment
 //! ring     one thread's I/O: io_uring, or plain system calls where io_uring is forbidden
+//! ublk     block devices whose requests a ring serves
 //! file     what std and rustix lack: open-file-description locks, O_DIRECT alignment, ioctls
 //! counters instructions and allocations of a piece of work, for measurements
 //! zone     zoned block devices: reports and commands
+//! fuse     mounts of /dev/fuse
 //! confine  rights given up by all threads, and the proof
 //! inherit  sockets passed by the process that started this one
 //! ```
@@ -25,30 +28,46 @@ mod buffer;
 mod confine;
 mod counters;
 mod file;
+mod fuse;
+mod guest;
 mod inherit;
 mod mapping;
 mod racing;
 mod ring;
 mod secret;
 mod shared;
+mod ublk;
 mod zone;
 
 pub use buffer::{Arena, Buffer};
 pub use confine::{Attempt, Restriction, attempts, landlock_version};
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
-pub use inherit::{take_listen_fds, take_passed_fd};
+pub use fuse::{
+    FUSE_ASK, FUSE_ASK_LEN, FuseMount, Mounted, Unmount, ask_fuse, clone_fuse, find_fuse_mount,
+    unmount, unmount_by_helper,
+};
+pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
+pub use inherit::{duplicate_fd, take_listen_fds, take_passed_fd};
 pub use mapping::{Lost, Mapping};
 pub use ring::{
-    Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Next, Ring, SendBatch, Simulation,
-    Source, Waker,
+    Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
+    SendBatch, Simulation, Source, Waker,
 };
 pub use secret::{
     GUARDED_STACK, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked,
     on_secret_stack,
 };
 pub use shared::SharedMemory;
+pub use ublk::{UblkControl, UblkDevice, UblkPayload, UblkQueue};
 pub use zone::{RawZone, ZoneCommand, report_zones, zone_command, zone_size};
+
+/// Whether all bytes are zero. Ciphertext shows in its first words that it is not.
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<16>();
+    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
+}
 
 /// The guard of `mutex`, whatever became of its last owner. For state that is whole between any two
 /// statements, so that a panic elsewhere leaves nothing half done.

@@ -17,7 +17,7 @@
 //! may race. A copy that the handler has interrupted resumes at the instruction that failed.
 
 mod persist;
-mod sigbus;
+pub(crate) mod sigbus;
 
 use std::fs::File;
 use std::io;
@@ -94,7 +94,8 @@ impl Mapping {
             (Err(_), _) => (map(MapFlags::SHARED)?, Domain::PageCache),
         };
         let start = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let guard = sigbus::Guard::new(start.as_ptr() as usize, len).inspect_err(|_| {
+        let guard = sigbus::Guard::new(start.as_ptr() as usize, len, crate::page_size());
+        let guard = guard.inspect_err(|_| {
             // SAFETY: the mapping made above, which nobody else knows yet.
             let _ = unsafe { rustix::mm::munmap(address, len) };
         })?;

@@ -18,23 +18,44 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 use super::Lost;
 
 /// Mappings at a time.
-const RANGES: usize = 256;
+const RANGES: usize = 4096;
 const FREE: usize = 0;
 const CLAIMED: usize = 1;
 /// Pages of a DAX device come in this size, or the base size.
-const HUGE_PAGE: usize = 2 << 20;
+const DAX_PAGE: usize = 2 << 20;
 
 struct Range {
     /// First address, or FREE or CLAIMED, which are no addresses.
     start: AtomicUsize,
     end: AtomicUsize,
+    /// Of which size its pages may be, other than the base size.
+    page: AtomicUsize,
     lost: AtomicBool,
+}
+
+/// What a range consists of.
+struct Bounds {
+    start: usize,
+    end: usize,
+    page: usize,
+}
+
+impl Range {
+    /// Its bounds, if there is a mapping. Another thread may be giving the place to another mapping meanwhile.
+    fn bounds(&self) -> Option<Bounds> {
+        let start = self.start.load(Ordering::Acquire);
+        let end = self.end.load(Ordering::Acquire);
+        let page = self.page.load(Ordering::Acquire);
+        let is_still_there = self.start.load(Ordering::Relaxed) == start;
+        (start > CLAIMED && is_still_there).then_some(Bounds { start, end, page })
+    }
 }
 
 static TABLE: [Range; RANGES] = [const {
     Range {
         start: AtomicUsize::new(FREE),
         end: AtomicUsize::new(0),
+        page: AtomicUsize::new(0),
         lost: AtomicBool::new(false),
     }
 }; RANGES];
@@ -46,8 +67,8 @@ static BEFORE: OnceLock<(libc::sigaction, usize)> = OnceLock::new();
 pub struct Guard(&'static Range);
 
 impl Guard {
-    /// Watches over `len` bytes from `start`.
-    pub fn new(start: usize, len: usize) -> io::Result<Self> {
+    /// Watches over `len` bytes from `start`, in pages of the base size or of `page`.
+    pub fn new(start: usize, len: usize, page: usize) -> io::Result<Self> {
         install()?;
         let claim = |range: &&Range| {
             let order = (Ordering::AcqRel, Ordering::Relaxed);
@@ -58,9 +79,10 @@ impl Guard {
         };
         let range = TABLE.iter().find(claim).ok_or(io::ErrorKind::OutOfMemory)?;
         range.lost.store(false, Ordering::Relaxed);
-        range
-            .end
-            .store(start.saturating_add(len), Ordering::Relaxed);
+        // Whoever sees one of these sees that the range was claimed (`Range::bounds`).
+        let end = start.saturating_add(len);
+        range.end.store(end, Ordering::Release);
+        range.page.store(page, Ordering::Release);
         range.start.store(start, Ordering::Release);
         Ok(Self(range))
     }
@@ -129,20 +151,23 @@ extern "C" fn on_sigbus(
 
 /// Puts zeros in the place of the lost page at `address`, if that is in a guarded range.
 fn replace_page(address: usize) -> bool {
-    let inside = |range: &&Range| {
-        let start = range.start.load(Ordering::Acquire);
-        start > CLAIMED && (start..range.end.load(Ordering::Relaxed)).contains(&address)
+    let inside = |range: &'static Range| {
+        let bounds = range.bounds()?;
+        let is_inside = (bounds.start..bounds.end).contains(&address);
+        is_inside.then_some((range, bounds))
     };
-    let (Some(range), Some((_, page))) = (TABLE.iter().find(inside), BEFORE.get()) else {
+    let (Some((range, bounds)), Some((_, page))) = (TABLE.iter().find_map(inside), BEFORE.get())
+    else {
         return false;
     };
     // Before the copy goes on.
     range.lost.store(true, Ordering::SeqCst);
-    let start = range.start.load(Ordering::Relaxed);
-    let end = range.end.load(Ordering::Relaxed).next_multiple_of(*page);
+    let start = bounds.start;
+    let end = bounds.end.next_multiple_of(*page);
     // SAFETY: glibc's and musl's errno is a thread-local integer.
     let errno = unsafe { *libc::__errno_location() };
-    let replaced = [*page, HUGE_PAGE].into_iter().any(|size| {
+    // The smallest that the mapping can be cut by.
+    let replaced = [*page, bounds.page, DAX_PAGE].into_iter().any(|size| {
         let first = (address - address % size).max(start);
         let last = (address - address % size + size).min(end);
         // SAFETY: whole pages of a guarded mapping of ours, whose owner only copies bytes in and

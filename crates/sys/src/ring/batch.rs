@@ -33,6 +33,11 @@ pub struct SendBatch {
     sent: usize,
 }
 
+// SAFETY: `message` and `vectors` hold the only pointers. They point to memory of the parts and of `vectors`, all of which
+// the batch owns and takes along; nothing here dereferences them, and `prepare` makes them again before the kernel sees
+// them. Nobody else has them meanwhile: a batch in a ring is the ring's alone until it comes back.
+unsafe impl Send for SendBatch {}
+
 impl SendBatch {
     /// A batch for at most `header_bytes` of headers and `parts` pieces (1024 at most: the
     /// kernel's `UIO_MAXIOV`).
@@ -104,6 +109,24 @@ impl SendBatch {
         true
     }
 
+    /// Notes that `len` more bytes are sent. Whether all are; the payload buffers stay until
+    /// [`pop_payload`](Self::pop_payload) takes them.
+    pub fn note_sent(&mut self, len: usize) -> bool {
+        self.sent = (self.sent + len).min(self.total);
+        self.sent == self.total
+    }
+
+    /// Takes the last payload buffer out, sent or not. The batch is empty once there is none.
+    pub fn pop_payload(&mut self) -> Option<Buffer> {
+        while let Some(part) = self.parts.pop() {
+            if let Part::Payload { buffer, .. } = part {
+                return Some(buffer);
+            }
+        }
+        self.clear();
+        None
+    }
+
     /// Drops everything, sent or not.
     pub fn clear(&mut self) {
         self.parts.clear();
@@ -129,6 +152,13 @@ impl SendBatch {
     /// Builds the message for `sendmsg`. The pointer and all it points to stay valid as long as
     /// the batch is neither moved out of its box, changed nor dropped.
     pub(super) fn prepare(&mut self) -> *const libc::msghdr {
+        self.message.msg_iovlen = self.vectors().len() as _;
+        self.message.msg_iov = self.vectors.as_mut_ptr();
+        &raw const self.message
+    }
+
+    /// The vectors of what is left to send, which stay valid just as long.
+    pub(super) fn vectors(&mut self) -> &[libc::iovec] {
         let mut vectors = std::mem::take(&mut self.vectors);
         vectors.clear();
         vectors.extend(self.pieces().map(|bytes| libc::iovec {
@@ -136,9 +166,7 @@ impl SendBatch {
             iov_len: bytes.len(),
         }));
         self.vectors = vectors;
-        self.message.msg_iov = self.vectors.as_mut_ptr();
-        self.message.msg_iovlen = self.vectors.len() as _;
-        &raw const self.message
+        &self.vectors
     }
 }
 
@@ -171,6 +199,24 @@ mod tests {
         assert!(!batch.advance(3));
         assert_eq!(rest(&batch), b"gh");
         assert!(batch.advance(2));
+        assert_eq!(batch.remaining(), 0);
+        assert!(batch.has_room(64, 8));
+    }
+
+    #[test]
+    fn payload_buffers_come_back_the_last_first() {
+        let mut batch = SendBatch::new(64, 8);
+        for (len, mark) in [(1, b'x'), (3, b'y')] {
+            let mut buffer = Buffer::alloc(len).unwrap();
+            buffer.fill(mark);
+            batch.push_header(b"-");
+            batch.push_payload(buffer, 0, len);
+        }
+        assert!(!batch.note_sent(5));
+        assert_eq!(rest(&batch), b"y");
+        assert!(batch.note_sent(1));
+        let back = std::iter::from_fn(|| batch.pop_payload()).map(|buffer| buffer.to_vec());
+        assert_eq!(back.collect::<Vec<_>>(), [b"yyy".to_vec(), b"x".to_vec()]);
         assert_eq!(batch.remaining(), 0);
         assert!(batch.has_room(64, 8));
     }

@@ -22,7 +22,9 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use super::uring::PAUSE;
 use super::waker::Sleeper;
+use super::{Engine, Patience, Ring};
 
 pub(super) struct Descriptor {
     epoll: Arc<OwnedFd>,
@@ -101,6 +103,28 @@ impl Descriptor {
         if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &timer).is_err() {
             self.raise();
         }
+    }
+}
+
+impl Ring {
+    /// Makes the descriptor unreadable, unless there is more to do.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        let Some(descriptor) = &mut self.descriptor else {
+            return Ok(());
+        };
+        descriptor.lower();
+        // What has finished until then is taken in here; what finishes from now on raises it again.
+        let entered = self.enter_engine(Patience::None);
+        let is_refused = match &mut self.engine {
+            Engine::Uring(uring) => uring.is_refused(),
+            Engine::Syscalls(syscalls) => syscalls.is_unpublished(),
+            // Its kernel works only while it is called.
+            Engine::Simulated(_) => self.slots.len() > self.free_slots.len(),
+        };
+        if is_refused {
+            self.wake_by(Instant::now() + PAUSE);
+        }
+        entered
     }
 }
 

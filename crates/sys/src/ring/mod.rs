@@ -1,9 +1,9 @@
 //! One thread's I/O: files and sockets on one ring, with buffers that nobody else can touch.
 //!
 //! ```text
-//!   submit(source, token, Io) ──► slot table ──► kernel
+//!   submit(source, mark, Io) ──► slot table ──► kernel
 //!                                    │
-//!   next_done(source) ◄── inbox ◄────┘   Done { token, result, io }: the same Io comes back
+//!   next_done(source) ◄── inbox ◄────┘   Done { token, note, result, io }: the same Io comes back
 //! ```
 //!
 //! An [`Io`] is a plain value that owns its memory. It is moved in, stays in the slot table while
@@ -22,6 +22,8 @@
 
 mod batch;
 mod descriptor;
+mod done;
+mod message;
 mod operation;
 mod simulated;
 mod syscalls;
@@ -30,6 +32,8 @@ mod uring;
 mod waker;
 
 pub use batch::SendBatch;
+pub use done::{Done, FileId, Mark, Source};
+pub use message::ReceiveBatch;
 pub use simulated::{Kernel, Next, Simulation};
 pub use waker::Waker;
 
@@ -81,29 +85,10 @@ pub enum Backend {
     Simulated(Simulation),
 }
 
-/// A file or socket known to a ring, from [`Ring::add_file`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileId(u32);
-
-/// Who asked: completions are kept apart by source, from [`Ring::add_source`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source(u16);
-
-/// A finished operation.
-#[derive(Debug)]
-pub struct Done {
-    /// As given to [`Ring::submit`].
-    pub token: u64,
-    /// Bytes moved, or why not.
-    pub result: Result<usize, Errno>,
-    /// The operation itself, with its memory.
-    pub io: Io,
-}
-
 /// An operation in the kernel's hands.
 struct InFlight {
     source: Source,
-    token: u64,
+    mark: Mark,
     io: Io,
 }
 
@@ -131,6 +116,8 @@ enum Engine {
 pub struct Ring {
     engine: Engine,
     files: Vec<Arc<OwnedFd>>,
+    /// Those that take commands, with their marks.
+    ublk: Vec<(FileId, u64)>,
     slots: Vec<Option<InFlight>>,
     free_slots: Vec<u32>,
     inboxes: Vec<VecDeque<Done>>,
@@ -169,6 +156,7 @@ impl Ring {
         Ok(Self {
             engine,
             files: Vec::new(),
+            ublk: Vec::new(),
             slots: (0..depth).map(|_| None).collect(),
             free_slots: (0..depth).rev().collect(),
             inboxes: Vec::new(),
@@ -219,6 +207,27 @@ impl Ring {
         id
     }
 
+    /// Makes a ublk device known, and that commands with its mark are meant for it.
+    pub(crate) fn add_ublk(&mut self, file: Arc<OwnedFd>, mark: u64) -> FileId {
+        let id = self.add_file(file);
+        self.ublk.push((id, mark));
+        id
+    }
+
+    /// Puts another file in the place of one, which is closed unless others have it. `false` while an operation on the
+    /// old one is in flight; nothing has changed then.
+    pub fn replace_file(&mut self, id: FileId, file: Arc<OwnedFd>) -> bool {
+        let mut in_flight = self.slots.iter().flatten();
+        if in_flight.any(|entry| entry.io.file() == id) {
+            return false;
+        }
+        if let Engine::Simulated(simulated) = &self.engine {
+            simulated.opened(&file);
+        }
+        self.files[id.0 as usize] = file;
+        true
+    }
+
     /// Makes file reads and writes longer than `bytes` come back short, as a signal, a limit or a
     /// nearly full disk would. For tests of what is above; O_DIRECT wants whole blocks here too.
     pub fn limit_transfer(&mut self, bytes: usize) {
@@ -235,13 +244,18 @@ impl Ring {
     /// Starts an operation. With io_uring it reaches the kernel at the next [`wait`](Self::wait).
     ///
     /// Gives the operation back where `depth` operations are in flight already.
-    pub fn submit(&mut self, source: Source, token: u64, mut io: Io) -> Result<(), Io> {
+    pub fn submit(&mut self, source: Source, mark: impl Into<Mark>, mut io: Io) -> Result<(), Io> {
+        let mark = mark.into();
         io.check(self.transfer_limit);
+        if let Io::Command(command) = &io {
+            let known = self.ublk.contains(&(command.file, command.mark));
+            assert!(known, "a command for a device of this ring");
+        }
         let fd = &self.files[io.file().0 as usize];
         let Some(slot) = self.free_slots.pop() else {
             return Err(io);
         };
-        let entry = self.slots[slot as usize].insert(InFlight { source, token, io });
+        let entry = self.slots[slot as usize].insert(InFlight { source, mark, io });
         let at_once = match &mut self.engine {
             Engine::Uring(uring) => {
                 uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
@@ -259,14 +273,15 @@ impl Ring {
 
     /// Carries a file operation out at once, by a system call, whichever the engine: for what
     /// io_uring would only hand to a worker thread. It is among the completions when this returns.
-    pub fn submit_at_once(&mut self, source: Source, token: u64, mut io: Io) {
+    pub fn submit_at_once(&mut self, source: Source, mark: impl Into<Mark>, mut io: Io) {
+        let mark = mark.into();
         io.check(self.transfer_limit);
         let file = &self.files[io.file().0 as usize];
         let result = match &self.engine {
             Engine::Simulated(simulated) => simulated.run(file, &mut io),
             _ => syscalls::run(file, &mut io),
         };
-        self.inboxes[usize::from(source.0)].push_back(Done { token, result, io });
+        self.inboxes[usize::from(source.0)].push_back(Done::new(mark, result, io));
         self.raise();
     }
 
@@ -385,6 +400,19 @@ impl Ring {
         self.enter(false)
     }
 
+    /// The same, for a thread that looks again and again before it waits. Whether there is something to do now: to
+    /// take a completion, or to look at what those have left who woke it.
+    pub fn look(&mut self) -> io::Result<bool> {
+        if self.descriptor.is_some() {
+            return self.poll().map(|()| true);
+        }
+        let entered = self.enter_engine(Patience::None);
+        let is_woken = self.sleeper.as_ref().is_some_and(|it| it.awake());
+        entered?;
+        let is_empty = self.inboxes.iter().all(VecDeque::is_empty);
+        Ok(is_woken || self.stay_awake || !is_empty)
+    }
+
     fn enter(&mut self, wait: bool) -> io::Result<()> {
         let mut patience = self.patience(wait);
         if patience != Patience::None && !self.may_wait() {
@@ -400,31 +428,20 @@ impl Ring {
         entered
     }
 
-    /// Makes the descriptor unreadable, unless there is more to do.
-    fn settle(&mut self) -> io::Result<()> {
-        let Some(descriptor) = &mut self.descriptor else {
-            return Ok(());
-        };
-        descriptor.lower();
-        // What has finished until then is taken in here; what finishes from now on raises it again.
-        let entered = self.enter_engine(Patience::None);
-        let is_refused = match &mut self.engine {
-            Engine::Uring(uring) => uring.is_refused(),
-            Engine::Syscalls(syscalls) => syscalls.is_unpublished(),
-            // Its kernel works only while it is called.
-            Engine::Simulated(_) => self.slots.len() > self.free_slots.len(),
-        };
-        if is_refused {
-            self.wake_by(Instant::now() + uring::PAUSE);
-        }
-        entered
-    }
-
     fn enter_engine(&mut self, patience: Patience) -> io::Result<()> {
         match &mut self.engine {
             Engine::Uring(uring) => {
                 uring.enter(patience)?;
                 while let Some((slot, result)) = uring.reap() {
+                    let entry = &mut self.slots[slot as usize];
+                    if let (Err(Errno::AGAIN), Some(entry)) = (result, entry)
+                        && entry.io.is_message()
+                    {
+                        // Another reader of the descriptor was faster.
+                        let fd = &self.files[entry.io.file().0 as usize];
+                        uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
+                        continue;
+                    }
                     Self::deliver(
                         &mut self.slots,
                         &mut self.free_slots,
@@ -527,12 +544,12 @@ impl Ring {
         slot: u32,
         result: Result<usize, Errno>,
     ) {
-        let Some(InFlight { source, token, io }) = slots[slot as usize].take() else {
+        let Some(InFlight { source, mark, io }) = slots[slot as usize].take() else {
             debug_assert!(false, "completion for an empty slot");
             return;
         };
         free_slots.push(slot);
-        inboxes[usize::from(source.0)].push_back(Done { token, result, io });
+        inboxes[usize::from(source.0)].push_back(Done::new(mark, result, io));
     }
 }
 

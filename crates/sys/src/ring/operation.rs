@@ -1,7 +1,8 @@
 //! What a ring can be asked for.
 
-use super::{FileId, SendBatch};
+use super::{FileId, ReceiveBatch, SendBatch};
 use crate::Buffer;
+use crate::ublk::Command;
 
 /// What to do with allocated space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +88,24 @@ pub enum Io {
         /// Headers and payloads, in order.
         batch: Box<SendBatch>,
     },
+    /// Reads one whole message (`readv`), once there is one: the count of an eventfd, a request from
+    /// `/dev/fuse`. The descriptor has `O_NONBLOCK`.
+    ReadMessage {
+        /// The descriptor.
+        file: FileId,
+        /// Where the message goes.
+        batch: Box<ReceiveBatch>,
+    },
+    /// Writes one whole message (`writev`), once there is room. The descriptor has `O_NONBLOCK`.
+    WriteMessage {
+        /// The descriptor.
+        file: FileId,
+        /// Headers and payloads, in order.
+        batch: Box<SendBatch>,
+    },
+    /// A command to a ublk device, from a [`UblkQueue`](crate::UblkQueue). It takes io_uring, and it cannot be
+    /// cancelled: it ends when its device has a request or is stopped.
+    Command(Command),
 }
 
 impl Io {
@@ -97,7 +116,34 @@ impl Io {
             | Self::Sync { file }
             | Self::Allocate { file, .. }
             | Self::Receive { file, .. }
-            | Self::Send { file, .. } => *file,
+            | Self::Send { file, .. }
+            | Self::ReadMessage { file, .. }
+            | Self::WriteMessage { file, .. }
+            | Self::Command(Command { file, .. }) => *file,
+        }
+    }
+
+    /// Whether it waits until its descriptor is ready, as sockets do and files never.
+    pub(super) fn waits(&self) -> bool {
+        matches!(
+            self,
+            Self::Receive { .. }
+                | Self::Send { .. }
+                | Self::ReadMessage { .. }
+                | Self::WriteMessage { .. }
+        )
+    }
+
+    /// Whether it is refused, instead of waiting, while its descriptor is not ready.
+    pub(super) fn is_message(&self) -> bool {
+        matches!(self, Self::ReadMessage { .. } | Self::WriteMessage { .. })
+    }
+
+    /// For what `poll` must wait.
+    pub(super) fn events(&self) -> libc::c_short {
+        match self {
+            Self::Send { .. } | Self::WriteMessage { .. } => libc::POLLOUT,
+            _ => libc::POLLIN,
         }
     }
 

@@ -467,3 +467,131 @@ fn reserved_operations_come_on_top_of_the_depth() {
         }
     });
 }
+
+fn eventfd() -> Arc<OwnedFd> {
+    let flags = rustix::event::EventfdFlags::NONBLOCK;
+    Arc::new(rustix::event::eventfd(0, flags).unwrap())
+}
+
+fn signal(file: FileId, count: u64) -> Io {
+    let mut batch = SendBatch::new(8, 1);
+    batch.push_header(&count.to_ne_bytes());
+    Io::WriteMessage { file, batch }
+}
+
+fn head_of(done: Done) -> Box<ReceiveBatch> {
+    assert!(done.result.is_ok(), "{:?}", done.result);
+    let Io::ReadMessage { batch, .. } = done.io else {
+        panic!("another operation came back")
+    };
+    batch
+}
+
+#[test]
+fn a_message_is_read_once_there_is_one() {
+    both(|mut ring| {
+        let (file, source) = (ring.add_file(eventfd()), ring.add_source());
+        let signals = ring.add_source();
+        for round in 1..=100 {
+            let batch = ReceiveBatch::new(8, 0);
+            ring.submit(source, round, Io::ReadMessage { file, batch })
+                .unwrap();
+            ring.poll().unwrap();
+            assert!(ring.next_done(source).is_none());
+            ring.submit(signals, 0, signal(file, round)).unwrap();
+            let done = finish(&mut ring, source);
+            assert_eq!(done.token, round);
+            assert_eq!(head_of(done).head(), round.to_ne_bytes());
+            assert_eq!(finish(&mut ring, signals).result, Ok(8));
+        }
+    });
+}
+
+/// Who submits it may be busy with something else afterwards for as long as it likes.
+#[test]
+fn a_message_that_nothing_is_in_the_way_of_is_written_by_looking_in_once() {
+    both(|mut ring| {
+        let (near, far) = (eventfd(), eventfd());
+        let (file, other) = (
+            ring.add_file(Arc::clone(&near)),
+            ring.add_file(Arc::clone(&far)),
+        );
+        let source = ring.add_source();
+        for round in 1..=100 {
+            ring.submit(source, 0, signal(file, round)).unwrap();
+            if round % 2 == 0 {
+                ring.submit(source, 0, signal(other, round)).unwrap();
+            }
+            ring.poll().unwrap();
+            let mut count = [0; 8];
+            rustix::io::read(&near, &mut count).expect("it is written");
+            assert_eq!(u64::from_ne_bytes(count), round);
+            if round % 2 == 0 {
+                rustix::io::read(&far, &mut count).expect("it is written");
+            }
+            while ring.next_done(source).is_some() {}
+        }
+    });
+}
+
+#[test]
+fn a_message_is_split_into_its_head_and_buffers() {
+    both(|mut ring| {
+        let (near, far) = rustix::net::socketpair(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::SEQPACKET,
+            rustix::net::SocketFlags::NONBLOCK,
+            None,
+        )
+        .unwrap();
+        let (file, source) = (ring.add_file(Arc::new(near)), ring.add_source());
+        let mut batch = ReceiveBatch::new(80, 2);
+        batch.push(filled(0, 4096));
+        batch.push(filled(0, 4096));
+        ring.submit(source, 1, Io::ReadMessage { file, batch })
+            .unwrap();
+        let message: Vec<u8> = (0..=250).cycle().take(80 + 5000).collect();
+        rustix::io::write(&far, &message).unwrap();
+        let done = finish(&mut ring, source);
+        assert_eq!(done.result, Ok(message.len()));
+        let mut batch = head_of(done);
+        assert_eq!(batch.head(), &message[..80]);
+        let buffers: Vec<_> = batch.take_buffers().collect();
+        assert_eq!(buffers[0][..], message[80..80 + 4096]);
+        assert_eq!(buffers[1][..5000 - 4096], message[80 + 4096..]);
+    });
+}
+
+#[test]
+fn who_loses_a_message_to_another_reader_waits_for_the_next() {
+    both(|mut ring| {
+        let event = eventfd();
+        let (file, source) = (ring.add_file(Arc::clone(&event)), ring.add_source());
+        for token in 0..2 {
+            let batch = ReceiveBatch::new(8, 0);
+            ring.submit(source, token, Io::ReadMessage { file, batch })
+                .unwrap();
+        }
+        rustix::io::write(&event, &5u64.to_ne_bytes()).unwrap();
+        let first = finish(&mut ring, source).token;
+        for _ in 0..3 {
+            ring.poll().unwrap();
+        }
+        assert!(ring.next_done(source).is_none());
+        rustix::io::write(&event, &6u64.to_ne_bytes()).unwrap();
+        let second = finish(&mut ring, source);
+        assert_ne!(second.token, first);
+        assert_eq!(head_of(second).head(), 6u64.to_ne_bytes());
+    });
+}
+
+#[test]
+fn a_ring_that_waits_for_a_message_can_be_dropped() {
+    both(|mut ring| {
+        let (file, source) = (ring.add_file(eventfd()), ring.add_source());
+        let batch = ReceiveBatch::new(8, 0);
+        ring.submit(source, 1, Io::ReadMessage { file, batch })
+            .unwrap();
+        ring.poll().unwrap();
+    });
+}

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::syscalls::{Syscalls, is_socket};
+use super::syscalls::Syscalls;
 use super::unheard::is_sync;
 use super::{InFlight, Io, Patience};
 
@@ -121,7 +121,7 @@ impl Simulated {
     }
 
     pub fn start(&mut self, slot: u32, fd: &OwnedFd, io: &mut Io) -> Option<Result<usize, Errno>> {
-        if is_socket(io) {
+        if io.waits() {
             return self.sockets.start(slot, fd, io);
         }
         self.pending.push(Pending { slot, result: None });

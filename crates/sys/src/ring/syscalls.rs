@@ -49,8 +49,8 @@ impl Syscalls {
     /// Carries the operation out, or notes that its socket must become ready first.
     pub fn start(&mut self, slot: u32, fd: &OwnedFd, io: &mut Io) -> Option<Result<usize, Errno>> {
         match run(fd, io) {
-            Err(Errno::AGAIN) if is_socket(io) => {
-                self.watch(slot, fd, events(io));
+            Err(Errno::AGAIN) if io.waits() => {
+                self.watch(slot, fd, io.events());
                 None
             }
             result => Some(result),
@@ -180,17 +180,6 @@ fn timeout(patience: Patience) -> Option<libc::timespec> {
     })
 }
 
-pub(super) fn is_socket(io: &Io) -> bool {
-    matches!(io, Io::Receive { .. } | Io::Send { .. })
-}
-
-fn events(io: &Io) -> libc::c_short {
-    match io {
-        Io::Send { .. } => libc::POLLOUT,
-        _ => libc::POLLIN,
-    }
-}
-
 /// Carries an operation out, as often as it is interrupted. Not a sync: the report of a lost write can have
 /// that number, and who asked must know.
 pub(super) fn run(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
@@ -253,11 +242,31 @@ fn once(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
             let bits = flags.bits().cast_signed();
             // SAFETY: the descriptor is open, and `prepare` gave a message whose vectors point
             // into the batch, which is borrowed for the call.
-            let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), message, bits) };
-            usize::try_from(sent).map_err(|_| {
-                let error = io::Error::last_os_error();
-                Errno::from_io_error(&error).unwrap_or(Errno::IO)
-            })
+            moved(unsafe { libc::sendmsg(fd.as_raw_fd(), message, bits) })
         }
+        Io::ReadMessage { batch, .. } => {
+            let vectors = batch.prepare();
+            let count = libc::c_int::try_from(vectors.len()).unwrap_or(libc::c_int::MAX);
+            // SAFETY: the descriptor is open; the vectors, of which there are at most 1024, point to memory
+            // of the batch alone, which is borrowed mutably for the call.
+            moved(unsafe { libc::readv(fd.as_raw_fd(), vectors.as_ptr(), count) })
+        }
+        Io::WriteMessage { batch, .. } => {
+            let vectors = batch.vectors();
+            let count = libc::c_int::try_from(vectors.len()).unwrap_or(libc::c_int::MAX);
+            // SAFETY: the descriptor is open; the vectors, of which there are at most 1024, point into the
+            // batch, which is borrowed for the call.
+            moved(unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr(), count) })
+        }
+        // There is no system call for it.
+        Io::Command(_) => Err(Errno::OPNOTSUPP),
     }
+}
+
+/// What a call that moves bytes has returned.
+fn moved(bytes: isize) -> Result<usize, Errno> {
+    usize::try_from(bytes).map_err(|_| {
+        let error = io::Error::last_os_error();
+        Errno::from_io_error(&error).unwrap_or(Errno::IO)
+    })
 }

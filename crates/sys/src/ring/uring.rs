@@ -17,12 +17,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::squeue::Entry;
+use io_uring::squeue::{Entry, Flags};
 use io_uring::{EnterFlags, IoUring, Probe, opcode, types};
 use rustix::io::Errno;
 
 use super::waker::Sleeper;
 use super::{Io, Patience};
+use crate::ublk::Command;
 use crate::{Arena, Buffer};
 
 /// Marks the cancel requests, which have no slot.
@@ -31,6 +32,8 @@ const CANCEL: u64 = u64::MAX;
 const WOKEN: u64 = u64::MAX - 1;
 /// Marks the end of a wait's time, on kernels that want an entry for it.
 const TIMER: u64 = u64::MAX - 2;
+/// Marks, together with its slot, the poll that a message waits for.
+const READY: u64 = 1 << 32;
 /// How long a wait pauses where the kernel takes nothing and nothing has finished.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 /// So many refusals in a row, with a pause after each, and a ring that is dropped gives up.
@@ -53,6 +56,9 @@ pub(super) struct Uring {
     watching: bool,
     /// How often in a row the kernel has taken nothing.
     refusals: u32,
+    /// A message is queued whose poll ends at once where nothing is in its way. The kernel begins what is linked to it
+    /// only while it is asked for completions.
+    queued_pair: bool,
     #[cfg(test)]
     pub(super) faults: VecDeque<Errno>,
 }
@@ -81,6 +87,8 @@ impl Uring {
             opcode::Fallocate::CODE,
             opcode::Recv::CODE,
             opcode::SendMsg::CODE,
+            opcode::Readv::CODE,
+            opcode::Writev::CODE,
             opcode::PollAdd::CODE,
             opcode::Timeout::CODE,
             opcode::AsyncCancel::CODE,
@@ -97,6 +105,7 @@ impl Uring {
             sleeper: None,
             watching: false,
             refusals: 0,
+            queued_pair: false,
             #[cfg(test)]
             faults: VecDeque::new(),
         };
@@ -106,8 +115,8 @@ impl Uring {
 
     /// Makes room for `depth` operations in flight, all of which the kernel may refuse for a while.
     pub fn reserve(&mut self, depth: usize) {
-        // The poll and the timer come on top.
-        let all = depth.saturating_add(2);
+        // A message has a poll of its own; the poll of the eventfd and the timer come on top.
+        let all = depth.saturating_mul(2).saturating_add(2);
         self.backlog.reserve(all.saturating_sub(self.backlog.len()));
     }
 
@@ -141,11 +150,52 @@ impl Uring {
 
     /// Queues `io`, which lives in slot `slot` until [`reap`](Self::reap) names that slot.
     pub fn push(&mut self, slot: u32, fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) {
+        let ready = io.is_message().then(|| {
+            // Of several rings that wait for one message, one is enough.
+            let one = if matches!(io, Io::ReadMessage { .. }) {
+                libc::EPOLLEXCLUSIVE.cast_unsigned()
+            } else {
+                0
+            };
+            let ready = opcode::PollAdd::new(
+                types::Fd(fd.as_raw_fd()),
+                u32::from(io.events().cast_unsigned()) | one,
+            );
+            ready
+                .build()
+                .flags(Flags::IO_LINK)
+                .user_data(READY | u64::from(slot))
+        });
         let entry = describe(fd, io, registered).user_data(u64::from(slot));
         // SAFETY: everything the entry points to is owned by the `Io` in the slot table, which is
         // neither moved out nor changed before its completion is reaped; `Ring`'s drop waits for
-        // the kernel, or leaks the table. The descriptor is kept open by `Ring`.
-        unsafe { self.push_entry(entry) }
+        // the kernel, or leaks the table. The poll refers to no memory. The descriptor is kept open
+        // by `Ring`.
+        unsafe {
+            match ready {
+                Some(ready) => self.push_pair([ready, entry]),
+                None => self.push_entry(entry),
+            }
+        }
+    }
+
+    /// Queues a message's poll and what is linked to it, together: the end of the queue would cut the link.
+    /// A poll alone would take a wake-up and pass it on to nobody.
+    ///
+    /// # Safety
+    /// As for [`push_entry`](Self::push_entry), for both.
+    unsafe fn push_pair(&mut self, pair: [Entry; 2]) {
+        self.queued_pair = true;
+        if self.backlog.is_empty() {
+            // SAFETY: the caller's promise.
+            if unsafe { self.ring.submission().push_multiple(&pair) }.is_ok() {
+                return;
+            }
+            // Where the kernel does not take it, `enter` sees that again, and says why.
+            let _ = self.call(Patience::None);
+        }
+        self.backlog.extend(pair);
+        self.refill();
     }
 
     /// Queues an entry, handing the queue to the kernel where it is full.
@@ -165,10 +215,14 @@ impl Uring {
         self.refill();
     }
 
-    /// Moves what fits from the backlog to the kernel's queue.
+    /// Moves what fits from the backlog to the kernel's queue, pairs whole.
     fn refill(&mut self) {
         let mut queue = self.ring.submission();
         while let Some(entry) = self.backlog.front() {
+            let is_poll_of_message = entry.get_user_data() & !u64::from(u32::MAX) == READY;
+            if is_poll_of_message && queue.capacity() - queue.len() < 2 {
+                return;
+            }
             // SAFETY: whoever called `push_entry` has promised what the entry needs.
             if unsafe { queue.push(entry) }.is_err() {
                 return;
@@ -216,7 +270,14 @@ impl Uring {
         if let Some(errno) = self.faults.pop_front() {
             return self.judge(queued, Err(errno.into()));
         }
+        let begins_linked = std::mem::take(&mut self.queued_pair);
         let entered = match patience {
+            Patience::None if begins_linked => {
+                let queued = u32::try_from(queued).unwrap_or(u32::MAX);
+                let flags = EnterFlags::GETEVENTS.bits();
+                // SAFETY: the entries were promised to be good when they were queued, and there is no argument.
+                unsafe { self.ring.submitter().enter::<()>(queued, 0, flags, None) }
+            }
             Patience::None => self.ring.submit(),
             Patience::For(limit) if self.times_waits => {
                 let limit = types::Timespec::from(limit);
@@ -235,6 +296,8 @@ impl Uring {
         // It may have been among what was taken. One too many does no harm.
         self.timer_queued &= left == queued;
         let stuck = queued > 0 && left == queued;
+        // What is queued still may have such a pair in it.
+        self.queued_pair |= left > 0;
         let errno = match &entered {
             Ok(_) => None,
             Err(error) => Errno::from_io_error(error),
@@ -308,7 +371,7 @@ impl Uring {
                 }
             }
             let Ok(slot) = u32::try_from(entry.user_data()) else {
-                continue; // the eventfd, a timer, or a cancel request
+                continue; // the eventfd, a timer, a message's poll, or a cancel request
             };
             let result = usize::try_from(entry.result())
                 .map_err(|_| Errno::from_raw_os_error(entry.result().saturating_neg()));
@@ -326,8 +389,11 @@ impl Uring {
         while !in_flight.is_empty() {
             for &slot in &in_flight {
                 let cancel = opcode::AsyncCancel::new(u64::from(slot)).build();
-                // SAFETY: the entry refers to no memory.
-                unsafe { self.push_entry(cancel.user_data(CANCEL)) };
+                let ready = opcode::AsyncCancel::new(READY | u64::from(slot)).build();
+                for cancel in [cancel, ready] {
+                    // SAFETY: the entry refers to no memory.
+                    unsafe { self.push_entry(cancel.user_data(CANCEL)) };
+                }
             }
             // One by one, which every kernel can. What is just being tried again may escape its
             // request: hence more of them.
@@ -383,8 +449,7 @@ fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry
             ..
         } => {
             let fixed = is_fixed(buffer, registered);
-            let target = buffer[*start..].as_mut_ptr();
-            let len = clamp(*len);
+            let (target, len) = (buffer[*start..].as_mut_ptr(), clamp(*len));
             if fixed {
                 opcode::ReadFixed::new(fd, target, len, 0)
                     .offset(*offset)
@@ -434,7 +499,21 @@ fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry
                 .flags(flags.cast_unsigned())
                 .build()
         }
+        Io::ReadMessage { batch, .. } => {
+            let vectors = batch.prepare();
+            opcode::Readv::new(fd, vectors.as_ptr(), clamp(vectors.len())).build()
+        }
+        Io::WriteMessage { batch, .. } => {
+            let vectors = batch.vectors();
+            opcode::Writev::new(fd, vectors.as_ptr(), clamp(vectors.len())).build()
+        }
+        Io::Command(command) => describe_command(fd, command),
     }
+}
+
+fn describe_command(fd: types::Fd, command: &mut Command) -> Entry {
+    let entry = opcode::UringCmd16::new(fd, command.code);
+    entry.cmd(command.bytes()).build()
 }
 
 fn is_fixed(buffer: &Buffer, registered: Option<&Arc<Arena>>) -> bool {

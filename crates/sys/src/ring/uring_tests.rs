@@ -202,3 +202,43 @@ fn dropped_ring_gives_up_where_the_kernel_takes_nothing_any_more() {
 fn wait_that_nothing_could_end_does_not_begin() {
     small_rings(|mut ring| ring.wait().unwrap());
 }
+
+/// Cut from its poll, such a read would find nothing and fail at once.
+#[test]
+fn read_of_a_message_waits_for_it_wherever_the_queue_is_full() {
+    for others in 0..u64::from(2 * SMALL) {
+        for refusals in [0, 30] {
+            small_rings(|mut ring| {
+                let (silent, _near) = UnixStream::pair().unwrap();
+                let (ours, theirs) = UnixStream::pair().unwrap();
+                ours.set_nonblocking(true).unwrap();
+                let silent = ring.add_file(Arc::new(silent.into()));
+                let (file, source) = (ring.add_file(Arc::new(ours.into())), ring.add_source());
+                refuse(&mut ring, Errno::AGAIN, refusals);
+                for _ in 0..others {
+                    let buffer = Buffer::alloc(16).unwrap();
+                    ring.submit(source, 0, receive(silent, buffer)).unwrap();
+                }
+                for token in 1..=u64::from(SMALL) {
+                    let batch = ReceiveBatch::new(8, 0);
+                    let read = Io::ReadMessage { file, batch };
+                    ring.submit(source, token, read).unwrap();
+                }
+                for _ in 0..50 {
+                    ring.poll().unwrap();
+                }
+                assert!(ring.next_done(source).is_none(), "behind {others}");
+                for _ in 0..SMALL {
+                    (&theirs).write_all(b"a message"[..8].as_ref()).unwrap();
+                    let done = loop {
+                        match ring.next_done(source) {
+                            Some(done) => break done,
+                            None => ring.wait().unwrap(),
+                        }
+                    };
+                    assert_eq!(done.result, Ok(8), "behind {others}");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What an operation is known by while it is in flight, and what comes back.
+
+use rustix::io::Errno;
+
+use super::Io;
+#[cfg(doc)]
+use super::Ring;
+
+/// A file or socket known to a ring, from [`Ring::add_file`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId(pub(super) u32);
+
+/// Who asked: completions are kept apart by source, from [`Ring::add_source`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source(pub(super) u16);
+
+/// What a submitter wants to know again when its operation has finished. It lies in the operation's slot, so a
+/// queue needs no table of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Which operation it is.
+    pub token: u64,
+    /// What else belongs to it.
+    pub note: [u64; 2],
+}
+
+impl From<u64> for Mark {
+    fn from(token: u64) -> Self {
+        Self {
+            token,
+            note: [0; 2],
+        }
+    }
+}
+
+/// A finished operation.
+#[derive(Debug)]
+pub struct Done {
+    /// As given to [`Ring::submit`].
+    pub token: u64,
+    /// As given to [`Ring::submit`].
+    pub note: [u64; 2],
+    /// Bytes moved, or why not.
+    pub result: Result<usize, Errno>,
+    /// The operation itself, with its memory.
+    pub io: Io,
+}
+
+impl Done {
+    pub(super) fn new(mark: Mark, result: Result<usize, Errno>, io: Io) -> Self {
+        let Mark { token, note } = mark;
+        Self {
+            token,
+            note,
+            result,
+            io,
+        }
+    }
+}
