@@ -107,6 +107,9 @@ pub enum Error {
     /// The header says that the data or a key slot is not encrypted at all.
     #[error("refused: {0} uses cipher_null, so it is not encrypted")]
     NullCipher(String),
+    /// The header says that this segment of several is not encrypted at all.
+    #[error("refused: segment {0} is of type 'linear', so it is not encrypted")]
+    ClearSegment(u32),
     /// The header says that the data starts at byte 0, where the header is.
     #[error("this is a detached header without data")]
     DetachedHeader,
@@ -134,6 +137,73 @@ pub enum Error {
         /// The size there is, in bytes.
         size: u64,
     },
+    /// The key slot that a new key should go to keeps one.
+    #[error("key slot {0} is in use")]
+    SlotInUse(u32),
+    /// The key slot that is named keeps no key.
+    #[error("key slot {0} is not in use")]
+    SlotNotInUse(u32),
+    /// All key slots keep a key.
+    #[error("all {0} key slots are in use")]
+    NoFreeSlot(u32),
+    /// There is a number, but no place on the disk.
+    #[error(
+        "the header has no room for another key slot: {needed} bytes in one piece are needed; remove a key slot first"
+    )]
+    NoRoom {
+        /// Bytes of a key slot's area.
+        needed: u64,
+    },
+    /// The number that a new token should have is another one's.
+    #[error("token {0} is in use")]
+    TokenInUse(u32),
+    /// There is no token of this number.
+    #[error("token {0} is not in use")]
+    TokenNotInUse(u32),
+    /// All numbers are in use.
+    #[error("all {0} tokens are in use; remove one first")]
+    NoFreeToken(u32),
+    /// This is no token.
+    #[error("this is no token: {0}")]
+    InvalidToken(String),
+    /// Without this slot, only the volume key itself opens the volume.
+    #[error(
+        "refused: {}, so without it no passphrase opens the volume",
+        match .0 { Some(slot) => format!("key slot {slot} is the last one"), None => "these are all key slots".to_owned() }
+    )]
+    LastSlot(Option<u32>),
+    /// Another program has written the header since it was read.
+    #[error("another program has changed the header meanwhile; nothing was written, try again")]
+    ChangedMeanwhile,
+    /// What would be written back is not just what was read.
+    #[error(
+        "the header's JSON has numbers or repeated names that could not be kept as they are; it is left alone"
+    )]
+    JsonNotKept,
+    /// The metadata has grown beyond its place.
+    #[error("the metadata would need {needed} bytes, the header has room for {room}")]
+    MetadataFull {
+        /// Bytes of the new metadata.
+        needed: u64,
+        /// Bytes that there are.
+        room: u64,
+    },
+    /// The header no longer names it, but it may still be on the disk.
+    #[error(
+        "the header is changed, but old key material at offset {offset} could not be overwritten: {source}"
+    )]
+    NotWiped {
+        /// Where, in bytes.
+        offset: u64,
+        /// Why not.
+        source: Box<Error>,
+    },
+    /// A file that is no backup of a header.
+    #[error("this is no backup of a LUKS header: {0}")]
+    NotABackup(String),
+    /// A backup of another volume, or of none like the one that is there.
+    #[error("refused: {0}")]
+    BackupDiffers(String),
     /// The device failed.
     #[error("cannot {action} the header at offset {offset}: {source}")]
     Io {
@@ -154,7 +224,20 @@ impl Error {
             Self::Parameters(_)
             | Self::NotSupported(_)
             | Self::DetachedHeader
+            | Self::SlotInUse(_)
+            | Self::SlotNotInUse(_)
+            | Self::NoFreeSlot(_)
+            | Self::TokenInUse(_)
+            | Self::TokenNotInUse(_)
+            | Self::NoFreeToken(_)
+            | Self::InvalidToken(_)
+            | Self::NoRoom { .. }
+            | Self::LastSlot(_)
+            | Self::MetadataFull { .. }
+            | Self::NotABackup(_)
+            | Self::BackupDiffers(_)
             | Self::SlotsIgnored(_) => ErrorKind::Parameters,
+            Self::ChangedMeanwhile => ErrorKind::Busy,
             Self::NoKey | Self::WrongVolumeKey => ErrorKind::NoKey,
             Self::OutOfMemory { .. } | Self::KeyMemory(_) => ErrorKind::Memory,
             _ => ErrorKind::Device,

@@ -157,6 +157,9 @@ pub struct TokenInfo {
     pub kind: String,
     /// Key slots it opens.
     pub keyslots: Vec<u32>,
+    /// The key in the kernel's keyring that is the passphrase (`luks2-keyring`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_description: Option<String>,
 }
 
 impl Header {
@@ -233,6 +236,7 @@ fn of_luks2(header: &luks2::Header) -> Info {
         id,
         kind: printable(&token.kind),
         keyslots: token.keyslots.clone(),
+        key_description: token.key_description.as_deref().map(printable),
     });
     Info {
         version: 2,

@@ -1,8 +1,8 @@
 //! Headers of encrypted disks: LUKS2, LUKS1 and `cryptsetup plain` (which has none).
 //!
 //! ```text
-//!              read                    unlock                     segment
-//!   device  ---------->  Header  --------------------->  key  +  Segment  ---->  crypt layer
+//!              read                    unlock                     segments
+//!   device  ---------->  Header  --------------------->  key  +  Segments ---->  crypt layer
 //!                          |     passphrase, KDF,         ^      cipher, offset,
 //!                          |     key slot area, digest    |      size, sector size
 //!                          +--> info                      +--- or a volume key that
@@ -14,7 +14,7 @@
 //!
 //! A header is hostile until it is checked: sizes, counts and costs are bounded before they are
 //! used. What damages a header makes [`read`] fail; what is sound but can not or must not be
-//! opened (reencryption, integrity, `cipher_null`) makes [`Header::segment`] and
+//! opened (reencryption, integrity, `cipher_null`) makes [`Header::segments`] and
 //! [`Header::unlock`] fail, so that [`Header::info`] can still show it.
 //!
 //! A LUKS header is not authenticated. Whoever can write to the disk can swap it for one of
@@ -28,9 +28,11 @@ mod area;
 mod budget;
 mod cost;
 mod device;
+pub mod edit;
 mod error;
 pub mod format;
 mod hash;
+mod identity;
 pub mod info;
 mod kdf;
 pub mod luks1;
@@ -39,10 +41,14 @@ mod memory;
 mod options;
 pub mod plain;
 mod random;
+pub mod recovery;
 mod segment;
 pub mod signatures;
+pub mod token;
 mod unlock;
 
+#[cfg(test)]
+mod crash_edit_tests;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
@@ -107,14 +113,14 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
 }
 
 impl Header {
-    /// Where the data is and how it is encrypted.
+    /// Where the data is and how it is encrypted: at least one segment, in the order of the clear disk.
     ///
     /// # Errors
-    /// As [`luks1::Header::segment`] and [`luks2::Header::segment`].
-    pub fn segment(&self, policy: SegmentPolicy) -> Result<Segment, Error> {
+    /// As [`luks1::Header::segments`] and [`luks2::Header::segments`].
+    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<Segment>, Error> {
         match self {
-            Self::V1(header) => header.segment(policy),
-            Self::V2(header) => header.segment(policy),
+            Self::V1(header) => header.segments(policy),
+            Self::V2(header) => header.segments(policy),
         }
     }
 

@@ -8,28 +8,25 @@ use crate::error::Error;
 /// What the caller allows a header to say.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SegmentPolicy {
-    /// Accept `cipher_null`. A header is not authenticated: an attacker who swaps it for one
-    /// with `cipher_null` reads everything written afterwards (CVE-2025-59054).
+    /// Accept `cipher_null`, and of several segments some in the clear. A header is not authenticated: an
+    /// attacker who swaps it for one with `cipher_null` reads everything written afterwards (CVE-2025-59054).
     pub allow_null_cipher: bool,
     /// The header is on another device than the data, so the data may start at 0.
     pub detached: bool,
 }
 
-/// The encrypted data.
+/// A range of the data, and how it is encrypted.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// Cipher, mode and IV.
-    pub cipher: CipherSpec,
-    /// Length of the volume key in bytes; `None` when no key slot tells.
-    pub key_len: Option<usize>,
+    /// Cipher, mode and IV; `None` for what lies there in the clear.
+    pub cipher: Option<CipherSpec>,
     /// Bytes in a cipher sector: 512, 1024, 2048 or 4096.
     pub sector_size: u32,
     /// Start of the data on its device, in bytes.
     pub offset: u64,
     /// Length in bytes; `None`: to the end of the device.
     pub size: Option<u64>,
-    /// Added to the sector number for the IV, in 512-byte sectors. Always 0 for now: others are
-    /// refused.
+    /// Added to the number of the sector in the segment for the IV, in 512-byte sectors.
     pub iv_tweak: u64,
 }
 
@@ -86,8 +83,7 @@ mod tests {
 
     fn segment(offset: u64, size: Option<u64>) -> Segment {
         Segment {
-            cipher: CipherSpec::parse("aes-xts-plain64").unwrap(),
-            key_len: Some(64),
+            cipher: Some(CipherSpec::parse("aes-xts-plain64").unwrap()),
             sector_size: 4096,
             offset,
             size,

@@ -29,7 +29,7 @@ fn opens_here(cryptsetup: &Cryptsetup, arguments: &str, key_len: usize, sector_s
     header
         .verify_volume_key(&unlocked.key, KdfLimits::default())
         .unwrap();
-    let segment = header.segment(SegmentPolicy::default()).unwrap();
+    let segment = &header.segments(SegmentPolicy::default()).unwrap()[0];
     assert_eq!(segment.sector_size, sector_size, "{arguments}");
     let wrong = image
         .unlock(b"wrong")
@@ -183,13 +183,13 @@ fn detached_headers_open_for_data_at_offset_0() {
         let key = cryptsetup.volume_key(&header);
         image.path = header;
         assert_eq!(*image.unlock(PASSPHRASE).unwrap().key, *key);
-        let attached = image.header().unwrap().segment(SegmentPolicy::default());
+        let attached = image.header().unwrap().segments(SegmentPolicy::default());
         assert!(matches!(attached, Err(Error::DetachedHeader)));
         let policy = SegmentPolicy {
             detached: true,
             ..SegmentPolicy::default()
         };
-        let segment = image.header().unwrap().segment(policy).unwrap();
+        let segment = &image.header().unwrap().segments(policy).unwrap()[0];
         assert_eq!(segment.offset, 0);
         assert_eq!(segment.data_size(4 * MIB).unwrap(), 4 * MIB);
     }
@@ -309,7 +309,7 @@ fn reencryption_in_progress_is_refused_by_name() {
         image
             .header()
             .unwrap()
-            .segment(SegmentPolicy::default())
+            .segments(SegmentPolicy::default())
             .unwrap_err(),
     ] {
         assert!(

@@ -24,8 +24,9 @@ fn luks1_made_by_qemu_opens() {
         let segment = image
             .header()
             .unwrap()
-            .segment(SegmentPolicy::default())
-            .unwrap();
+            .segments(SegmentPolicy::default())
+            .unwrap()
+            .remove(0);
         let size = image.open().1;
         assert_eq!(segment.data_size(size).unwrap(), 4 * MIB);
         assert_eq!(

@@ -285,7 +285,10 @@ fn detached_header_is_accepted() {
             detached: true,
             ..SegmentPolicy::default()
         };
-        assert_eq!(image.header().unwrap().segment(policy).unwrap().offset, 0);
+        assert_eq!(
+            image.header().unwrap().segments(policy).unwrap()[0].offset,
+            0
+        );
         assert_eq!(*image.unlock(PASSPHRASE).unwrap().key, *key);
     }
 }

@@ -19,6 +19,8 @@
 //! | `reply` | transmission replies, encoded into fixed arrays |
 //! | `uri` | `nbd://`, `nbds://`, `nbd+unix://` and `nbds+unix://` |
 //! | `client` | the other side of all of it |
+//! | `incoming` | a server's replies, read piece by piece without allocating |
+//! | `negotiate` | the client's handshake over anything that reads and writes |
 //!
 //! Source: the NBD project's `doc/proto.md` and `doc/uri.md`; "proto.md, X" below cites its section X.
 #![forbid(unsafe_code)]
@@ -26,6 +28,8 @@
 pub mod client;
 pub mod export;
 pub mod handshake;
+pub mod incoming;
+pub mod negotiate;
 mod negotiated;
 pub(crate) mod option;
 pub mod reply;

@@ -73,7 +73,7 @@ pub enum ProtocolError {
     /// `EXPORT_NAME`, or `GO` and then nothing better, for an export whose block sizes the client must
     /// ask for.
     #[error(
-        "client did not ask for block sizes, and this export has no blocks of 512 bytes: use a client that asks for them (qemu, libnbd), or serve the volume with --logical-block 512"
+        "client did not ask for block sizes, and this export has no blocks of 512 bytes: use a client that asks for them (qemu, libnbd)"
     )]
     BlockSizeRequired,
     /// More than [`OPTIONS_MAX`] options.

@@ -31,8 +31,9 @@ fn sound_header_opens() {
     let segment = image
         .read()
         .unwrap()
-        .segment(SegmentPolicy::default())
-        .unwrap();
+        .segments(SegmentPolicy::default())
+        .unwrap()
+        .remove(0);
     assert_eq!((segment.offset, segment.sector_size), (2 << 20, 512));
 }
 
@@ -165,9 +166,9 @@ fn device_that_ends_before_its_last_slot_does_is_truncated() {
 #[test]
 fn data_beyond_the_device() {
     let image = with(104, &u32::MAX.to_be_bytes());
-    let segment = image.read().unwrap().segment(SegmentPolicy::default());
+    let segment = image.read().unwrap().segments(SegmentPolicy::default());
     let size = u64::try_from(image.bytes.len()).unwrap();
-    let error = segment.unwrap().data_size(size).unwrap_err();
+    let error = segment.unwrap()[0].data_size(size).unwrap_err();
     assert!(error.to_string().starts_with("device too small"), "{error}");
     assert_eq!(error.kind(), ErrorKind::Device);
 }
@@ -201,7 +202,7 @@ fn null_cipher_is_refused_unless_allowed() {
     let mut image = with(8, b"cipher_null\0");
     image.bytes[40..44].copy_from_slice(b"ecb\0");
     let header = image.read().unwrap();
-    let error = header.segment(SegmentPolicy::default()).unwrap_err();
+    let error = header.segments(SegmentPolicy::default()).unwrap_err();
     assert!(matches!(error, Error::NullCipher(_)), "{error}");
     let error = image.unlock(&UnlockOptions::default()).err().unwrap();
     assert!(matches!(error, Error::NullCipher(_)), "{error}");
@@ -209,7 +210,13 @@ fn null_cipher_is_refused_unless_allowed() {
         allow_null_cipher: true,
         ..SegmentPolicy::default()
     };
-    assert!(header.segment(policy).unwrap().cipher.is_null());
+    assert!(
+        header.segments(policy).unwrap()[0]
+            .cipher
+            .as_ref()
+            .unwrap()
+            .is_null()
+    );
 }
 
 /// As cryptsetup makes such volumes: nothing is encrypted, so only an empty passphrase is taken.
@@ -256,7 +263,7 @@ fn other_ciphers_and_hashes_are_refused_by_name_and_still_described() {
         header.info().segments[0].cipher.as_deref(),
         Some("anubis-xts-plain64")
     );
-    let error = header.segment(SegmentPolicy::default()).unwrap_err();
+    let error = header.segments(SegmentPolicy::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "not supported yet: cipher anubis-xts-plain64"
@@ -272,14 +279,17 @@ fn other_ciphers_and_hashes_are_refused_by_name_and_still_described() {
 fn detached_header_alone_is_refused_as_data() {
     let header = with(104, &[0; 4]).read().unwrap();
     assert_eq!(
-        header.segment(SegmentPolicy::default()).unwrap_err().kind(),
+        header
+            .segments(SegmentPolicy::default())
+            .unwrap_err()
+            .kind(),
         ErrorKind::Parameters
     );
     let policy = SegmentPolicy {
         detached: true,
         ..SegmentPolicy::default()
     };
-    assert_eq!(header.segment(policy).unwrap().offset, 0);
+    assert_eq!(header.segments(policy).unwrap()[0].offset, 0);
 }
 
 #[test]

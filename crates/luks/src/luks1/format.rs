@@ -177,6 +177,7 @@ fn new_header(
         digest_iterations,
         uuid: options.uuid_or_random()?,
         slots,
+        sectors: layout.slot_sectors,
     })
 }
 

@@ -37,6 +37,8 @@ pub const DIGEST_LEN: usize = 20;
 
 pub(crate) const SLOT_ACTIVE: u32 = 0x00ac_71f3;
 pub(crate) const SLOT_INACTIVE: u32 = 0x0000_dead;
+/// Where the UUID is, and how long its field is.
+pub(crate) const UUID_FIELD: std::ops::Range<usize> = 168..208;
 const SLOTS_OFFSET: usize = 208;
 const SLOT_LEN: usize = 48;
 
@@ -63,6 +65,8 @@ pub struct Header {
     pub uuid: String,
     /// Active key slots; `None` where a slot is free.
     pub slots: [Option<Slot>; SLOTS],
+    /// First 512-byte sector of the stripes of each slot, free ones included.
+    pub sectors: [u32; SLOTS],
 }
 
 /// An active key slot.
@@ -84,7 +88,7 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
     let mut bytes = [0; HEADER_LEN];
     read_at(device, 0, &mut bytes, "the LUKS1 header")?;
     let header = parse(&bytes)?;
-    header.check_areas(&slot_sectors(&bytes), device_size)?;
+    header.check_areas(device_size)?;
     Ok(header)
 }
 
@@ -95,36 +99,35 @@ impl Header {
         format!("{}-{}", self.cipher_name, self.cipher_mode)
     }
 
-    /// Where the data is and how it is encrypted.
+    /// Where the data is and how it is encrypted: one segment.
     ///
     /// # Errors
     /// [`Error::NullCipher`] and [`Error::Parameters`] as `policy` says,
     /// [`Error::NotSupported`] for other ciphers.
-    pub fn segment(&self, policy: SegmentPolicy) -> Result<Segment, Error> {
+    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<Segment>, Error> {
         let cipher = checked_cipher(&self.encryption(), policy)?;
         let offset = u64::from(self.payload_sector) * 512;
         check_offset(offset, policy)?;
-        Ok(Segment {
-            cipher,
-            key_len: Some(self.key_len as usize),
+        Ok(vec![Segment {
+            cipher: Some(cipher),
             sector_size: 512,
             offset,
             size: None,
             iv_tweak: 0,
-        })
+        }])
     }
 
     /// Slots, free ones too since one day they are used, must lie behind the header, before the data,
     /// on the device, and apart. Where the data is says nothing about this device: the header may be
     /// detached.
-    fn check_areas(&self, sectors: &[u32; SLOTS], device_size: u64) -> Result<(), Error> {
+    fn check_areas(&self, device_size: u64) -> Result<(), Error> {
         let payload = u64::from(self.payload_sector) * 512;
         let header = Extent {
             offset: 0,
             size: 1024,
         };
         let mut taken = vec![("the header".to_owned(), header)];
-        for (number, &sector) in sectors.iter().enumerate() {
+        for (number, &sector) in self.sectors.iter().enumerate() {
             let name = format!("key slot {number}");
             let extent = Extent::of_stripes(u64::from(sector) * 512, self.key_len);
             let end = extent.end().unwrap_or(u64::MAX);
@@ -153,7 +156,7 @@ impl Slot {
 }
 
 /// The hash called `name`: in LUKS1 none that is shorter than SHA-1 (as cryptsetup).
-fn hash(name: &str) -> Result<Hash, Error> {
+pub(crate) fn hash(name: &str) -> Result<Hash, Error> {
     let hash = Hash::by_name(name)?;
     if hash.output_len() < HASH_LEN_MIN {
         let name = quote(name);
@@ -186,8 +189,9 @@ fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
         digest: array(bytes, 112),
         digest_salt: array(bytes, 132),
         digest_iterations,
-        uuid: text(&bytes[168..208]),
+        uuid: text(&bytes[UUID_FIELD]),
         slots,
+        sectors: slot_sectors(bytes),
     })
 }
 
@@ -225,7 +229,7 @@ fn slot_sectors(bytes: &[u8; HEADER_LEN]) -> [u32; SLOTS] {
     std::array::from_fn(|number| be32(bytes, slot_start(number) + 40))
 }
 
-fn slot_start(number: usize) -> usize {
+pub(crate) fn slot_start(number: usize) -> usize {
     SLOTS_OFFSET + number * SLOT_LEN
 }
 

@@ -11,7 +11,7 @@
 //!
 //! The checksum covers the whole copy (this part and the JSON area) with the checksum field zero.
 
-use crate::error::quote;
+use crate::error::{Error, quote};
 use crate::hash::Hash;
 
 /// Bytes of the binary part.
@@ -174,6 +174,30 @@ impl Binary {
         let sum = checksum(hash, &bytes);
         bytes[CHECKSUM_OFFSET..CHECKSUM_OFFSET + CHECKSUM_LEN].copy_from_slice(&sum);
         bytes
+    }
+
+    /// The whole copy: the binary part `old` of either copy with this epoch and salt, and `json`. Whatever else the
+    /// old one has, reserved bytes included, is kept.
+    ///
+    /// # Panics
+    /// When `json` does not fit, which is checked before.
+    pub(crate) fn renew(&self, old: &[u8], copy: Copy, json: &[u8]) -> Result<Vec<u8>, Error> {
+        let hash = Hash::by_name(&self.checksum_hash)?;
+        let len = usize::try_from(self.copy_size).expect("at most 4 MiB");
+        let mut bytes = vec![0; len];
+        let mut put = |offset: usize, value: &[u8]| {
+            bytes[offset..offset + value.len()].copy_from_slice(value);
+        };
+        put(0, &old[..BINARY_LEN]);
+        put(0, &magic(copy));
+        put(16, &self.epoch.to_be_bytes());
+        put(104, &self.salt);
+        put(256, &self.offset(copy).to_be_bytes());
+        put(CHECKSUM_OFFSET, &[0; CHECKSUM_LEN]);
+        put(BINARY_LEN, json);
+        let sum = checksum(hash, &bytes);
+        bytes[CHECKSUM_OFFSET..CHECKSUM_OFFSET + CHECKSUM_LEN].copy_from_slice(&sum);
+        Ok(bytes)
     }
 
     /// Where `copy` lies, in bytes.

@@ -9,7 +9,7 @@ use super::binary::{BINARY_LEN, Binary, COPY_SIZES, Copy, MAGIC_SECONDARY};
 use super::validate::KEYSLOTS_SIZE_MAX;
 use crate::af::STRIPES;
 use crate::area::{Extent, KeyArea, fill_random, is_null_cipher, stripes_len};
-use crate::cost::{KdfKind, new_kdf, pbkdf2_iterations};
+use crate::cost::{KdfCost, KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -22,7 +22,7 @@ const COPY_SIZE: u64 = COPY_SIZES[0];
 /// Where data starts unless told otherwise: 16 MiB.
 const DATA_OFFSET_DEFAULT: u64 = 16 << 20;
 /// Key slots start and end at multiples of this.
-const AREA_ALIGNMENT: u64 = 4096;
+pub(crate) const AREA_ALIGNMENT: u64 = 4096;
 /// Longest label and subsystem, with their terminating zero in a field of 48.
 const LABEL_LEN_MAX: usize = 47;
 /// Key slots are encrypted with this where the data's cipher can not do it.
@@ -162,29 +162,43 @@ fn check_sector_size(options: &FormatOptions, data_size: u64) -> Result<u32, Err
     Ok(size)
 }
 
-/// What the new key slot uses.
-struct NewSlot {
-    kdf: Kdf,
-    encryption: &'static str,
-    encryption_key_len: u32,
+/// What a new key slot uses.
+pub(crate) struct NewSlot {
+    pub kdf: Kdf,
+    pub encryption: &'static str,
+    pub encryption_key_len: u32,
 }
 
 fn new_slot(options: &FormatOptions) -> Result<NewSlot, Error> {
-    // The area is as strong as the data, and never weaker than the default for odd ciphers.
-    let same = options.cipher == AREA_CIPHER && !is_null_cipher(&options.cipher);
-    let encryption_key_len = if same { options.key_len } else { AREA_KEY_LEN };
     let kind = options.kdf.unwrap_or(KdfKind::Argon2id);
-    let kdf = new_kdf(
+    NewSlot::new(
+        &options.cipher,
+        options.key_len,
         kind,
         &options.hash,
         &options.cost,
-        encryption_key_len as usize,
-    )?;
-    Ok(NewSlot {
-        kdf,
-        encryption: AREA_CIPHER,
-        encryption_key_len,
-    })
+    )
+}
+
+impl NewSlot {
+    /// For a volume of this data cipher and length of the volume key.
+    pub fn new(
+        data_cipher: &str,
+        key_len: u32,
+        kind: KdfKind,
+        hash: &str,
+        cost: &KdfCost,
+    ) -> Result<Self, Error> {
+        // The area is as strong as the data, and never weaker than the default for odd ciphers.
+        let same = data_cipher == AREA_CIPHER && !is_null_cipher(data_cipher);
+        let encryption_key_len = if same { key_len } else { AREA_KEY_LEN };
+        let kdf = new_kdf(kind, hash, cost, encryption_key_len as usize)?;
+        Ok(Self {
+            kdf,
+            encryption: AREA_CIPHER,
+            encryption_key_len,
+        })
+    }
 }
 
 fn new_digest(options: &FormatOptions, key: &[u8]) -> Result<Value, Error> {
@@ -211,19 +225,11 @@ fn new_digest(options: &FormatOptions, key: &[u8]) -> Result<Value, Error> {
 }
 
 fn metadata(options: &FormatOptions, layout: &Layout, slot: &NewSlot, digest: Value) -> Value {
-    let keyslot = json!({
-        "type": "luks2",
-        "key_size": options.key_len,
-        "af": { "type": "luks1", "stripes": STRIPES, "hash": options.hash },
-        "area": {
-            "type": "raw",
-            "offset": (2 * COPY_SIZE).to_string(),
-            "size": layout.slot_size.to_string(),
-            "encryption": slot.encryption,
-            "key_size": slot.encryption_key_len,
-        },
-        "kdf": kdf_json(&slot.kdf),
-    });
+    let area = Extent {
+        offset: 2 * COPY_SIZE,
+        size: layout.slot_size,
+    };
+    let keyslot = keyslot_json(options.key_len, &options.hash, area, slot);
     let segment = json!({
         "type": "crypt",
         "offset": layout.data_offset.to_string(),
@@ -241,6 +247,23 @@ fn metadata(options: &FormatOptions, layout: &Layout, slot: &NewSlot, digest: Va
             "json_size": (COPY_SIZE - to_u64(BINARY_LEN)).to_string(),
             "keyslots_size": layout.keyslots_size.to_string(),
         },
+    })
+}
+
+/// A key slot of kind `luks2`.
+pub(crate) fn keyslot_json(key_len: u32, af_hash: &str, area: Extent, slot: &NewSlot) -> Value {
+    json!({
+        "type": "luks2",
+        "key_size": key_len,
+        "af": { "type": "luks1", "stripes": STRIPES, "hash": af_hash },
+        "area": {
+            "type": "raw",
+            "offset": area.offset.to_string(),
+            "size": area.size.to_string(),
+            "encryption": slot.encryption,
+            "key_size": slot.encryption_key_len,
+        },
+        "kdf": kdf_json(&slot.kdf),
     })
 }
 
@@ -277,14 +300,8 @@ fn kdf_json(kdf: &Kdf) -> Value {
 }
 
 fn new_binary(options: &FormatOptions) -> Result<Binary, Error> {
-    for (name, text) in [("label", &options.label), ("subsystem", &options.subsystem)] {
-        if text.len() > LABEL_LEN_MAX || text.contains('\0') {
-            return Err(parameters(format!(
-                "the {name} has {} bytes, at most {LABEL_LEN_MAX} are possible",
-                text.len()
-            )));
-        }
-    }
+    check_label("label", &options.label)?;
+    check_label("subsystem", &options.subsystem)?;
     Ok(Binary {
         copy_size: COPY_SIZE,
         epoch: 1,
@@ -296,7 +313,18 @@ fn new_binary(options: &FormatOptions) -> Result<Binary, Error> {
     })
 }
 
-fn salt_64() -> Result<[u8; 64], Error> {
+/// Whether `text` fits its field.
+pub(crate) fn check_label(name: &str, text: &str) -> Result<(), Error> {
+    if text.len() > LABEL_LEN_MAX || text.contains('\0') {
+        return Err(parameters(format!(
+            "the {name} has {} bytes, at most {LABEL_LEN_MAX} are possible",
+            text.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn salt_64() -> Result<[u8; 64], Error> {
     let mut salt = [0; 64];
     salt.copy_from_slice(&random::bytes(64)?);
     Ok(salt)

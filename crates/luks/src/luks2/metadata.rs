@@ -18,9 +18,10 @@ use crate::area::{Extent, KEY_LEN_MAX, stripes_len};
 use crate::error::quote;
 use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, SALT_LEN};
+use crate::token::KEYRING_TOKEN;
 
 /// Most key slots, tokens and segments.
-const OBJECTS_MAX: u32 = 32;
+pub(crate) const OBJECTS_MAX: u32 = 32;
 /// Most digests.
 const DIGESTS_MAX: u32 = 8;
 
@@ -29,7 +30,7 @@ const DIGESTS_MAX: u32 = 8;
 pub struct Metadata {
     /// Key slots by number.
     pub keyslots: BTreeMap<u32, Keyslot>,
-    /// Tokens by number. They are listed, not used.
+    /// Tokens by number.
     pub tokens: BTreeMap<u32, Token>,
     /// Segments by number.
     pub segments: BTreeMap<u32, JsonSegment>,
@@ -87,6 +88,8 @@ pub struct Token {
     pub kind: String,
     /// Key slots it opens.
     pub keyslots: Vec<u32>,
+    /// The key in the kernel's keyring that is the passphrase; only for kind `luks2-keyring`.
+    pub key_description: Option<String>,
 }
 
 /// A segment.
@@ -152,10 +155,7 @@ impl Metadata {
         let has_slot = |number| keyslots.contains_key(&number);
         let has_segment = |number| segments.contains_key(&number);
         let tokens = numbered(&root.get("tokens")?, OBJECTS_MAX, |node| {
-            Ok(Token {
-                kind: node.get("type")?.string()?.to_owned(),
-                keyslots: node.get("keyslots")?.references(has_slot)?,
-            })
+            parse_token(node, has_slot)
         })?;
         let digests = numbered(&root.get("digests")?, DIGESTS_MAX, |node| {
             let (kind, pbkdf2) = parse_digest_value(node)?;
@@ -312,6 +312,25 @@ fn parse_crypt(node: &Node<'_>) -> Result<Crypt, Reason> {
         sector_size,
         iv_tweak: node.get("iv_tweak")?.u64()?,
         integrity: integrity.transpose()?,
+    })
+}
+
+/// What every token has. The rest of it is for the programs that made it.
+pub(crate) fn parse_token(
+    node: &Node<'_>,
+    has_slot: impl Fn(u32) -> bool,
+) -> Result<Token, Reason> {
+    let kind = node.get("type")?.string()?.to_owned();
+    let mut keyslots = node.get("keyslots")?.mentions(has_slot)?;
+    // cryptsetup writes a slot twice if it is told to.
+    keyslots.sort_unstable();
+    keyslots.dedup();
+    let description = node.find("key_description")?;
+    let description = description.filter(|_| kind == KEYRING_TOKEN);
+    Ok(Token {
+        key_description: description.and_then(|node| node.string().ok().map(str::to_owned)),
+        kind,
+        keyslots,
     })
 }
 

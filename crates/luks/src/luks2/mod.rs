@@ -10,11 +10,12 @@
 
 pub mod binary;
 mod copies;
-mod format;
+pub(crate) mod format;
 pub mod metadata;
-mod node;
+pub(crate) mod node;
+mod segments;
 mod unlock;
-mod validate;
+pub(crate) mod validate;
 
 pub use self::binary::Copy;
 pub use self::copies::CopyState;
@@ -22,10 +23,9 @@ pub use self::copies::{parse_metadata, read};
 pub(crate) use self::format::{format, wipe_magics};
 
 use self::binary::Binary;
-use self::metadata::{Digest, JsonSegment, Keyslot, Metadata, Priority};
+use self::metadata::{JsonSegment, Keyslot, Metadata, Priority};
 use crate::area::is_null_cipher;
 use crate::error::{Error, quote};
-use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
 
 /// A LUKS2 header that has been checked.
 #[derive(Clone, Debug)]
@@ -43,42 +43,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// Where the data is and how it is encrypted.
-    ///
-    /// # Errors
-    /// [`Error::ReencryptionInProgress`], [`Error::UnknownRequirement`],
-    /// [`Error::NotSupported`] for integrity, other segment types and other ciphers,
-    /// [`Error::NullCipher`] and [`Error::Parameters`] as `policy` says.
-    pub fn segment(&self, policy: SegmentPolicy) -> Result<Segment, Error> {
-        self.check_usable()?;
-        let (number, segment) = self.data_segment()?;
-        let Some(crypt) = &segment.crypt else {
-            let kind = quote(&segment.kind);
-            return Err(Error::NotSupported(format!("segment type {kind}")));
-        };
-        if let Some(integrity) = &crypt.integrity {
-            return Err(Error::NotSupported(format!(
-                "integrity ({})",
-                quote(integrity)
-            )));
-        }
-        if crypt.iv_tweak != 0 {
-            return Err(Error::invalid(format!(
-                "segments.{number}.iv_tweak: {}; only 0 is used outside of reencryption, and programs disagree on others",
-                crypt.iv_tweak
-            )));
-        }
-        check_offset(segment.offset, policy)?;
-        Ok(Segment {
-            cipher: checked_cipher(&crypt.encryption, policy)?,
-            key_len: self.key_len(),
-            sector_size: crypt.sector_size,
-            offset: segment.offset,
-            size: segment.size,
-            iv_tweak: crypt.iv_tweak,
-        })
-    }
-
     /// Length of the volume key in bytes; `None` when no key slot keeps it.
     #[must_use]
     pub fn key_len(&self) -> Option<usize> {
@@ -107,31 +71,7 @@ impl Header {
             let what = format!("segment {number} is flagged so");
             return Err(Error::ReencryptionInProgress(what));
         }
-        match self.metadata.segments.len() {
-            1 => Ok(()),
-            count => Err(Error::ReencryptionInProgress(format!("{count} segments"))),
-        }
-    }
-
-    /// The only segment; `check_usable` has refused others.
-    fn data_segment(&self) -> Result<(u32, &JsonSegment), Error> {
-        let first = self.metadata.segments.first_key_value();
-        let (&number, segment) = first.ok_or_else(|| Error::invalid("segments: there are none"))?;
-        Ok((number, segment))
-    }
-
-    /// The digest of the data segment's key.
-    pub(crate) fn data_digest(&self) -> Result<(u32, &Digest), Error> {
-        let (segment, _) = self.data_segment()?;
-        let digests = self.metadata.digests.iter();
-        let mut bound = digests.filter(|(_, digest)| digest.segments.contains(&segment));
-        match (bound.next(), bound.next()) {
-            (Some((&number, digest)), None) => Ok((number, digest)),
-            (None, _) => Err(Error::invalid("digests: none is for the data segment")),
-            (Some(_), Some(_)) => Err(Error::invalid(
-                "digests: more than one is for the data segment",
-            )),
-        }
+        Ok(())
     }
 
     /// Key slots that keep the data segment's key, in the order in which they are tried.
@@ -179,3 +119,5 @@ mod copies_tests;
 mod defects_tests;
 #[cfg(test)]
 mod refusals_tests;
+#[cfg(test)]
+mod segments_tests;

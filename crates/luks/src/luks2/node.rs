@@ -97,19 +97,21 @@ impl<'a> Node<'a> {
 
     /// An array of the numbers of existing things, as strings, each once.
     pub fn references(&self, exists: impl Fn(u32) -> bool) -> Result<Vec<u32>, Reason> {
-        let mut numbers = Vec::new();
-        for text in self.strings()? {
-            let known = number(text, u32::MAX).filter(|&number| exists(number));
-            let known = known.filter(|number| !numbers.contains(number));
-            let number = known.ok_or_else(|| {
-                self.wrong(format_args!(
-                    "{} does not exist or is named twice",
-                    quote(text)
-                ))
-            })?;
-            numbers.push(number);
+        let numbers = self.mentions(exists)?;
+        let twice = |(index, number): (usize, &u32)| numbers[..index].contains(number);
+        if numbers.iter().enumerate().any(twice) {
+            return Err(self.wrong("something is named twice"));
         }
         Ok(numbers)
+    }
+
+    /// An array of the numbers of existing things, as strings.
+    pub fn mentions(&self, exists: impl Fn(u32) -> bool) -> Result<Vec<u32>, Reason> {
+        let known = |text: &&str| number(text, u32::MAX).filter(|&number| exists(number));
+        let numbers = self.strings()?.into_iter().map(|text| {
+            known(&text).ok_or_else(|| self.wrong(format_args!("{} does not exist", quote(text))))
+        });
+        numbers.collect()
     }
 
     /// An array of strings.

@@ -21,7 +21,7 @@ fn segment_error(image: &Image) -> Error {
     serde_json::to_string(&header.info()).unwrap();
     let policy = SegmentPolicy::default();
     header
-        .segment(policy)
+        .segments(policy)
         .expect_err("the segment should be refused")
 }
 
@@ -85,19 +85,16 @@ fn reencryption_key_slot_is_refused_by_name() {
 }
 
 #[test]
-fn backup_segments_and_several_segments_are_reencryption() {
-    let backup = edited(|json| {
-        let mut segment = json["segments"]["0"].clone();
-        segment["flags"] = json!(["backup-previous"]);
-        json["segments"]["1"] = segment;
-    });
-    let two = edited(|json| {
-        let mut segment = json["segments"]["0"].clone();
-        json["segments"]["0"]["size"] = json!("4096");
-        segment["offset"] = json!("1052672");
-        json["segments"]["1"] = segment;
-    });
-    for image in [backup, two] {
+fn segments_with_flags_of_reencryption_are_refused() {
+    for flag in ["backup-previous", "in-reencryption"] {
+        let image = edited(|json| {
+            let mut segment = json["segments"]["0"].clone();
+            json["segments"]["0"]["size"] = json!("4096");
+            segment["offset"] = json!("1052672");
+            segment["flags"] = json!([flag]);
+            json["segments"]["1"] = segment;
+            json["digests"]["0"]["segments"] = json!(["0", "1"]);
+        });
         let error = segment_error(&image);
         assert!(matches!(error, Error::ReencryptionInProgress(_)), "{error}");
         assert_eq!(error.kind(), ErrorKind::Device);
@@ -157,12 +154,10 @@ fn null_cipher_for_the_data_is_refused_unless_allowed() {
         ..SegmentPolicy::default()
     };
     assert!(
-        image
-            .read()
-            .unwrap()
-            .segment(policy)
-            .unwrap()
+        image.read().unwrap().segments(policy).unwrap()[0]
             .cipher
+            .as_ref()
+            .unwrap()
             .is_null()
     );
 }
@@ -193,7 +188,7 @@ fn detached_header_alone_is_refused_as_data() {
         detached: true,
         ..SegmentPolicy::default()
     };
-    assert_eq!(image.read().unwrap().segment(policy).unwrap().offset, 0);
+    assert_eq!(image.read().unwrap().segments(policy).unwrap()[0].offset, 0);
 }
 
 #[test]

@@ -1,0 +1,331 @@
+//! Backups: all of a header, key slots included, as a file that cryptsetup reads and writes as well.
+//!
+//! ```text
+//!   LUKS2   both copies and the key slots area, whole
+//!   LUKS1   the header and the stripes of all eight slots, to a multiple of 4096 bytes
+//! ```
+//!
+//! Restoring replaces key slots, so it cannot be taken back; a restore that was cut off can be run again,
+//! since the backup is still there. A LUKS2 header is written back with an epoch above those that are on
+//! the device: nothing that was left of the old one counts as newer.
+
+use std::io::{Cursor, Read, Seek, Write};
+
+use super::Edit;
+use super::luks2::{copies_agree, write_both};
+use crate::area::{Extent, stripes_len};
+use crate::device::{flush, read_at, to_u64, write_at};
+use crate::error::{Error, quote};
+use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
+use crate::luks2::validate::header_end;
+use crate::luks2::wipe_magics;
+use crate::{Header, signatures};
+
+/// Backups end at a multiple of this.
+const ALIGNMENT: u64 = 4096;
+/// Bytes that are compared, and written where they differ.
+const PIECE: usize = 4096;
+
+/// All of a header.
+pub struct Backup(Vec<u8>);
+
+/// A backup that is about to be written back.
+pub struct Restore {
+    /// The header, without what fills the file up.
+    backup: Vec<u8>,
+    header: Header,
+    /// Of the LUKS2 header that is written.
+    epoch: u64,
+    /// What the device holds where the backup will be.
+    before: Vec<u8>,
+    /// The header on the device, if it can be read.
+    current: Option<Header>,
+    concerns: Vec<String>,
+}
+
+impl Edit {
+    /// A backup of the header on the device that it was loaded from, which has `size` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`], [`Error::ChangedMeanwhile`], [`Error::Io`]; [`Error::Invalid`] where its key
+    /// slots reach further than any program puts them.
+    pub fn backup(&self, device: &mut (impl Read + Seek), size: u64) -> Result<Backup, Error> {
+        self.check_unchanged(device, size)?;
+        let end = end_of(&self.header)?;
+        let mut bytes = zeroed(end.next_multiple_of(ALIGNMENT));
+        // What fills the last piece up may be data.
+        let header = &mut bytes[..at(end)];
+        read_at(device, 0, header, "the header with its key slots")?;
+        Ok(Backup(bytes))
+    }
+}
+
+impl Backup {
+    /// What goes into the file.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Restore {
+    /// The most bytes that a backup can have.
+    pub const LEN_MAX: u64 = (8 << 20) + crate::luks2::validate::KEYSLOTS_SIZE_MAX;
+
+    /// Checks `backup` by itself, and against what is on `device`, which has `size` bytes.
+    ///
+    /// # Errors
+    /// [`Error::NotABackup`]; [`Error::BackupDiffers`] where the data would not be found any more;
+    /// [`Error::TooSmall`]; [`Error::Io`].
+    pub fn prepare(
+        mut backup: Vec<u8>,
+        device: &mut (impl Read + Seek),
+        size: u64,
+    ) -> Result<Self, Error> {
+        let header = checked(&backup)?;
+        let needed = end_of(&header)?;
+        backup.truncate(at(needed));
+        if size < needed {
+            return Err(Error::TooSmall { needed, size });
+        }
+        let mut before = zeroed(needed);
+        read_at(device, 0, &mut before, "the place for the header")?;
+        let (current, concerns) = match crate::read(device, size) {
+            Ok(current) => {
+                check_same_data(&current, &header)?;
+                let concerns = concerns(&current, &header);
+                (Some(current), concerns)
+            }
+            Err(error @ (Error::Io { .. } | Error::KeyMemory(_))) => return Err(error),
+            Err(error) => (None, vec![what_is_lost(device, size, &error)?]),
+        };
+        Ok(Self {
+            epoch: next_epoch([Some(&header), current.as_ref()])?,
+            backup,
+            header,
+            before,
+            current,
+            concerns,
+        })
+    }
+
+    /// What is lost by it, one line each; whoever may lose it should be asked.
+    #[must_use]
+    pub fn concerns(&self) -> &[String] {
+        &self.concerns
+    }
+
+    /// Writes the backup to the device it was checked against, which has `size` bytes.
+    ///
+    /// # Errors
+    /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::Io`], after which it can be done again.
+    pub fn commit(
+        self,
+        device: &mut (impl Read + Write + Seek),
+        size: u64,
+    ) -> Result<Header, Error> {
+        let mut now = zeroed(to_u64(self.before.len()));
+        read_at(device, 0, &mut now, "the place for the header")?;
+        if now != self.before {
+            return Err(Error::ChangedMeanwhile);
+        }
+        let first = match &self.header {
+            Header::V1(_) => PIECE,
+            Header::V2(header) => zeroed(2 * header.binary.copy_size).len(),
+        };
+        self.write_slots(device, first)?;
+        match &self.header {
+            Header::V1(_) => {
+                write_at(device, 0, &self.backup[..first])?;
+                flush(device)?;
+                wipe_beyond(device, size, to_u64(self.backup.len()))?;
+            }
+            Header::V2(header) => self.write_copies(device, header)?,
+        }
+        crate::read(device, size)
+    }
+
+    /// Everything behind the first bytes that is not there already.
+    fn write_slots(&self, device: &mut (impl Write + Seek), first: usize) -> Result<(), Error> {
+        let pieces = self.backup[first..].chunks(PIECE);
+        let pieces = pieces.zip(self.before[first..].chunks(PIECE));
+        for ((new, old), offset) in pieces.zip((first..).step_by(PIECE)) {
+            if new != old {
+                write_at(device, to_u64(offset), new)?;
+            }
+        }
+        flush(device)
+    }
+
+    fn write_copies(
+        &self,
+        device: &mut (impl Write + Seek),
+        header: &crate::luks2::Header,
+    ) -> Result<(), Error> {
+        let current = match &self.current {
+            Some(Header::V2(current)) => Some(current),
+            _ => None,
+        };
+        let start = at(header.binary.offset(header.copy));
+        let raw = &self.backup[start..start + BINARY_LEN];
+        let end = start + at(header.binary.copy_size);
+        let json = &self.backup[start + BINARY_LEN..end];
+        // The only good copy that there is comes last.
+        let keep_primary = current.is_some_and(|it| it.copy == Copy::Primary && !copies_agree(it));
+        let binary = Binary {
+            epoch: self.epoch,
+            ..header.binary.clone()
+        };
+        write_both(device, binary, raw, json, keep_primary)
+    }
+}
+
+/// A copy of a LUKS2 header that lies behind a LUKS1 header would be found if that is damaged.
+fn wipe_beyond(device: &mut (impl Read + Write + Seek), size: u64, end: u64) -> Result<(), Error> {
+    if end < crate::luks2::binary::COPY_SIZES[8] {
+        wipe_magics(device, size)?;
+    }
+    Ok(())
+}
+
+/// The header of a backup that is whole.
+fn checked(backup: &[u8]) -> Result<Header, Error> {
+    let len = to_u64(backup.len());
+    let header = crate::read(&mut Cursor::new(backup), len);
+    let header = header.map_err(|error| Error::NotABackup(error.to_string()))?;
+    let needed = end_of(&header)?.next_multiple_of(ALIGNMENT);
+    if needed != len {
+        let reason = format!("it has {len} bytes, such a header has {needed}");
+        return Err(Error::NotABackup(reason));
+    }
+    if let Header::V2(header) = &header {
+        header.check_usable()?;
+    }
+    Ok(header)
+}
+
+/// With another start of the data or length of its key, the data would be lost.
+fn check_same_data(current: &Header, backup: &Header) -> Result<(), Error> {
+    // During reencryption, only the header that is there knows which part is under which key.
+    if let Header::V2(current) = current {
+        current.check_usable()?;
+    }
+    let (is, was) = (data_offset(current), data_offset(backup));
+    if is != was {
+        return Err(Error::BackupDiffers(format!(
+            "the data begins at byte {is} here, in the backup at {was}"
+        )));
+    }
+    match (current.key_len(), backup.key_len()) {
+        (Some(is), Some(was)) if is != was => Err(Error::BackupDiffers(format!(
+            "the volume key has {is} bytes here, in the backup {was}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn concerns(current: &Header, backup: &Header) -> Vec<String> {
+    let mut concerns = vec![
+        "the key slots that are there now are lost: passphrases that were added since the backup open nothing \
+         any more, and those that were removed open the volume again"
+            .to_owned(),
+    ];
+    if current.uuid() != backup.uuid() {
+        let (is, was) = (quote(current.uuid()), quote(backup.uuid()));
+        concerns.push(format!(
+            "the backup is of another volume, with UUID {was}; the one that is there has {is}"
+        ));
+    }
+    if std::mem::discriminant(current) != std::mem::discriminant(backup) {
+        concerns.push("the header that is there is of another LUKS version".to_owned());
+    } else if key_digest(current) != key_digest(backup) {
+        concerns.push(
+            "the backup is of another volume key, under which the data that is there is noise"
+                .to_owned(),
+        );
+    }
+    concerns
+}
+
+/// The digest of the volume key. It is made anew with each key.
+fn key_digest(header: &Header) -> Option<&[u8]> {
+    match header {
+        Header::V1(header) => Some(&header.digest),
+        Header::V2(header) => {
+            let (_, digest) = header.data_digest().ok()?;
+            digest.pbkdf2.as_ref().map(|(_, value)| &value[..])
+        }
+    }
+}
+
+/// Where no header can be read.
+fn what_is_lost(
+    device: &mut (impl Read + Seek),
+    size: u64,
+    error: &Error,
+) -> Result<String, Error> {
+    Ok(match (signatures::find(device, size)?, error) {
+        (Some(what), _) => format!("it holds {what}, whose beginning is overwritten"),
+        (None, Error::NotLuks) => {
+            "it has no LUKS header; what is at its beginning is overwritten".to_owned()
+        }
+        (None, error) => format!("its header cannot be read ({error}) and is overwritten"),
+    })
+}
+
+fn data_offset(header: &Header) -> u64 {
+    match header {
+        Header::V1(header) => u64::from(header.payload_sector) * 512,
+        Header::V2(header) => {
+            let offsets = header.metadata.segments.values().map(|it| it.offset);
+            offsets.min().unwrap_or(0)
+        }
+    }
+}
+
+/// Above those of all copies.
+fn next_epoch(headers: [Option<&Header>; 2]) -> Result<u64, Error> {
+    let copies = headers
+        .into_iter()
+        .flatten()
+        .flat_map(|header| match header {
+            Header::V1(_) => &[][..],
+            Header::V2(header) => &header.copies,
+        });
+    let epoch = copies.filter_map(|copy| copy.epoch).max().unwrap_or(0);
+    let next = epoch.checked_add(1);
+    next.ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
+}
+
+/// Bytes of this header with its key slots. LUKS1 lets these lie anywhere.
+fn end_of(header: &Header) -> Result<u64, Error> {
+    let end = match header {
+        Header::V1(header) => {
+            let stripes = stripes_len(header.key_len);
+            let ends = header.sectors.iter().map(|&sector| {
+                let offset = u64::from(sector) * 512;
+                Extent {
+                    offset,
+                    size: stripes,
+                }
+            });
+            ends.filter_map(Extent::end).max().unwrap_or(0)
+        }
+        Header::V2(header) => header_end(header.binary.copy_size, &header.metadata),
+    };
+    if end > Restore::LEN_MAX {
+        let most = Restore::LEN_MAX;
+        return Err(Error::Invalid(format!(
+            "a key slot ends at byte {end}; backups have at most {most} bytes"
+        )));
+    }
+    Ok(end)
+}
+
+fn at(offset: u64) -> usize {
+    usize::try_from(offset).expect("a header has at most 136 MiB")
+}
+
+fn zeroed(len: u64) -> Vec<u8> {
+    vec![0; at(len)]
+}

@@ -1,0 +1,123 @@
+//! Headers whose key slots lie where no program puts them, and counters at their end.
+
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
+
+use super::{Edit, LastSlot, Restore};
+use crate::Error;
+use crate::luks2::binary::Copy;
+use crate::testing::Image;
+
+/// Where the test image's last key slot ends, in sectors: in the middle of 4096 bytes.
+const SLOTS_END: u32 = 2050;
+
+fn size(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap()
+}
+
+fn load(bytes: &[u8]) -> Edit {
+    Edit::load(&mut Cursor::new(bytes), size(bytes)).unwrap()
+}
+
+fn backup_of(bytes: &[u8]) -> Vec<u8> {
+    let backup = load(bytes).backup(&mut Cursor::new(bytes), size(bytes));
+    backup.unwrap().bytes().to_vec()
+}
+
+fn restore(backup: Vec<u8>, bytes: &mut [u8]) -> Result<(), Error> {
+    let size = size(bytes);
+    let restore = Restore::prepare(backup, &mut Cursor::new(&*bytes), size)?;
+    restore.commit(&mut Cursor::new(bytes), size).map(drop)
+}
+
+/// A LUKS1 volume whose data begins in `sector`; 0: elsewhere.
+fn luks1(sector: u32) -> Vec<u8> {
+    let mut bytes = Image::luks1().bytes;
+    bytes[104..108].copy_from_slice(&sector.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn data_right_behind_the_last_key_slot_is_neither_saved_nor_written_back() {
+    let mut bytes = luks1(SLOTS_END);
+    let data = SLOTS_END as usize * 512;
+    bytes[data..].fill(1);
+    let backup = backup_of(&bytes);
+    assert_eq!(backup.len(), data.next_multiple_of(4096));
+    assert!(backup[data..].iter().all(|&byte| byte == 0));
+    bytes[data..].fill(2);
+    let later = bytes.clone();
+    bytes[4096..data].fill(3);
+    restore(backup, &mut bytes).unwrap();
+    assert!(bytes == later);
+}
+
+#[test]
+fn header_file_may_end_with_its_last_key_slot() {
+    let mut bytes = luks1(0);
+    bytes.truncate(SLOTS_END as usize * 512);
+    let backup = backup_of(&bytes);
+    let mut lost = vec![0; bytes.len()];
+    restore(backup, &mut lost).unwrap();
+    assert!(lost == bytes);
+}
+
+/// A disk of which only the beginning is not zero.
+struct Sparse {
+    start: Vec<u8>,
+    position: u64,
+}
+
+impl Read for Sparse {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        out.fill(0);
+        let at = usize::try_from(self.position).unwrap();
+        if let Some(rest) = self.start.get(at..) {
+            let len = rest.len().min(out.len());
+            out[..len].copy_from_slice(&rest[..len]);
+        }
+        self.position += size(out);
+        Ok(out.len())
+    }
+}
+
+impl Seek for Sparse {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let SeekFrom::Start(at) = to else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        self.position = at;
+        Ok(at)
+    }
+}
+
+/// Of 2 TiB.
+#[test]
+fn key_slot_far_away_makes_no_backup_as_long_as_that() {
+    let mut start = luks1(0);
+    let last = 208 + 7 * 48 + 40;
+    start[last..last + 4].copy_from_slice(&0xffff_0000_u32.to_be_bytes());
+    let mut disk = Sparse { start, position: 0 };
+    let edit = Edit::load(&mut disk, 3 << 40).unwrap();
+    let error = edit.backup(&mut disk, 3 << 40).err().unwrap();
+    let expected = "a key slot ends at byte 2198989829120";
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[test]
+fn header_that_cannot_be_counted_further_is_left_alone() {
+    let image = Image::luks2();
+    let backup = backup_of(&image.bytes);
+    let mut last = image.clone();
+    for copy in [Copy::Primary, Copy::Secondary] {
+        last.edit_binary(copy, |binary| binary.epoch = u64::MAX);
+    }
+    // Another key slot area than that of the backup.
+    last.bytes[0x8000..0x9000].fill(7);
+    let before = last.bytes.clone();
+    let error = restore(backup, &mut last.bytes).unwrap_err();
+    assert!(error.to_string().contains("2^64"), "{error}");
+    let edit = load(&last.bytes);
+    let error = edit.remove(0, LastSlot::Remove).err().unwrap();
+    assert!(error.to_string().contains("2^64"), "{error}");
+    assert!(last.bytes == before);
+}

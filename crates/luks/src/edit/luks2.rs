@@ -1,0 +1,389 @@
+//! LUKS2: the JSON as a value in which only what is meant is changed.
+
+use std::io::{Read, Seek, Write};
+
+use serde_json::{Value, json};
+
+use super::text::says_the_same;
+use super::{Change, Edit, NewHeader, NewSlot, Priority, material};
+use crate::area::{Extent, KeyArea, stripes_len};
+use crate::cost::KdfKind;
+use crate::device::{flush, read_at, to_u64, write_at};
+use crate::error::Error;
+use crate::hash::Hash;
+use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
+use crate::luks2::format::{self, AREA_ALIGNMENT, check_label, keyslot_json, salt_64};
+use crate::luks2::metadata::OBJECTS_MAX;
+use crate::luks2::validate::header_end;
+use crate::luks2::{Header, parse_metadata};
+use crate::options::parameters;
+
+const LABEL_FIELD: usize = 24;
+const UUID_FIELD: usize = 168;
+const SUBSYSTEM_FIELD: usize = 208;
+/// Hash of a new slot unless told otherwise.
+const HASH_DEFAULT: &str = "sha256";
+
+/// Refuses JSON that would not be written back as it is.
+pub(super) fn check_kept(device: &mut (impl Read + Seek), header: &Header) -> Result<(), Error> {
+    let offset = header.binary.offset(header.copy) + to_u64(BINARY_LEN);
+    let len = usize::try_from(header.metadata.config.json_size).unwrap_or(0);
+    let mut area = vec![0; len];
+    read_at(device, offset, &mut area, "the LUKS2 header")?;
+    let end = area.iter().position(|&byte| byte == 0).unwrap_or(len);
+    let text = std::str::from_utf8(&area[..end]).map_err(|_| Error::JsonNotKept)?;
+    if says_the_same(text, &header.metadata.json.to_string()) {
+        Ok(())
+    } else {
+        Err(Error::JsonNotKept)
+    }
+}
+
+/// A copy that a newer program has written is not replaced by an older one.
+pub(super) fn check_not_newer(header: &Header) -> Result<(), Error> {
+    let damages = header
+        .copies
+        .iter()
+        .filter_map(|copy| copy.damage.as_deref());
+    let mut versions = damages.filter_map(|damage| damage.strip_prefix("version ")?.parse().ok());
+    match versions.find(|&version| version > 2) {
+        Some(version) => Err(Error::NewerVersion(version)),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn add<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    key: &[u8],
+    passphrase: &[u8],
+    new: &NewSlot,
+) -> Result<(Change<'a>, u32), Error> {
+    let number = free_slot(header, new.slot)?;
+    let (material, slot) = store(header, key, passphrase, new)?;
+    let (digest, _) = header.data_digest()?;
+    let mut json = header.metadata.json.clone();
+    let name = number.to_string();
+    object(&mut json["keyslots"])?.insert(name.clone(), slot);
+    list(&mut json["digests"][digest.to_string()]["keyslots"])?.push(name.into());
+    let change = Change {
+        material: vec![material],
+        ..rewrite(edit, header, json)?
+    };
+    Ok((change, number))
+}
+
+pub(super) fn replace<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    number: u32,
+    key: &[u8],
+    passphrase: &[u8],
+    new: &NewSlot,
+) -> Result<(Change<'a>, u32), Error> {
+    let (_, digest) = header.data_digest()?;
+    if !digest.keyslots.contains(&number) {
+        return Err(parameters(format!(
+            "key slot {number} does not keep the volume key"
+        )));
+    }
+    if new.slot.is_some_and(|slot| slot != number) {
+        return Err(parameters("the key slot keeps its number in LUKS2"));
+    }
+    let old = header.metadata.keyslots.get(&number);
+    let old = old.ok_or(Error::SlotNotInUse(number))?.area;
+    let (material, slot) = store(header, key, passphrase, new)?;
+    let mut json = header.metadata.json.clone();
+    let place = &mut json["keyslots"][number.to_string()];
+    // The priority, and what is not known here, stay.
+    for member in ["key_size", "af", "area", "kdf"] {
+        place[member] = slot[member].clone();
+    }
+    let change = Change {
+        material: vec![material],
+        wiped: vec![old],
+        ..rewrite(edit, header, json)?
+    };
+    Ok((change, number))
+}
+
+pub(super) fn remove<'a>(edit: &'a Edit, header: &Header, slot: u32) -> Result<Change<'a>, Error> {
+    // Without it, it is not known which slot is the last.
+    header.data_digest()?;
+    let area = header.metadata.keyslots.get(&slot);
+    let area = area.ok_or(Error::SlotNotInUse(slot))?.area;
+    Ok(Change {
+        doomed: vec![area],
+        ..without(edit, header, &[slot])?
+    })
+}
+
+pub(super) fn erase<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
+    let slots: Vec<_> = header.metadata.keyslots.keys().copied().collect();
+    let offset = 2 * header.binary.copy_size;
+    let size = header.metadata.config.keyslots_size;
+    Ok(Change {
+        doomed: vec![Extent { offset, size }],
+        ..without(edit, header, &slots)?
+    })
+}
+
+pub(super) fn wipe_unused<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
+    let end = header_end(header.binary.copy_size, &header.metadata);
+    let mut used = used_areas(header);
+    used.push(Extent {
+        offset: end,
+        size: 0,
+    });
+    let mut offset = 2 * header.binary.copy_size;
+    let mut wiped = Vec::new();
+    for area in used {
+        let size = area.offset.saturating_sub(offset);
+        if size > 0 {
+            wiped.push(Extent { offset, size });
+        }
+        offset = area.end().unwrap_or(end).max(offset);
+    }
+    Ok(Change {
+        wiped,
+        ..rewrite(edit, header, header.metadata.json.clone())?
+    })
+}
+
+pub(super) fn set_priority<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    slot: u32,
+    priority: Priority,
+) -> Result<Change<'a>, Error> {
+    let mut json = header.metadata.json.clone();
+    let slot = object(&mut json["keyslots"][slot.to_string()])?;
+    match priority {
+        // What is usual is not written down.
+        Priority::Normal => _ = slot.shift_remove("priority"),
+        Priority::Ignore => _ = slot.insert("priority".into(), json!(0)),
+        Priority::Prefer => _ = slot.insert("priority".into(), json!(2)),
+    }
+    rewrite(edit, header, json)
+}
+
+pub(super) fn set_uuid<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    uuid: &str,
+) -> Result<Change<'a>, Error> {
+    with_field(edit, header, &[(UUID_FIELD, 40, uuid)])
+}
+
+pub(super) fn set_label<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    label: Option<&str>,
+    subsystem: Option<&str>,
+) -> Result<Change<'a>, Error> {
+    let mut fields = Vec::new();
+    if let Some(label) = label {
+        check_label("label", label)?;
+        fields.push((LABEL_FIELD, 48, label));
+    }
+    if let Some(subsystem) = subsystem {
+        check_label("subsystem", subsystem)?;
+        fields.push((SUBSYSTEM_FIELD, 48, subsystem));
+    }
+    with_field(edit, header, &fields)
+}
+
+/// Texts of the binary part: place, length of the field, text.
+fn with_field<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    fields: &[(usize, usize, &str)],
+) -> Result<Change<'a>, Error> {
+    let mut change = rewrite(edit, header, header.metadata.json.clone())?;
+    if let NewHeader::V2 { raw, .. } = &mut change.header {
+        for &(start, len, text) in fields {
+            raw[start..start + len].fill(0);
+            raw[start..start + text.len()].copy_from_slice(text.as_bytes());
+        }
+    }
+    Ok(change)
+}
+
+fn without<'a>(edit: &'a Edit, header: &Header, slots: &[u32]) -> Result<Change<'a>, Error> {
+    let mut json = header.metadata.json.clone();
+    for slot in slots {
+        let name = slot.to_string();
+        object(&mut json["keyslots"])?.shift_remove(&name);
+        for owners in ["digests", "tokens"] {
+            for (_, owner) in object(&mut json[owners])?.iter_mut() {
+                list(&mut owner["keyslots"])?.retain(|slot| *slot != *name);
+            }
+        }
+    }
+    // What proves a key that nothing keeps and nothing needs is of no use.
+    object(&mut json["digests"])?.retain(|_, digest| {
+        let is_empty = |what: &str| digest[what].as_array().is_none_or(Vec::is_empty);
+        !(is_empty("keyslots") && is_empty("segments"))
+    });
+    rewrite(edit, header, json)
+}
+
+/// A header with this JSON, checked as if it had been read.
+pub(super) fn rewrite<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    json: Value,
+) -> Result<Change<'a>, Error> {
+    let json = json.to_string();
+    let room = header.metadata.config.json_size;
+    let needed = to_u64(json.len()) + 1;
+    if needed > room {
+        return Err(Error::MetadataFull { needed, room });
+    }
+    let area = [json.as_bytes(), &[0]].concat();
+    parse_metadata(&area, header.binary.copy_size)?;
+    next_epoch(header)?;
+    Ok(Change {
+        edit,
+        doomed: Vec::new(),
+        material: Vec::new(),
+        header: NewHeader::V2 {
+            raw: edit.raw.clone(),
+            json,
+        },
+        wiped: Vec::new(),
+    })
+}
+
+/// Whether both copies are good and the same.
+pub(super) fn copies_agree(header: &Header) -> bool {
+    let [primary, secondary] = &header.copies;
+    primary.epoch.is_some() && primary.epoch == secondary.epoch && header.warnings.is_empty()
+}
+
+/// Writes both copies, each flushed before the next is begun. The only one that is good comes last.
+pub(super) fn write_copies(
+    device: &mut (impl Write + Seek),
+    edit: &Edit,
+    raw: &[u8],
+    json: &str,
+) -> Result<(), Error> {
+    let crate::Header::V2(header) = &edit.header else {
+        return Ok(());
+    };
+    let epoch = next_epoch(header)?;
+    let keep_primary = header.copy == Copy::Primary && !copies_agree(header);
+    let binary = Binary {
+        epoch,
+        ..header.binary.clone()
+    };
+    write_both(device, binary, raw, json.as_bytes(), keep_primary)
+}
+
+/// Above those of both copies.
+fn next_epoch(header: &Header) -> Result<u64, Error> {
+    let epochs = header.copies.iter().filter_map(|copy| copy.epoch);
+    let epoch = epochs.max().unwrap_or(0).checked_add(1);
+    epoch.ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
+}
+
+/// Writes both copies, each under a salt of its own and flushed before the next is begun.
+pub(super) fn write_both(
+    device: &mut (impl Write + Seek),
+    mut binary: Binary,
+    raw: &[u8],
+    json: &[u8],
+    primary_last: bool,
+) -> Result<(), Error> {
+    let order = if primary_last {
+        [Copy::Secondary, Copy::Primary]
+    } else {
+        [Copy::Primary, Copy::Secondary]
+    };
+    for copy in order {
+        binary.salt = salt_64()?;
+        write_at(device, binary.offset(copy), &binary.renew(raw, copy, json)?)?;
+        flush(device)?;
+    }
+    Ok(())
+}
+
+/// The key material of a new slot, and its JSON. No area that is in use is touched.
+fn store(
+    header: &Header,
+    key: &[u8],
+    passphrase: &[u8],
+    new: &NewSlot,
+) -> Result<((u64, Vec<u8>), Value), Error> {
+    let key_len = u32::try_from(key.len()).map_err(|_| parameters("the key is too long"))?;
+    let size = stripes_len(key_len).next_multiple_of(AREA_ALIGNMENT);
+    let extent = free_area(header, size)?;
+    let hash = Hash::by_name(new.hash.as_deref().unwrap_or(HASH_DEFAULT))?;
+    let segments = header.metadata.segments.values();
+    let mut ciphers = segments.filter_map(|segment| segment.crypt.as_ref());
+    let data_cipher = ciphers.next().map_or("", |crypt| &crypt.encryption);
+    let kind = new.kdf.unwrap_or(KdfKind::Argon2id);
+    let slot = format::NewSlot::new(data_cipher, key_len, kind, hash.name(), &new.cost)?;
+    let area = KeyArea {
+        offset: extent.offset,
+        encryption: slot.encryption,
+        encryption_key_len: slot.encryption_key_len as usize,
+        af_hash: hash,
+        kdf: &slot.kdf,
+        key_len: key.len(),
+    };
+    let material = material(&area, passphrase, key)?;
+    Ok((material, keyslot_json(key_len, hash.name(), extent, &slot)))
+}
+
+fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
+    let slots = &header.metadata.keyslots;
+    match named {
+        Some(slot) if slot >= OBJECTS_MAX => Err(parameters(format!(
+            "there is no key slot {slot}; LUKS2 has 0 to {}",
+            OBJECTS_MAX - 1
+        ))),
+        Some(slot) if slots.contains_key(&slot) => Err(Error::SlotInUse(slot)),
+        Some(slot) => Ok(slot),
+        None => {
+            let free = (0..OBJECTS_MAX).find(|slot| !slots.contains_key(slot));
+            free.ok_or(Error::NoFreeSlot(OBJECTS_MAX))
+        }
+    }
+}
+
+/// The first gap of `size` bytes between the areas that are in use.
+fn free_area(header: &Header, size: u64) -> Result<Extent, Error> {
+    let copy_size = header.binary.copy_size;
+    let end = header_end(copy_size, &header.metadata);
+    let mut offset = (2 * copy_size).next_multiple_of(AREA_ALIGNMENT);
+    for area in used_areas(header) {
+        if offset.saturating_add(size) <= area.offset {
+            break;
+        }
+        let after = area.end().unwrap_or(end).max(offset);
+        offset = after.next_multiple_of(AREA_ALIGNMENT);
+    }
+    if offset.saturating_add(size) > end {
+        return Err(Error::NoRoom { needed: size });
+    }
+    Ok(Extent { offset, size })
+}
+
+/// In the order of their places.
+fn used_areas(header: &Header) -> Vec<Extent> {
+    let slots = header.metadata.keyslots.values();
+    let mut used: Vec<_> = slots.map(|slot| slot.area).collect();
+    used.sort_by_key(|area| area.offset);
+    used
+}
+
+fn object(value: &mut Value) -> Result<&mut serde_json::Map<String, Value>, Error> {
+    let object = value.as_object_mut();
+    object.ok_or_else(|| Error::invalid("the JSON has no object where one must be"))
+}
+
+fn list(value: &mut Value) -> Result<&mut Vec<Value>, Error> {
+    let list = value.as_array_mut();
+    list.ok_or_else(|| Error::invalid("the JSON has no array where one must be"))
+}

@@ -1,0 +1,432 @@
+//! Changing a header that exists: key slots, priorities, labels, backups.
+//!
+//! ```text
+//!   Edit::load   what the header says, whole: unknown members, reserved bytes and all
+//!      │
+//!      ├── add, replace, remove, erase, set_priority, set_uuid, set_label, repair
+//!      ▼
+//!   Change       all that will be written. Keys are derived by now, and nothing is written yet
+//!      │
+//!      ▼
+//!   commit       header read again and compared ─ removed key material overwritten ─ flush
+//!                ─ new key material ─ flush ─ a header copy ─ flush ─ the other copy ─ flush
+//!                ─ replaced key material overwritten ─ flush
+//! ```
+//!
+//! So at any moment the old header or the new one opens with its passphrases, but for those that are
+//! being removed: a key slot that the header no longer names is gone, and a removal that was cut off is
+//! seen. The lock that keeps other programs away is the caller's: held while the header is loaded, and
+//! again for [`Change::commit`], not while somebody types a passphrase in between.
+//!
+//! LUKS1 has one copy. There the order of the steps, of which each changes one 512-byte sector, does
+//! the same.
+
+mod backup;
+mod luks1;
+mod luks2;
+mod text;
+mod token;
+
+use std::io::{Read, Seek, Write};
+
+pub use self::backup::{Backup, Restore};
+pub use self::token::{TokenPlace, TokenSlots};
+pub use crate::luks2::metadata::Priority;
+
+use crate::Header;
+use crate::area::{Extent, KeyArea, fill_random};
+use crate::cost::{KdfCost, KdfKind};
+use crate::device::{flush, read_at, to_u64, write_at};
+use crate::error::{Error, quote};
+use crate::hash::{HASH_LEN_MIN, Hash};
+use crate::luks2::binary::BINARY_LEN;
+use crate::options::parameters;
+use crate::unlock::check_passphrase;
+use crate::{KdfLimits, random};
+
+/// A header that was read to be changed.
+pub struct Edit {
+    header: Header,
+    /// LUKS1: the header. LUKS2: the binary part of the copy in use.
+    raw: Vec<u8>,
+}
+
+/// What a new key slot is to be.
+#[derive(Clone, Debug, Default)]
+pub struct NewSlot {
+    /// Its number; `None`: the lowest that is free.
+    pub slot: Option<u32>,
+    /// Key derivation function. `None`: Argon2id for LUKS2, PBKDF2 for LUKS1.
+    pub kdf: Option<KdfKind>,
+    /// Hash of PBKDF2 and of the splitter (LUKS2). `None`: `sha256`. LUKS1 has one for all slots.
+    pub hash: Option<String>,
+    /// Its cost.
+    pub cost: KdfCost,
+}
+
+/// Whether the last key slot may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastSlot {
+    /// It is refused.
+    Keep,
+    /// Afterwards only the volume key itself, or a backup of the header, opens the volume.
+    Remove,
+}
+
+/// What is to be written, in order.
+#[must_use = "nothing is written before it is committed"]
+pub struct Change<'a> {
+    edit: &'a Edit,
+    /// Key material that the header names until it is written.
+    doomed: Vec<Extent>,
+    /// Key material that nothing names yet.
+    material: Vec<(u64, Vec<u8>)>,
+    header: NewHeader,
+    /// Key material that nothing names any longer.
+    wiped: Vec<Extent>,
+}
+
+enum NewHeader {
+    /// One after the other, each flushed.
+    V1(Vec<Vec<u8>>),
+    V2 {
+        raw: Vec<u8>,
+        json: String,
+    },
+}
+
+impl Edit {
+    /// Reads the header of `device`, which has `size` bytes.
+    ///
+    /// # Errors
+    /// As [`crate::read`], and [`Error::JsonNotKept`].
+    pub fn load(device: &mut (impl Read + Seek), size: u64) -> Result<Self, Error> {
+        let header = crate::read(device, size)?;
+        if let Header::V2(header) = &header {
+            luks2::check_not_newer(header)?;
+        }
+        let raw = match &header {
+            Header::V1(_) => luks1::raw(device)?,
+            Header::V2(header) => {
+                let offset = header.binary.offset(header.copy);
+                let mut raw = vec![0; BINARY_LEN];
+                read_at(device, offset, &mut raw, "the LUKS2 header")?;
+                luks2::check_kept(device, header)?;
+                raw
+            }
+        };
+        Ok(Self { header, raw })
+    }
+
+    /// What the header says.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// A new key slot in which `passphrase` opens `key`, the volume key; and its number.
+    ///
+    /// # Errors
+    /// [`Error::WrongVolumeKey`], [`Error::SlotInUse`], [`Error::NoFreeSlot`], [`Error::NoRoom`],
+    /// [`Error::Parameters`]; why the header must be left alone.
+    pub fn add(
+        &self,
+        key: &[u8],
+        passphrase: &[u8],
+        new: &NewSlot,
+    ) -> Result<(Change<'_>, u32), Error> {
+        self.check_new(key, passphrase, new)?;
+        match &self.header {
+            Header::V1(header) => luks1::add(self, header, key, passphrase, new),
+            Header::V2(header) => luks2::add(self, header, key, passphrase, new),
+        }
+    }
+
+    /// Puts `passphrase` in the place of that of `slot`, which keeps its number in LUKS2 and moves to
+    /// another slot in LUKS1, as with cryptsetup. The new one is whole before the old one goes.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add), and [`Error::SlotNotInUse`].
+    pub fn replace(
+        &self,
+        slot: u32,
+        key: &[u8],
+        passphrase: &[u8],
+        new: &NewSlot,
+    ) -> Result<(Change<'_>, u32), Error> {
+        self.check_new(key, passphrase, new)?;
+        self.check_in_use(slot)?;
+        match &self.header {
+            Header::V1(header) => luks1::replace(self, header, slot, key, passphrase, new),
+            Header::V2(header) => luks2::replace(self, header, slot, key, passphrase, new),
+        }
+    }
+
+    /// Overwrites the key material of a slot, and takes it out of the header.
+    ///
+    /// # Errors
+    /// [`Error::SlotNotInUse`], [`Error::LastSlot`]; why the header must be left alone.
+    pub fn remove(&self, slot: u32, last: LastSlot) -> Result<Change<'_>, Error> {
+        self.check_usable()?;
+        self.check_in_use(slot)?;
+        if last == LastSlot::Keep && self.is_last(slot) {
+            return Err(Error::LastSlot(Some(slot)));
+        }
+        match &self.header {
+            Header::V1(header) => luks1::remove(self, header, slot),
+            Header::V2(header) => luks2::remove(self, header, slot),
+        }
+    }
+
+    /// Overwrites the key material of all slots, and takes them out of the header.
+    ///
+    /// # Errors
+    /// [`Error::LastSlot`] unless `last` allows it; why the header must be left alone.
+    pub fn erase(&self, last: LastSlot) -> Result<Change<'_>, Error> {
+        self.check_usable()?;
+        if last == LastSlot::Keep {
+            return Err(Error::LastSlot(None));
+        }
+        match &self.header {
+            Header::V1(header) => luks1::erase(self, header),
+            Header::V2(header) => luks2::erase(self, header),
+        }
+    }
+
+    /// Says when a key slot is tried.
+    ///
+    /// # Errors
+    /// [`Error::Parameters`] for LUKS1, [`Error::SlotNotInUse`]; why the header must be left alone.
+    pub fn set_priority(&self, slot: u32, priority: Priority) -> Result<Change<'_>, Error> {
+        self.check_usable()?;
+        self.check_in_use(slot)?;
+        luks2::set_priority(self, self.luks2("priorities of key slots")?, slot, priority)
+    }
+
+    /// Gives the volume another UUID; `None`: a random one.
+    ///
+    /// # Errors
+    /// [`Error::Parameters`]; why the header must be left alone.
+    pub fn set_uuid(&self, uuid: Option<&str>) -> Result<Change<'_>, Error> {
+        self.check_usable()?;
+        let uuid = match uuid {
+            Some(uuid) if random::is_uuid(uuid) => uuid.to_owned(),
+            Some(other) => return Err(parameters(format!("{} is not a UUID", quote(other)))),
+            None => random::uuid()?,
+        };
+        match &self.header {
+            Header::V1(_) => Ok(luks1::set_uuid(self, &uuid)),
+            Header::V2(header) => luks2::set_uuid(self, header, &uuid),
+        }
+    }
+
+    /// Gives the volume another label or subsystem; what is `None` stays.
+    ///
+    /// # Errors
+    /// [`Error::Parameters`], also for LUKS1; why the header must be left alone.
+    pub fn set_label(
+        &self,
+        label: Option<&str>,
+        subsystem: Option<&str>,
+    ) -> Result<Change<'_>, Error> {
+        self.check_usable()?;
+        luks2::set_label(self, self.luks2("labels")?, label, subsystem)
+    }
+
+    /// Writes both copies anew where they are not both good and the same; `None` where there is
+    /// nothing to do.
+    ///
+    /// # Errors
+    /// [`Error::MetadataFull`], which does not happen to metadata that was read.
+    pub fn repair(&self) -> Result<Option<Change<'_>>, Error> {
+        let Header::V2(header) = &self.header else {
+            return Ok(None);
+        };
+        if luks2::copies_agree(header) {
+            return Ok(None);
+        }
+        luks2::rewrite(self, header, header.metadata.json.clone()).map(Some)
+    }
+
+    /// Overwrites what no key slot uses of the place for key slots: a crash can leave old key material there.
+    ///
+    /// # Errors
+    /// Why the header must be left alone.
+    pub fn wipe_unused(&self) -> Result<Change<'_>, Error> {
+        self.check_usable()?;
+        match &self.header {
+            Header::V1(header) => Ok(luks1::wipe_unused(self, header)),
+            Header::V2(header) => luks2::wipe_unused(self, header),
+        }
+    }
+
+    /// Whether no other key slot keeps the volume key.
+    #[must_use]
+    pub fn is_last(&self, slot: u32) -> bool {
+        let keeping = self.keeping();
+        keeping.contains(&slot) && keeping.len() == 1
+    }
+
+    /// The key slots that keep the volume key.
+    fn keeping(&self) -> Vec<u32> {
+        match &self.header {
+            Header::V1(header) => header.active_slots().map(|(number, _)| number).collect(),
+            Header::V2(header) => header
+                .data_digest()
+                .map_or_else(|_| Vec::new(), |(_, digest)| digest.keyslots.clone()),
+        }
+    }
+
+    fn luks2(&self, what: &str) -> Result<&crate::luks2::Header, Error> {
+        match &self.header {
+            Header::V2(header) => Ok(header),
+            Header::V1(_) => Err(parameters(format!("LUKS1 has no {what}"))),
+        }
+    }
+
+    fn check_usable(&self) -> Result<(), Error> {
+        match &self.header {
+            Header::V1(_) => Ok(()),
+            Header::V2(header) => header.check_usable(),
+        }
+    }
+
+    fn check_in_use(&self, slot: u32) -> Result<(), Error> {
+        let is_used = match &self.header {
+            Header::V1(header) => header.active_slots().any(|(number, _)| number == slot),
+            Header::V2(header) => header.metadata.keyslots.contains_key(&slot),
+        };
+        if is_used {
+            Ok(())
+        } else {
+            Err(Error::SlotNotInUse(slot))
+        }
+    }
+
+    fn check_new(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(), Error> {
+        check_passphrase(passphrase)?;
+        self.check_usable()?;
+        if let Some(name) = &new.hash
+            && Hash::by_name(name)?.output_len() < HASH_LEN_MIN
+        {
+            let name = quote(name);
+            return Err(parameters(format!(
+                "hash {name} is too short for a key slot"
+            )));
+        }
+        // No header is written that another key would be found in.
+        self.header.verify_volume_key(key, KdfLimits::NONE)
+    }
+
+    /// Whether the header on the device is still the one that was loaded.
+    fn check_unchanged(&self, device: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
+        let now = Self::load(device, size).map_err(|error| match error {
+            error @ Error::Io { .. } => error,
+            _ => Error::ChangedMeanwhile,
+        })?;
+        let same = match (&self.header, &now.header) {
+            (Header::V1(_), Header::V1(_)) => true,
+            (Header::V2(was), Header::V2(is)) => {
+                was.copies == is.copies && was.metadata.json == is.metadata.json
+            }
+            _ => false,
+        };
+        if same && self.raw == now.raw {
+            Ok(())
+        } else {
+            Err(Error::ChangedMeanwhile)
+        }
+    }
+}
+
+impl Change<'_> {
+    /// Writes it to the device that the header was loaded from, which has `size` bytes now. A flush of the
+    /// device must make durable what was written before.
+    ///
+    /// # Errors
+    /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::NotWiped`], with everything changed;
+    /// [`Error::Io`], with the old header or the new one in place. What was to be removed may be gone
+    /// by then.
+    pub fn commit(
+        self,
+        device: &mut (impl Read + Write + Seek),
+        size: u64,
+    ) -> Result<Header, Error> {
+        self.edit.check_unchanged(device, size)?;
+        // Told when the header is written: a place that cannot be overwritten keeps no slot in it.
+        let doomed = wipe(device, &self.doomed, size);
+        let mut end = size;
+        for (offset, bytes) in &self.material {
+            write_at(device, *offset, bytes)?;
+            // The file of a detached header grows.
+            end = end.max(offset + to_u64(bytes.len()));
+        }
+        if !self.material.is_empty() {
+            flush(device)?;
+        }
+        match &self.header {
+            NewHeader::V1(steps) => {
+                for step in steps {
+                    write_at(device, 0, step)?;
+                    flush(device)?;
+                }
+            }
+            NewHeader::V2 { raw, json } => luks2::write_copies(device, self.edit, raw, json)?,
+        }
+        wipe(device, &self.wiped, end)?;
+        doomed?;
+        crate::read(device, end)
+    }
+}
+
+/// Overwrites old key material on a device of `size` bytes: all that can be. On media that write
+/// elsewhere (flash, copy on write) it may survive.
+fn wipe(device: &mut (impl Write + Seek), extents: &[Extent], size: u64) -> Result<(), Error> {
+    let mut all = Ok(());
+    for extent in extents {
+        let size = extent.size.min(size.saturating_sub(extent.offset));
+        let done = fill_random(device, Extent { size, ..*extent }).and_then(|()| flush(device));
+        all = all.and(done.map_err(|error| Error::NotWiped {
+            offset: extent.offset,
+            source: Box::new(error),
+        }));
+    }
+    all
+}
+
+/// The bytes that `area` will hold.
+fn material(area: &KeyArea<'_>, passphrase: &[u8], key: &[u8]) -> Result<(u64, Vec<u8>), Error> {
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    let at_start = KeyArea { offset: 0, ..*area };
+    at_start.store(&mut bytes, passphrase, key)?;
+    Ok((area.offset, bytes.into_inner()))
+}
+
+impl Header {
+    /// The same without a key slot: whether a passphrase opens another one.
+    #[must_use]
+    pub fn without_slot(&self, slot: u32) -> Self {
+        let mut header = self.clone();
+        match &mut header {
+            Self::V1(header) => {
+                if let Some(place) = header.slots.get_mut(slot as usize) {
+                    *place = None;
+                }
+            }
+            Self::V2(header) => {
+                header.metadata.keyslots.remove(&slot);
+                for digest in header.metadata.digests.values_mut() {
+                    digest.keyslots.retain(|&number| number != slot);
+                }
+            }
+        }
+        header
+    }
+}
+
+#[cfg(test)]
+mod backup_tests;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod token_tests;

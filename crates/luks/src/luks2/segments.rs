@@ -1,0 +1,144 @@
+//! Where the data of a LUKS2 volume is: its segments in the order of their numbers, one behind the other.
+
+use super::Header;
+use super::metadata::{Digest, JsonSegment};
+use crate::error::{Error, quote};
+use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
+
+impl Header {
+    /// Where the data is and how it is encrypted: at least one segment, in the order of the clear disk. All that
+    /// are encrypted are under the volume key.
+    ///
+    /// # Errors
+    /// [`Error::ReencryptionInProgress`], [`Error::UnknownRequirement`],
+    /// [`Error::NotSupported`] for integrity, other segment types and other ciphers,
+    /// [`Error::NullCipher`], [`Error::ClearSegment`] and [`Error::DetachedHeader`] as `policy` says,
+    /// [`Error::Invalid`] where several do not follow each other.
+    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<Segment>, Error> {
+        self.check_usable()?;
+        let all = &self.metadata.segments;
+        let is_only = all.len() == 1;
+        if !is_only {
+            self.check_order()?;
+            self.data_digest()?;
+        }
+        let segments = all.iter().map(|(&number, segment)| {
+            check_offset(segment.offset, policy)?;
+            if is_only || segment.kind != "linear" {
+                self.encrypted(number, segment, policy)
+            } else {
+                clear(number, segment, policy)
+            }
+        });
+        segments.collect()
+    }
+
+    fn encrypted(
+        &self,
+        number: u32,
+        segment: &JsonSegment,
+        policy: SegmentPolicy,
+    ) -> Result<Segment, Error> {
+        let not_supported = |what| Err(Error::NotSupported(what));
+        let Some(crypt) = &segment.crypt else {
+            return not_supported(format!("segment type {}", quote(&segment.kind)));
+        };
+        if let Some(integrity) = &crypt.integrity {
+            return not_supported(format!("integrity ({})", quote(integrity)));
+        }
+        if crypt.iv_tweak != 0 && self.metadata.segments.len() == 1 {
+            return Err(Error::invalid(format!(
+                "segments.{number}.iv_tweak: {}; a single segment has 0 outside of reencryption, and programs disagree on others",
+                crypt.iv_tweak
+            )));
+        }
+        Ok(Segment {
+            cipher: Some(checked_cipher(&crypt.encryption, policy)?),
+            sector_size: crypt.sector_size,
+            offset: segment.offset,
+            size: segment.size,
+            iv_tweak: crypt.iv_tweak,
+        })
+    }
+
+    /// Several segments are numbered from 0 on, each begins where the one before ends, and only the last may
+    /// go on to the end of the device.
+    fn check_order(&self) -> Result<(), Error> {
+        let mut end = None;
+        for (expected, (&number, segment)) in (0..).zip(&self.metadata.segments) {
+            let wrong = |what| Err(Error::invalid(format!("segments.{number}: {what}")));
+            if number != expected {
+                return wrong(format!("there is no number {expected} before it"));
+            }
+            let begin = segment.offset;
+            match end {
+                Some(None) => return wrong("behind one whose size is dynamic".to_owned()),
+                Some(Some(end)) if begin != end => {
+                    return wrong(format!(
+                        "begins at byte {begin}, the one before ends at {end}"
+                    ));
+                }
+                _ => {}
+            }
+            let size = segment.size;
+            if size.is_some_and(|size| begin.checked_add(size).is_none()) {
+                return wrong("ends beyond 2^64 bytes".to_owned());
+            }
+            end = Some(size.map(|size| begin + size));
+        }
+        Ok(())
+    }
+
+    /// The digest of the volume key, which is that of every encrypted segment.
+    pub(crate) fn data_digest(&self) -> Result<(u32, &Digest), Error> {
+        let mut found: Option<(u32, &Digest)> = None;
+        let is_only = self.metadata.segments.len() == 1;
+        for (number, segment) in &self.metadata.segments {
+            let wrong = |what: &str| {
+                let which = if is_only {
+                    "the data segment".to_owned()
+                } else {
+                    format!("segment {number}")
+                };
+                Err(Error::invalid(format!("digests: {what} is for {which}")))
+            };
+            let digests = self.metadata.digests.iter();
+            let mut bound = digests.filter(|(_, digest)| digest.segments.contains(number));
+            let is_clear = segment.kind == "linear" && !is_only;
+            match (bound.next(), bound.next()) {
+                (None, _) if is_clear => {}
+                (None, _) => return wrong("none"),
+                (Some(_), _) if is_clear => return wrong("one, though it is not encrypted,"),
+                (Some(_), Some(_)) => return wrong("more than one"),
+                (Some((number, digest)), None) => match found {
+                    Some((other, _)) if other != *number => {
+                        let what = "segments under different volume keys";
+                        return Err(Error::NotSupported(what.into()));
+                    }
+                    _ => found = Some((*number, digest)),
+                },
+            }
+        }
+        // All are in the clear, so it is no volume of ours.
+        found.ok_or_else(|| Error::NotSupported("segment type 'linear'".into()))
+    }
+}
+
+/// A range that is not encrypted, between others that are.
+fn clear(number: u32, segment: &JsonSegment, policy: SegmentPolicy) -> Result<Segment, Error> {
+    if !policy.allow_null_cipher {
+        return Err(Error::ClearSegment(number));
+    }
+    if segment.size.is_some_and(|size| !size.is_multiple_of(512)) {
+        return Err(Error::invalid(format!(
+            "segments.{number}.size: not a multiple of 512"
+        )));
+    }
+    Ok(Segment {
+        cipher: None,
+        sector_size: 512,
+        offset: segment.offset,
+        size: segment.size,
+        iv_tweak: 0,
+    })
+}
