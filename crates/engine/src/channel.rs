@@ -1,4 +1,4 @@
-//! A channel: one thread's ring and its queue into a device, as one handle.
+//! A channel: one thread's ring and its queue into a device, or into several, as one handle.
 //!
 //! ```text
 //! loop of its own                         loop of somebody else's (epoll, asyncio)
@@ -24,14 +24,32 @@ pub struct Channel {
     // Before the queue: what is in flight has ended when the queue goes.
     ring: Ring,
     queue: GatedQueue,
+    /// Into more devices, numbered from 1.
+    others: Vec<GatedQueue>,
 }
 
 impl Channel {
     /// Opens a queue into the device behind `gate`, for at most `depth` requests in flight.
     pub fn open(gate: &Gate, backend: BackendChoice, depth: u32) -> Result<Self, OpenError> {
+        Self::open_all(gate, &[], backend, depth)
+    }
+
+    /// The same with queues into `others` on the same ring; `depth` is for all of them together.
+    pub fn open_all(
+        gate: &Gate,
+        others: &[Gate],
+        backend: BackendChoice,
+        depth: u32,
+    ) -> Result<Self, OpenError> {
         let mut ring = Ring::new(backend, depth).map_err(OpenError::Ring)?;
         let queue = gate.open_queue(&mut ring)?;
-        Ok(Self { ring, queue })
+        let others = others.iter().map(|gate| gate.open_queue(&mut ring));
+        let others = others.collect::<Result<_, _>>()?;
+        Ok(Self {
+            ring,
+            queue,
+            others,
+        })
     }
 
     /// Makes `count` buffers of `len` bytes, registered with the kernel where that is possible.
@@ -46,6 +64,15 @@ impl Channel {
     #[inline]
     pub fn submit(&mut self, request: Request) -> Submitted {
         self.queue.submit(&mut self.ring, request)
+    }
+
+    /// The same for a device by its number: 0 for the first, from 1 on for the others.
+    #[inline]
+    pub fn submit_to(&mut self, device: usize, request: Request) -> Submitted {
+        match device.checked_sub(1) {
+            None => self.queue.submit(&mut self.ring, request),
+            Some(other) => self.others[other].submit(&mut self.ring, request),
+        }
     }
 
     /// Hands over what was submitted, and moves what has ended to the end of `done`, without waiting. What has
@@ -68,6 +95,9 @@ impl Channel {
     /// [`poll`](Ring::poll) and [`wait`](Ring::wait) with the ring.
     pub fn take(&mut self, done: &mut Vec<Completion>) {
         self.queue.poll(&mut self.ring, done);
+        for queue in &mut self.others {
+            queue.poll(&mut self.ring, done);
+        }
     }
 
     /// A descriptor that is readable while [`poll`](Self::poll) has something to do: to hand over
@@ -88,7 +118,7 @@ impl Channel {
         &self.ring
     }
 
-    /// Size, alignment and abilities of the device.
+    /// Size, alignment and abilities of the first device.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         self.queue.geometry()
@@ -97,23 +127,28 @@ impl Channel {
     /// Requests submitted and not yet completed.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.queue.in_flight()
+        self.queues().map(|it| it.in_flight()).sum()
     }
 
     /// See [`Queue::measure`](crate::Queue::measure).
     pub fn measure(&mut self, on: bool) {
         self.queue.measure(on);
+        self.others.iter_mut().for_each(|it| it.measure(on));
     }
 
     /// See [`Queue::crypto_time_ns`](crate::Queue::crypto_time_ns).
     #[must_use]
     pub fn crypto_time_ns(&self) -> u64 {
-        self.queue.crypto_time_ns()
+        self.queues().map(|it| it.crypto_time_ns()).sum()
     }
 
     /// See [`Queue::crypto_time_elsewhere_ns`](crate::Queue::crypto_time_elsewhere_ns).
     #[must_use]
     pub fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.queue.crypto_time_elsewhere_ns()
+        self.queues().map(|it| it.crypto_time_elsewhere_ns()).sum()
+    }
+
+    fn queues(&self) -> impl Iterator<Item = &GatedQueue> {
+        std::iter::once(&self.queue).chain(&self.others)
     }
 }

@@ -1,9 +1,10 @@
-//! A volume's cipher, and what a hole in the ciphertext means.
+//! A volume's ciphers, each over its range, and what a hole in the ciphertext means.
 //!
 //! Whoever has data of a volume in hand runs it through here: the queue that took the request, a
 //! helper or a worker.
 
 use cryptline_cipher::SectorCipher;
+use cryptline_sys::is_zero;
 
 /// What the clear disk shows where the medium holds nothing but zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,9 +33,25 @@ impl std::str::FromStr for Zeroes {
     }
 }
 
-/// The cipher as a volume uses it.
+/// A range of the clear disk, and what encrypts it.
+pub struct CipherRange {
+    /// Bytes in it.
+    pub len: u64,
+    /// `None` for what lies on the medium in the clear.
+    pub cipher: Option<SectorCipher>,
+}
+
+/// The ciphers of a volume: each has its range of the clear disk, one behind the other.
 pub(crate) struct CipherMap {
-    pub cipher: SectorCipher,
+    ranges: Box<[Range]>,
+}
+
+/// A range of the clear disk as it is worked with.
+pub(crate) struct Range {
+    /// Its first byte on the clear disk, and the one behind its last.
+    start: u64,
+    end: u64,
+    cipher: Option<SectorCipher>,
     /// Bytes of a place that may be a hole; `None` where zeros are decrypted.
     place: Option<usize>,
 }
@@ -43,20 +60,99 @@ pub(crate) struct CipherMap {
 const PLACE: u32 = 512;
 
 impl CipherMap {
-    pub fn new(cipher: SectorCipher, zeroes: Zeroes) -> Self {
-        let place = match zeroes {
-            Zeroes::Detect if !cipher.is_null() => Some(cipher.granularity().max(PLACE)),
-            _ => None,
-        };
-        Self {
-            cipher,
-            place: place.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+    /// Ranges one behind the other from 0 on, at least one, and no longer than 2^64 bytes in all.
+    pub fn new(ranges: Vec<CipherRange>, zeroes: Zeroes) -> Self {
+        let mut end = 0;
+        let ranges = ranges.into_iter().map(|CipherRange { len, cipher }| {
+            let start = end;
+            end += len;
+            Range::new(start, end, cipher, zeroes)
+        });
+        let mut ranges: Box<[Range]> = ranges.collect();
+        if let Some(last) = ranges.last_mut() {
+            // The disk may grow, and the gate knows where it ends.
+            last.end = u64::MAX;
         }
+        Self { ranges }
+    }
+
+    /// Whether nothing is encrypted at all.
+    pub fn is_null(&self) -> bool {
+        self.ranges.iter().all(Range::is_null)
+    }
+
+    /// The cipher of the first range that has one which encrypts.
+    pub fn first(&self) -> Option<&SectorCipher> {
+        let encrypted = self.ranges.iter().find(|range| !range.is_null())?;
+        encrypted.cipher.as_ref()
+    }
+
+    /// Whether zeros on the medium are zeros in the clear, wherever they are.
+    pub fn zeroes_are_zeroes(&self) -> bool {
+        self.ranges.iter().all(Range::zeroes_are_zeroes)
+    }
+
+    /// The range that has the byte at `offset`, which is on the disk.
+    pub fn find(&self, offset: u64) -> &Range {
+        &self.ranges[self.number_of(offset)]
+    }
+
+    /// Encrypts what is to be written at `offset` of the clear disk, in bytes.
+    pub fn encrypt(&self, offset: u64, data: &mut [u8]) {
+        self.each(offset, data, Range::encrypt);
+    }
+
+    /// Decrypts what was read from `offset` of the clear disk, in bytes.
+    pub fn decrypt(&self, offset: u64, data: &mut [u8]) {
+        self.each(offset, data, Range::decrypt);
+    }
+
+    /// Runs `run` for the bytes of each range that `data` has any of, with their offset in the range.
+    fn each(&self, offset: u64, data: &mut [u8], run: fn(&Range, u64, &mut [u8])) {
+        let (mut at, mut rest) = (offset, data);
+        for range in &self.ranges[self.number_of(offset)..] {
+            let left = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            let mine = rest.split_off_mut(..left.min(rest.len()));
+            run(range, at - range.start, mine.unwrap_or_default());
+            if rest.is_empty() {
+                return;
+            }
+            at = range.end;
+        }
+        debug_assert!(false, "the gate lets nothing beyond the disk pass");
+    }
+
+    fn number_of(&self, offset: u64) -> usize {
+        let after = self.ranges.partition_point(|range| range.start <= offset);
+        after - 1
+    }
+}
+
+impl Range {
+    fn new(start: u64, end: u64, cipher: Option<SectorCipher>, zeroes: Zeroes) -> Self {
+        let encrypts = cipher.as_ref().filter(|cipher| !cipher.is_null());
+        let place = encrypts.filter(|_| zeroes == Zeroes::Detect);
+        let place = place.map(|cipher| cipher.granularity().max(PLACE));
+        Self {
+            start,
+            end,
+            place: place.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            cipher,
+        }
+    }
+
+    /// The byte behind its last, on the clear disk.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    fn is_null(&self) -> bool {
+        self.cipher.as_ref().is_none_or(SectorCipher::is_null)
     }
 
     /// Whether zeros on the medium are zeros in the clear.
     pub fn zeroes_are_zeroes(&self) -> bool {
-        self.place.is_some() || self.cipher.is_null()
+        self.place.is_some() || self.is_null()
     }
 
     /// Bytes of a place that is looked at for zeros; `None` where none is.
@@ -64,43 +160,37 @@ impl CipherMap {
         self.place.map(|bytes| bytes as u64)
     }
 
-    /// Encrypts what is to be written at `offset` of the clear disk, in bytes.
-    pub fn encrypt(&self, offset: u64, data: &mut [u8]) {
-        self.cipher.encrypt_range_in_place(offset, data);
-    }
-
-    /// Decrypts what was read from `offset` of the clear disk, in bytes.
-    pub fn decrypt(&self, offset: u64, data: &mut [u8]) {
-        match self.place {
-            None => self.cipher.decrypt_range_in_place(offset, data),
-            Some(place) => self.decrypt_written(offset, data, place),
+    fn encrypt(&self, offset: u64, data: &mut [u8]) {
+        if let Some(cipher) = &self.cipher {
+            cipher.encrypt_range_in_place(offset, data);
         }
     }
 
-    /// Decrypts run after run of places that are not zero.
-    fn decrypt_written(&self, offset: u64, data: &mut [u8], place: usize) {
-        let mut from = 0;
-        while from < data.len() {
-            let is_written = |at: usize| !is_zero(&data[at..data.len().min(at + place)]);
-            let mut to = from;
-            while to < data.len() && is_written(to) {
-                to += place;
-            }
-            let to = to.min(data.len());
-            if to > from {
-                self.cipher
-                    .decrypt_range_in_place(offset + from as u64, &mut data[from..to]);
-            }
-            // What ended the run is zero, or the end.
-            from = to + place;
+    fn decrypt(&self, offset: u64, data: &mut [u8]) {
+        match (&self.cipher, self.place) {
+            (None, _) => {}
+            (Some(cipher), None) => cipher.decrypt_range_in_place(offset, data),
+            (Some(cipher), Some(place)) => decrypt_written(cipher, offset, data, place),
         }
     }
 }
 
-/// Ciphertext shows in its first bytes that it is none.
-fn is_zero(bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks::<16>();
-    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
+/// Decrypts run after run of places that are not zero.
+fn decrypt_written(cipher: &SectorCipher, offset: u64, data: &mut [u8], place: usize) {
+    let mut from = 0;
+    while from < data.len() {
+        let is_written = |at: usize| !is_zero(&data[at..data.len().min(at + place)]);
+        let mut to = from;
+        while to < data.len() && is_written(to) {
+            to += place;
+        }
+        let to = to.min(data.len());
+        if to > from {
+            cipher.decrypt_range_in_place(offset + from as u64, &mut data[from..to]);
+        }
+        // What ended the run is zero, or the end.
+        from = to + place;
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    fn cipher_map(word: &str, key: usize, zeroes: Zeroes) -> CipherMap {
+    fn cipher(word: &str, key: usize) -> SectorCipher {
         let options = SectorOptions {
             sector_size: 4096,
             iv_offset: 0,
@@ -117,7 +207,57 @@ mod tests {
         };
         let spec = CipherSpec::parse(word).unwrap();
         let key: Vec<u8> = (0..key).map(|at| u8::try_from(at).unwrap()).collect();
-        CipherMap::new(SectorCipher::new(&spec, &key, options).unwrap(), zeroes)
+        SectorCipher::new(&spec, &key, options).unwrap()
+    }
+
+    fn cipher_map(word: &str, key: usize, zeroes: Zeroes) -> CipherMap {
+        let whole = CipherRange {
+            len: 1 << 30,
+            cipher: Some(cipher(word, key)),
+        };
+        CipherMap::new(vec![whole], zeroes)
+    }
+
+    #[test]
+    fn each_range_is_under_its_own_cipher_from_its_own_start() {
+        const UNIT: usize = 8192;
+        let words = [
+            ("aes-xts-plain64", 64),
+            ("", 0),
+            ("aes-cbc-essiv:sha256", 32),
+        ];
+        let ranges = words.iter().map(|&(word, key)| CipherRange {
+            len: UNIT as u64,
+            cipher: (key > 0).then(|| cipher(word, key)),
+        });
+        let cipher_map = CipherMap::new(ranges.collect(), Zeroes::Decrypt);
+        let clear: Vec<u8> = (0..3 * UNIT)
+            .map(|at| u8::try_from(at / 16 % 251).unwrap())
+            .collect();
+        let mut expected = clear.clone();
+        for (at, &(word, key)) in words.iter().enumerate() {
+            if key > 0 {
+                let range = &mut expected[at * UNIT..][..UNIT];
+                cipher(word, key).encrypt_range_in_place(0, range);
+            }
+        }
+        // Inside a range, up to a border, over one and over both.
+        for (first, last) in [
+            (0, 4096),
+            (4096, 8192),
+            (4096, 12288),
+            (4096, 20480),
+            (0, 24576),
+        ] {
+            let mut data = clear[first..last].to_vec();
+            cipher_map.encrypt(first as u64, &mut data);
+            assert!(data == expected[first..last], "{first}..{last}");
+            cipher_map.decrypt(first as u64, &mut data);
+            assert!(data == clear[first..last], "{first}..{last}");
+        }
+        assert!(!cipher_map.is_null() && !cipher_map.zeroes_are_zeroes());
+        assert!(cipher_map.find(UNIT as u64).zeroes_are_zeroes());
+        assert!(cipher_map.first().is_some());
     }
 
     #[test]

@@ -10,12 +10,18 @@
 use cryptline_sys::Ring;
 
 use crate::zone::{Zone, ZoneModel};
-use crate::{Fault, OpenError, Queue};
+use crate::{Fault, Gate, OpenError, Queue};
 
 /// Something that stores bytes. `base/` has those at the bottom, `layer/` those over another.
 pub trait Device: Send + Sync {
-    /// Size, alignment and abilities. Fixed for the life of the device.
+    /// Size, alignment and abilities, as it was opened. Fixed for its life, but for the size ([`grow`](Self::grow)).
     fn geometry(&self) -> Geometry;
+
+    /// Looks whether what it lies on has grown, if it is to grow with it, and gets ready for requests to what is new; its
+    /// size now, and never less than before. All others keep the size that they were opened with.
+    fn grow(&self) -> u64 {
+        self.geometry().size
+    }
 
     /// A queue for the calling thread, whose I/O goes over `ring`.
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError>;
@@ -24,6 +30,35 @@ pub trait Device: Send + Sync {
     /// byte, and how many of the next `len` bytes (at least one) share it. `len > 0`, and the gate
     /// has checked the range.
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault>;
+
+    /// The devices that it lies over.
+    fn below(&self) -> &[Gate] {
+        &[]
+    }
+
+    /// Closes what it keeps open for queues to come, and what is below it does not concern.
+    fn close_spare(&self) {}
+
+    /// How many queues there can be at a time.
+    fn most_queues(&self) -> usize {
+        let below = self.below().iter().map(Gate::most_queues);
+        let (each, beside) = self.queues_taken();
+        match below.min() {
+            None | Some(usize::MAX) => usize::MAX,
+            Some(below) => below.saturating_sub(beside) / each.max(1),
+        }
+    }
+
+    /// Whether a queue is to be kept until its reads have ended, even if nobody waits for them: it could not be
+    /// replaced.
+    fn awaits_reads(&self) -> bool {
+        self.below().iter().any(Gate::awaits_reads)
+    }
+
+    /// How many queues below each of its own takes, and how many it has there beside them.
+    fn queues_taken(&self) -> (usize, usize) {
+        (1, 0)
+    }
 
     /// Fills `zones` from the zone that holds `offset` on; how many there were. May ask the medium
     /// and wait for it.

@@ -64,6 +64,14 @@ pub enum OpenError {
     /// The layers do not fit together.
     #[error("{0}")]
     Geometry(String),
+    /// A server could not be reached, or what it offers cannot hold a disk.
+    #[error("{uri}: {why}")]
+    Remote {
+        /// The server and its export.
+        uri: String,
+        /// Why not.
+        why: String,
+    },
     /// A ring could not be set up.
     #[error("cannot set up I/O: {0}")]
     Ring(#[source] io::Error),
@@ -79,6 +87,14 @@ impl OpenError {
             action,
             path: path.to_owned(),
             source: source.into(),
+        }
+    }
+
+    /// `Remote` with its context.
+    pub(crate) fn remote(uri: impl ToString, why: impl Into<String>) -> Self {
+        Self::Remote {
+            uri: uri.to_string(),
+            why: why.into(),
         }
     }
 

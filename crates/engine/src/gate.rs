@@ -3,7 +3,8 @@
 //! Every device stands behind a gate, and every request to it passes here, whether it comes from
 //! a socket or from the layer above. What holds below a gate:
 //!
-//! * I1 **range**: offset and length lie inside the device, without overflow;
+//! * I1 **range**: offset and length lie inside the device, without overflow. It may grow, and never
+//!   shrinks;
 //! * I2 **alignment**: both are multiples of the logical block, and the length is not zero;
 //! * I3 **capability**: no write on a read-only device, nothing the geometry does not offer. On a
 //!   zoned device no range crosses from one zone into the next, and appends and actions name a zone
@@ -18,7 +19,7 @@
 //! Foreign input is refused with a [`Fault`]; what would be our own bug is asserted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cryptline_sys::Ring;
 
@@ -27,12 +28,26 @@ use crate::queue::AtOnce;
 use crate::zone::Zone;
 use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
 
-/// A device with its gate. Cheap to clone; clones share the device and the latch.
+/// A device with its gate. Cheap to clone; clones share the device, its size and the latch.
 #[derive(Clone)]
 pub struct Gate {
     device: Arc<dyn Device>,
     geometry: Geometry,
-    latch: Arc<Latch>,
+    shared: Arc<Shared>,
+}
+
+/// What all gates and queues of one device share.
+struct Shared {
+    latch: Latch,
+    size: AtomicU64,
+}
+
+impl Shared {
+    /// Whoever sees a size sees those of the devices below that made it possible.
+    #[inline]
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
 }
 
 impl Gate {
@@ -49,14 +64,45 @@ impl Gate {
         Self {
             device: Arc::new(device),
             geometry,
-            latch: Arc::default(),
+            shared: Arc::new(Shared {
+                latch: Latch::default(),
+                size: AtomicU64::new(geometry.size),
+            }),
         }
     }
 
-    /// Size, alignment and abilities.
+    /// The same device, which this gate lets nobody change.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.geometry = Geometry {
+            read_only: true,
+            discard: false,
+            write_zeroes: false,
+            ..self.geometry
+        };
+        self
+    }
+
+    /// Size, alignment and abilities, as the device was opened. Only the size can change ([`size`](Self::size)).
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
+    }
+
+    /// Bytes that requests reach. They may become more by [`grow`](Self::grow), and never less.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.shared.size()
+    }
+
+    /// Looks whether the medium has grown, where the device grows with it, and lets requests reach what is new; the
+    /// size now. Costs a system call at most, and no memory.
+    pub fn grow(&self) -> u64 {
+        let size = self.device.grow();
+        let size = size - size % u64::from(self.geometry.logical_block);
+        debug_assert!(self.geometry.zones.is_none() || size == self.geometry.size);
+        let before = self.shared.size.fetch_max(size, Ordering::AcqRel);
+        before.max(size)
     }
 
     /// A queue for the calling thread, whose I/O goes over `ring`.
@@ -66,15 +112,27 @@ impl Gate {
             at_once: queue.at_once(),
             queue,
             geometry: self.geometry,
-            latch: Arc::clone(&self.latch),
+            shared: Arc::clone(&self.shared),
             in_flight: 0,
         })
+    }
+
+    /// How many queues there can be at a time; one where all must share what lies below.
+    #[must_use]
+    pub fn most_queues(&self) -> usize {
+        self.device.most_queues()
+    }
+
+    /// Whether a queue is to be kept until its reads have ended, even if nobody waits for them.
+    #[must_use]
+    pub fn awaits_reads(&self) -> bool {
+        self.device.awaits_reads()
     }
 
     /// The allocation state at `offset`, for at most `len` bytes (see [`Device::extent`]).
     pub fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         let end = offset.checked_add(len).ok_or(Fault::OutOfRange)?;
-        if len == 0 || end > self.geometry.size {
+        if len == 0 || end > self.size() {
             return Err(Fault::OutOfRange);
         }
         let extent = self.device.extent(offset, len)?;
@@ -93,10 +151,23 @@ impl Gate {
         }
     }
 
+    /// Whether both are gates of one device, so clones of each other.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Closes the files that are kept open for queues to come, here and below. The next queues open
+    /// their own.
+    pub fn close_spare(&self) {
+        self.device.close_spare();
+        self.device.below().iter().for_each(Self::close_spare);
+    }
+
     /// Whether a write or flush has failed since the device was opened (I4).
     #[must_use]
     pub fn is_latched(&self) -> bool {
-        self.latch.is_set()
+        self.shared.latch.is_set()
     }
 }
 
@@ -104,7 +175,7 @@ impl Gate {
 pub struct GatedQueue {
     queue: Box<dyn Queue>,
     geometry: Geometry,
-    latch: Arc<Latch>,
+    shared: Arc<Shared>,
     at_once: AtOnce,
     in_flight: usize,
 }
@@ -129,7 +200,7 @@ impl GatedQueue {
             return None;
         }
         let result = self.queue.answer_at_once(request)?;
-        Some(self.latch.judge(request, result, &self.geometry))
+        Some(self.shared.latch.judge(request, result, &self.geometry))
     }
 
     /// See [`Queue::at_once`].
@@ -145,7 +216,7 @@ impl GatedQueue {
         assert!(finished <= self.in_flight, "a request came back twice (I5)");
         self.in_flight -= finished;
         for Completion { request, result } in &mut done[before..] {
-            *result = self.latch.judge(request, *result, &self.geometry);
+            *result = self.shared.latch.judge(request, *result, &self.geometry);
         }
     }
 
@@ -155,7 +226,7 @@ impl GatedQueue {
         self.in_flight
     }
 
-    /// Size, alignment and abilities.
+    /// Size, alignment and abilities, as the device was opened.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -185,7 +256,7 @@ impl GatedQueue {
         match &mut submitted {
             // In its place: taken out and put back it would be copied twice.
             Submitted::Done(Completion { request, result }) => {
-                *result = self.latch.judge(request, *result, &self.geometry);
+                *result = self.shared.latch.judge(request, *result, &self.geometry);
             }
             Submitted::Pending => self.in_flight += 1,
         }
@@ -207,7 +278,7 @@ impl GatedQueue {
     fn check_other(&self, request: &Request) -> Result<(), Fault> {
         let geometry = &self.geometry;
         match &request.operation {
-            Operation::Flush if self.latch.is_set() => return Err(Fault::Latched),
+            Operation::Flush if self.shared.latch.is_set() => return Err(Fault::Latched),
             Operation::Flush => return Ok(()),
             Operation::ZoneAppend { .. } | Operation::Zone(_) => {
                 return self.check_zone_operation(request);
@@ -226,7 +297,7 @@ impl GatedQueue {
     fn check_range(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let geometry = &self.geometry;
         let end = offset.checked_add(len).ok_or(Fault::OutOfRange)?;
-        if end > geometry.size {
+        if end > self.shared.size() {
             return Err(Fault::OutOfRange);
         }
         let unaligned = (offset | len) & u64::from(geometry.logical_block - 1) != 0;

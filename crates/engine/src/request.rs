@@ -202,6 +202,8 @@ pub enum Fault {
     Truncated,
     /// An earlier write or flush failed, so this flush can not promise anything.
     Latched,
+    /// The connection to the server that has the data was lost, and perhaps what it had acknowledged.
+    Lost,
     /// The range crosses from one zone into the next.
     CrossesZone,
     /// A write to a sequential zone that does not start at its write pointer or leaves its capacity.
@@ -216,6 +218,8 @@ pub enum Fault {
     TooManyOpen,
     /// One more zone can not be active ([`ZoneModel::max_active`](crate::zone::ZoneModel)).
     TooManyActive,
+    /// A change to a range that nothing can be stored in.
+    NoStore,
     /// More requests than there are places for; this one can be submitted again when others have
     /// ended.
     Busy,
@@ -240,9 +244,22 @@ impl Fault {
             | Self::ZoneFrozen
             | Self::TooManyOpen
             | Self::TooManyActive
+            | Self::NoStore
             | Self::Busy => true,
-            Self::NoSpace | Self::Truncated | Self::Latched | Self::Io(_) => false,
+            Self::NoSpace | Self::Truncated | Self::Latched | Self::Lost | Self::Io(_) => false,
         }
+    }
+
+    /// Whether it tells more than `other`, where two parts of one request fail: a refusal must not hide that
+    /// something was lost.
+    #[must_use]
+    pub fn outweighs(self, other: Self) -> bool {
+        let weight = |fault: Self| match fault {
+            _ if fault.is_refusal() => 0,
+            Self::NoSpace => 1,
+            _ => 2,
+        };
+        weight(other) < weight(self)
     }
 
     /// The error number that the kernel's block layer gives for it.
@@ -259,9 +276,11 @@ impl Fault {
             Self::TooManyActive => Errno::OVERFLOW,
             Self::Truncated
             | Self::Latched
+            | Self::Lost
             | Self::WritePointer
             | Self::ZoneCondition
-            | Self::ZoneFrozen => Errno::IO,
+            | Self::ZoneFrozen
+            | Self::NoStore => Errno::IO,
             Self::Busy => Errno::AGAIN,
             Self::Io(errno) => errno,
         }
@@ -288,6 +307,7 @@ impl fmt::Display for Fault {
             Self::NoSpace => f.write_str("no space left on the device below"),
             Self::Truncated => f.write_str("the image was cut short while it was open"),
             Self::Latched => f.write_str("an earlier write or flush failed; reopen the volume"),
+            Self::Lost => f.write_str("the connection to its server was lost; reopen the volume"),
             Self::CrossesZone => f.write_str("the range crosses from one zone into the next"),
             Self::WritePointer => {
                 f.write_str("the write is not at the zone's write pointer or leaves its capacity")
@@ -301,6 +321,7 @@ impl fmt::Display for Fault {
                 f.write_str("too many open zones; close, finish or reset one first")
             }
             Self::TooManyActive => f.write_str("too many active zones; finish or reset one first"),
+            Self::NoStore => f.write_str("nothing can be stored in this range"),
             Self::Busy => {
                 f.write_str("too many requests at a time; try again when others have ended")
             }

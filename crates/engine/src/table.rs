@@ -2,13 +2,19 @@
 //!
 //! ```text
 //!   start len crypt cipher key iv_offset device offset [#options option...]
+//!   start len linear device offset
+//!   start len zero
+//!   start len error
+//!
 //!   0 2048 crypt aes-xts-plain64 00112233...eeff 0 disk.img 4096 1 sector_size:4096
+//!   2048 16 linear disk.img 0
 //! ```
 //!
-//! Grammar, order of checks and error texts are those of the kernel (`drivers/md/dm-table.c` and
-//! `drivers/md/dm-crypt.c`, target 1.28) and of dmsetup for comments and blank lines. Numbers that
-//! the kernel would silently cut to fewer bits are refused.
+//! Grammar, order of checks and error texts are those of the kernel (`drivers/md/dm-table.c`,
+//! `drivers/md/dm-crypt.c`, target 1.28, and `dm-linear.c`) and of dmsetup for comments and blank
+//! lines. Numbers that the kernel would silently cut to fewer bits are refused.
 
+mod line;
 mod options;
 mod text;
 
@@ -18,15 +24,17 @@ use cryptline_cipher::{CipherError, CipherSpec, IvMode, SectorCipher, SpecError}
 use thiserror::Error;
 use zeroize::Zeroizing;
 
+use line::parse_offset;
+pub use line::{Line, LinearTarget, Span};
 pub use options::{CryptOptions, Integrity};
-use text::{decode_hex, encode_hex, escape, is_space, parse_u32, parse_u64, split_words};
+use text::{decode_hex, encode_hex, escape, is_space, parse_u32, parse_u64};
 
 /// Bytes in a sector, always.
 const SECTOR_BYTES: u32 = 512;
 /// Sectors that can be addressed in bytes with 64 bits.
 const MAX_SECTORS: u64 = u64::MAX / 512;
 
-/// Targets of the kernel that are not `crypt`.
+/// Targets of the kernel that are not served.
 const OTHER_TARGETS: &[&str] = &[
     "cache",
     "clone",
@@ -34,11 +42,9 @@ const OTHER_TARGETS: &[&str] = &[
     "dust",
     "ebs",
     "era",
-    "error",
     "flakey",
     "inlinecrypt",
     "integrity",
-    "linear",
     "log-writes",
     "mirror",
     "multipath",
@@ -54,7 +60,6 @@ const OTHER_TARGETS: &[&str] = &[
     "vdo",
     "verity",
     "writecache",
-    "zero",
     "zoned",
 ];
 
@@ -81,9 +86,9 @@ pub enum TableError {
     NotSupportedYet(String),
 }
 
-/// A table whose every line is a `crypt` target, in order and without gaps.
+/// Lines in order and without gaps, at least one.
 pub struct Table {
-    targets: Vec<CryptTarget>,
+    lines: Vec<Line>,
 }
 
 /// One `crypt` line. No `Debug` and no `Clone`, because of the key.
@@ -135,52 +140,48 @@ impl TableKey {
 }
 
 impl Table {
-    /// Parses a table that can be served: one `crypt` line whose cipher, key and options are
-    /// supported. Blank lines and lines that start with `#` are skipped.
+    /// Parses a table that can be served: lines whose targets, ciphers, keys and options are supported.
+    /// Blank lines and lines that start with `#` are skipped.
     ///
     /// # Errors
     /// What the kernel would say; then what is not supported yet.
     pub fn parse(text: &str) -> Result<Table, TableError> {
         let table = Self::parse_grammar(text)?;
-        if table.targets.len() > 1 {
-            return Err(not_yet("a table of several lines"));
-        }
-        for target in &table.targets {
-            target.check_supported()?;
-        }
+        table.lines.iter().try_for_each(Line::check_supported)?;
         Ok(table)
     }
 
-    /// Parses any table of `crypt` lines that the kernel's grammar allows, supported or not.
+    /// Parses any table of targets known here that the kernel's grammar allows, supported or not.
     ///
     /// # Errors
     /// What the kernel would say.
     pub fn parse_grammar(text: &str) -> Result<Table, TableError> {
-        let mut targets = Vec::new();
+        let mut lines = Vec::new();
         let mut next_start = 0;
         for line in text.lines().map(|line| line.trim_matches(is_space)) {
             if !line.is_empty() && !line.starts_with('#') {
-                let target = CryptTarget::parse(line, next_start)?;
-                next_start = target.start + target.len;
-                targets.push(target);
+                let line = Line::parse(line, next_start)?;
+                let Span { start, len } = line.span();
+                next_start = start + len;
+                lines.push(line);
             }
         }
-        if targets.is_empty() {
+        if lines.is_empty() {
             return Err(format_error("the table is empty"));
         }
-        Ok(Table { targets })
+        Ok(Table { lines })
     }
 
     /// The lines, at least one.
     #[must_use]
-    pub fn targets(&self) -> &[CryptTarget] {
-        &self.targets
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
     }
 
     /// The lines, at least one.
     #[must_use]
-    pub fn into_targets(self) -> Vec<CryptTarget> {
-        self.targets
+    pub fn into_lines(self) -> Vec<Line> {
+        self.lines
     }
 }
 
@@ -227,38 +228,6 @@ impl CryptTarget {
         Ok(())
     }
 
-    fn parse(line: &str, next_start: u64) -> Result<CryptTarget, TableError> {
-        let words = split_words(line);
-        let [start, len, target, arguments @ ..] = words.as_slice() else {
-            return Err(format_error("a line is: start length crypt arguments"));
-        };
-        let (start, len) = match (parse_u64(start), parse_u64(len)) {
-            (Some(start), Some(len)) => (start, len),
-            _ => {
-                return Err(format_error(
-                    "start and length are decimal numbers of sectors",
-                ));
-            }
-        };
-        if len == 0 {
-            return Err(kernel(
-                "zero-length target",
-                "give the length in 512-byte sectors",
-            ));
-        }
-        check_target_type(target)?;
-        if start != next_start {
-            return Err(kernel(
-                "Gap in table",
-                format!("this line must start at {next_start}"),
-            ));
-        }
-        if start.checked_add(len).is_none_or(|end| end > MAX_SECTORS) {
-            return Err(format_error("the target ends beyond 2^64 bytes"));
-        }
-        Self::parse_arguments(start, len, arguments)
-    }
-
     /// `cipher key iv_offset device offset [#options option...]`, checked in the kernel's order.
     fn parse_arguments(
         start: u64,
@@ -290,18 +259,7 @@ impl CryptTarget {
                 return Err(kernel("Invalid iv_offset sector", hint));
             }
         };
-        let offset = parse_u64(offset)
-            .filter(|offset| {
-                offset
-                    .checked_add(len)
-                    .is_some_and(|end| end <= MAX_SECTORS)
-            })
-            .ok_or_else(|| {
-                kernel(
-                    "Invalid device sector",
-                    "the offset is a decimal number of sectors",
-                )
-            })?;
+        let offset = parse_offset(offset, len)?;
         let device = String::clone(device);
         Ok(CryptTarget {
             start,
@@ -381,17 +339,6 @@ impl TableKey {
             text = Zeroizing::new("0".repeat(text.len()));
         }
         text
-    }
-}
-
-fn check_target_type(name: &str) -> Result<(), TableError> {
-    match name {
-        "crypt" => Ok(()),
-        name if OTHER_TARGETS.contains(&name) => Err(not_yet(name)),
-        name => Err(kernel(
-            "unknown target type",
-            format!("{name:?}; crypt is served here"),
-        )),
     }
 }
 

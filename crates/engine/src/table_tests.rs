@@ -11,12 +11,15 @@ fn line(rest: &str) -> String {
 }
 
 fn one(text: &str) -> CryptTarget {
-    let mut targets = match Table::parse_grammar(text) {
-        Ok(table) => table.into_targets(),
+    let mut lines = match Table::parse_grammar(text) {
+        Ok(table) => table.into_lines(),
         Err(error) => panic!("{text}: {error}"),
     };
-    assert_eq!(targets.len(), 1, "{text}");
-    targets.remove(0)
+    assert_eq!(lines.len(), 1, "{text}");
+    match lines.remove(0) {
+        Line::Crypt(target) => *target,
+        other => panic!("{other}: another target"),
+    }
 }
 
 fn error(text: &str) -> String {
@@ -152,12 +155,9 @@ fn words_after_the_counted_options_are_ignored() {
 #[test]
 fn lines_follow_each_other_without_gaps() {
     let second = |start: u64| format!("{}\n{start} 8 crypt cipher_null-ecb - 0 d 0", line("0 d 0"));
-    let table = Table::parse_grammar(&second(2048)).map(|table| table.targets().len());
+    let table = Table::parse_grammar(&second(2048)).map(|table| table.lines().len());
     assert_eq!(table, Ok(2));
-    assert_eq!(
-        error(&second(2048)),
-        "not supported yet: a table of several lines"
-    );
+    assert!(Table::parse(&second(2048)).is_ok());
     for start in [0, 2047, 2049] {
         assert!(error(&second(start)).starts_with("Gap in table"), "{start}");
     }
@@ -165,8 +165,51 @@ fn lines_follow_each_other_without_gaps() {
 }
 
 #[test]
+fn lines_of_other_targets_give_their_parts() {
+    let text = "0 8 linear /dev/sdx\\ 1 4096\n\n# and so on\n8 16 zero\n24 8 error\n";
+    let lines = Table::parse(text).map(Table::into_lines);
+    let lines = lines.unwrap_or_else(|error| panic!("{error}"));
+    let Line::Linear(linear) = &lines[0] else {
+        panic!("{}: no linear line", lines[0])
+    };
+    assert_eq!(linear.span, Span { start: 0, len: 8 });
+    assert_eq!((&*linear.device, linear.offset), ("/dev/sdx 1", 4096));
+    assert!(matches!(lines[1], Line::Zero(Span { start: 8, len: 16 })));
+    assert!(matches!(lines[2], Line::Error(Span { start: 24, len: 8 })));
+    let printed: Vec<_> = lines.iter().map(Line::to_string).collect();
+    assert_eq!(
+        printed,
+        ["0 8 linear /dev/sdx\\ 1 4096", "8 16 zero", "24 8 error"]
+    );
+    assert_eq!(lines[0].device(), Some("/dev/sdx 1"));
+    assert_eq!(lines[1].device(), None);
+}
+
+#[test]
+fn the_error_strings_of_other_targets_are_the_kernels() {
+    assert_refused(&[
+        ("0 8 linear /dev/sdx", "Invalid argument count"),
+        ("0 8 linear /dev/sdx 0 0", "Invalid argument count"),
+        ("0 8 linear /dev/sdx x", "Invalid device sector"),
+        ("0 8 linear /dev/sdx -1", "Invalid device sector"),
+        (
+            "0 8 linear /dev/sdx 36028797018963968",
+            "Invalid device sector",
+        ),
+        ("0 8 zero 1", "No arguments required"),
+        ("0 8 linear d 0\n9 8 linear d 8", "Gap in table"),
+        ("0 8 linear d 0\n7 8 linear d 8", "Gap in table"),
+        ("0 8 linear d 0\n8 0 linear d 8", "zero-length target"),
+    ]);
+}
+
+#[test]
 fn other_targets_and_ciphers_are_not_supported_yet_by_name() {
-    assert_eq!(error("0 8 linear /dev/sdx 0"), "not supported yet: linear");
+    assert_eq!(error("0 8 striped 1 8 d 0"), "not supported yet: striped");
+    assert_eq!(
+        error("0 8 error d 0"),
+        "not supported yet: error with a device"
+    );
     assert!(error("0 8 linnear /dev/sdx 0").starts_with("unknown target type"));
     let text = "0 8 crypt anubis-cbc-essiv:sha256 00112233445566778899aabbccddeeff 0 d 0";
     assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cryptline_engine::base::RamDevice;
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{
@@ -183,5 +184,37 @@ fn channel_used_by_its_own_loop_reads_what_it_wrote_and_refuses_what_does_not_fi
         drop(read);
         let past = run(Request::read(1 << 40, arena.take().unwrap(), 3));
         assert_eq!(past.result, Err(Fault::OutOfRange));
+    }
+}
+
+#[test]
+fn devices_of_one_channel_are_told_apart_by_their_numbers() {
+    let gates = [1, 2, 3].map(|size| Gate::new(RamDevice::new(size << 20).unwrap()));
+    let backend = BackendChoice::Syscalls;
+    let mut channel = Channel::open_all(&gates[0], &gates[1..], backend, DEPTH).unwrap();
+    let mut run = |device, operation| {
+        let request = Request {
+            operation,
+            offset: 4096,
+            token: 7,
+        };
+        let Submitted::Done(done) = channel.submit_to(device, request) else {
+            panic!("memory answers at once");
+        };
+        assert_eq!((done.result, done.request.token), (Ok(()), 7));
+        done.request.operation
+    };
+    for device in 0..3_u8 {
+        let mut data = Buffer::alloc(512).unwrap();
+        data.fill(device + 1);
+        let durable = false;
+        run(device.into(), Operation::Write { data, durable });
+    }
+    for device in 0..3_u8 {
+        let read = run(device.into(), Operation::Read(Buffer::alloc(512).unwrap()));
+        let Operation::Read(data) = read else {
+            panic!("what was submitted comes back");
+        };
+        assert_eq!(*data, [device + 1; 512]);
     }
 }

@@ -5,7 +5,7 @@ use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{Gate, GatedQueue};
 use cryptline_testkit::conformance;
 use cryptline_testkit::suite::devices::{
-    self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, NULL, QUEUE, QUEUE_FLAGS, QUICK,
+    self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, Layout, NULL, QUEUE, QUEUE_FLAGS, QUICK,
 };
 use cryptline_testkit::suite::{self, Driver, Fresh, Setup, checks};
 
@@ -95,7 +95,81 @@ conformance! {
     aes_4096_over_btt_4096 => || Some(devices::crypt(devices::btt_in_memory(4096)?, &AES_4096));
     aes_4096_over_aes_512_over_ram =>
         || Some(devices::crypt(devices::crypt(devices::ram()?, &AES_512), &AES_4096));
+    linear_of_two_rams => || {
+        let (one, other) = (devices::ram()?, devices::ram()?);
+        Some(devices::in_turns(vec![one, other], UNEVEN))
+    };
+    linear_of_a_ram_with_its_halves_swapped => || Some(devices::swapped(devices::ram()?, 1 << 20));
+    linear_of_a_file_with_its_halves_swapped =>
+        || Some(devices::swapped(devices::file_buffered()?, 1_234_944));
+    slice_of_a_ram => || Some(devices::sliced(devices::ram()?, 77 * 512, 512));
+    slice_of_a_file => || Some(devices::sliced(devices::file_buffered()?, 512, 63 * 512));
+    slice_of_a_direct_file => || Some(devices::sliced(devices::file_direct_4096()?, 4096, 8192));
+    slice_of_delay_over_ram => || {
+        Some(devices::sliced(devices::delayed(devices::ram()?, QUICK), 4096, 512))
+    };
+    slice_of_aes_512_over_file =>
+        || Some(devices::sliced(devices::crypt(devices::file_buffered()?, &AES_512), 512, 512));
+    aes_4096_over_slice_of_file => || {
+        Some(devices::crypt(devices::sliced(devices::file_buffered()?, 512, 7 * 512), &AES_4096))
+    };
+    linear_of_two_files => || {
+        let (one, other) = (devices::file_buffered()?, devices::file_buffered()?);
+        Some(devices::in_turns(vec![one, other], UNEVEN))
+    };
+    linear_of_two_direct_files => || {
+        let (one, other) = (devices::file_direct_4096()?, devices::file_direct_4096()?);
+        Some(devices::in_turns(vec![one, other], 5 * 4096))
+    };
+    linear_of_ram_and_file => || {
+        let (one, other) = (devices::ram()?, devices::file_buffered()?);
+        Some(devices::in_turns(vec![one, other], UNEVEN))
+    };
+    linear_of_delayed_rams => || {
+        let slow = || Some(devices::delayed(devices::ram()?, QUICK));
+        Some(devices::in_turns(vec![slow()?, slow()?, devices::ram()?], UNEVEN))
+    };
+    linear_of_two_keys_over_files => || {
+        let one = devices::crypt(devices::file_buffered()?, &AES_512);
+        let other = devices::crypt(devices::file_buffered()?, &AES_4096);
+        Some(devices::in_turns(vec![one, other], 5 * 4096))
+    };
+    two_keys_over_linear_of_one_file =>
+        || Some(devices::two_keys(devices::file_buffered()?, 1_234_944, INLINE));
+    two_keys_over_linear_of_one_direct_file =>
+        || Some(devices::two_keys(devices::file_direct()?, 1 << 20, AUTO));
+    two_keys_under_queue_over_linear_of_one_file =>
+        || Some(devices::two_keys(devices::file_buffered()?, 1_234_944, QUEUE));
+    two_keys_over_linear_of_delay_over_ram => || {
+        let slow = devices::delayed(devices::ram()?, QUICK);
+        Some(devices::two_keys(slow, 1_234_944, INLINE))
+    };
+    two_keys_with_helpers_over_linear_of_one_ram =>
+        || Some(devices::two_keys(devices::ram()?, 1_234_944, AUTO));
+    two_keys_over_linear_of_one_ram =>
+        || Some(devices::two_keys(devices::ram()?, 1_234_944, INLINE));
+    keys_and_a_clear_range_over_linear_of_one_ram =>
+        || Some(devices::in_ranges(devices::ram()?, &BORDERS, &MIXED, INLINE));
+    keys_and_a_clear_range_with_helpers_over_linear_of_one_file =>
+        || Some(devices::in_ranges(devices::file_buffered()?, &BORDERS, &MIXED, AUTO));
+    keys_and_a_clear_range_under_queue_over_linear_of_one_file =>
+        || Some(devices::in_ranges(devices::file_buffered()?, &BORDERS, &MIXED, QUEUE));
+    aes_512_over_linear_of_two_files => || {
+        let (one, other) = (devices::file_buffered()?, devices::file_buffered()?);
+        Some(devices::crypt(devices::in_turns(vec![one, other], UNEVEN), &AES_512))
+    };
+    cbc_in_512_over_linear_of_delayed_rams => || {
+        let slow = || Some(devices::delayed(devices::ram()?, QUICK));
+        let lower = devices::in_turns(vec![slow()?, slow()?], UNEVEN);
+        Some(devices::in_blocks(lower, &CBC_4096, 512, Exclusion::Shared, INLINE))
+    };
 }
+
+/// Ranges under XTS, in the clear and under CBC, and where they meet: at no large power of two.
+const MIXED: [Option<&Layout>; 3] = [Some(&AES_512), None, Some(&CBC_4096)];
+const BORDERS: [u64; 2] = [300 * 4096, 301 * 4096];
+/// Bytes of a range that ends on no page's border.
+const UNEVEN: u64 = 77 * 512;
 
 fn read_only_file(direct: DirectMode) -> Option<Fresh> {
     let (path, folder) = devices::image_file();

@@ -16,18 +16,21 @@
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
+use cryptline_engine::base::NbdDevice;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::Exclusion;
 use cryptline_engine::{
     BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted,
 };
 use cryptline_testkit::alloc::{self, CountingAllocator};
+use cryptline_testkit::peer;
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, CBC_4096};
 use rustix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -41,7 +44,7 @@ const REQUESTS: u64 = 4000;
 
 fn main() {
     let both = [BackendChoice::Auto, BackendChoice::Syscalls];
-    let tests: [(&str, &dyn Fn()); 16] = [
+    let tests: [(&str, &dyn Fn()); 20] = [
         ("allocation_is_counted", &allocation_is_counted),
         ("second_thread_is_noticed", &second_thread_is_noticed),
         ("crypt_over_ram", &|| {
@@ -54,12 +57,7 @@ fn main() {
                 check(backend, devices::pmem(), Flushes::Alone);
             }
         }),
-        ("crypt_over_btt", &|| {
-            for backend in both {
-                check(backend, devices::btt_in_memory(512), Flushes::Alone);
-                check(backend, devices::btt_in_memory(4096), Flushes::Alone);
-            }
-        }),
+        ("crypt_over_btt", &crypt_over_btt),
         ("crypt_over_file_by_system_calls", &|| {
             let backend = BackendChoice::Syscalls;
             check(backend, devices::file_buffered(), Flushes::Alone);
@@ -87,11 +85,7 @@ fn main() {
             let inner = devices::file_buffered().map(|file| devices::crypt(file, &AES_512));
             check(BackendChoice::Syscalls, inner, Flushes::Alone);
         }),
-        ("small_blocks_over_ram", &|| {
-            for backend in both {
-                check_small(backend, devices::ram, true);
-            }
-        }),
+        ("small_blocks_over_ram", &small_blocks_over_ram),
         ("small_blocks_over_file_by_system_calls", &|| {
             check_small(BackendChoice::Syscalls, devices::file_buffered, true);
             check_small(BackendChoice::Syscalls, devices::file_direct, true);
@@ -102,6 +96,14 @@ fn main() {
             // waiting: ext4 looks whether one extent holds it all.
             check_small(BackendChoice::Auto, devices::file_direct, false);
         }),
+        ("ranges_of_two_rams", &ranges_of_rams),
+        ("ranges_of_two_files_by_system_calls", &|| {
+            ranges_of_files(BackendChoice::Syscalls, Flushes::Alone);
+        }),
+        ("ranges_of_two_files_by_io_uring", &|| {
+            ranges_of_files(BackendChoice::Auto, Flushes::WithWorker);
+        }),
+        ("crypt_over_nbd_server", &crypt_over_nbd_server),
         ("small_requests_with_a_helper_at_hand", &helper_at_hand),
         ("shared_with_other_threads", &|| {
             for backend in both {
@@ -171,6 +173,110 @@ fn check_small(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, alone:
                     used.assert_alone(&name);
                 }
             }
+        }
+    }
+}
+
+fn crypt_over_nbd_server() {
+    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
+        check(backend, nbd_server(), Flushes::Alone);
+    }
+}
+
+/// A disk behind a server in another process.
+fn nbd_server() -> Option<Fresh> {
+    struct Server(
+        Child,
+        #[expect(dead_code, reason = "the folder lives as long")] TempDir,
+    );
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    // Not as other tests have it: that takes a thread.
+    let nbdkit = peer::require("nbdkit")?;
+    let folder = tempfile::tempdir().unwrap();
+    let [socket, pid] = ["socket", "pid"].map(|name| folder.path().join(name));
+    let mut command = nbdkit.command();
+    command.args(["--foreground", "--unix"]).arg(&socket);
+    command.arg("--pidfile").arg(&pid).args(["memory", "16M"]);
+    let server = Server(command.spawn().unwrap(), folder);
+    while !pid.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    let device = NbdDevice::open(&uri.parse().unwrap(), false).unwrap();
+    Some(Fresh {
+        gate: Gate::new(device),
+        keep: vec![Box::new(server)],
+    })
+}
+
+fn crypt_over_btt() {
+    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
+        check(backend, devices::btt_in_memory(512), Flushes::Alone);
+        check(backend, devices::btt_in_memory(4096), Flushes::Alone);
+    }
+}
+
+fn small_blocks_over_ram() {
+    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
+        check_small(backend, devices::ram, true);
+    }
+}
+
+fn ranges_of_rams() {
+    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
+        check_ranges(backend, devices::ram, Flushes::Alone);
+    }
+}
+
+fn ranges_of_files(backend: BackendChoice, flushes: Flushes) {
+    check_ranges(backend, devices::file_buffered, flushes);
+}
+
+/// Ranges of two devices, each device under a key of its own or the whole under several.
+fn check_ranges(backend: BackendChoice, lower: impl Fn() -> Option<Fresh>, flushes: Flushes) {
+    let two = || Some((lower()?, lower()?));
+    let (Some((one, other)), Some((third, fourth))) = (two(), two()) else {
+        return;
+    };
+    let lowers = vec![
+        devices::crypt(one, &AES_512),
+        devices::crypt(other, &AES_4096),
+    ];
+    check_each(backend, &devices::in_turns(lowers, 3 * BLOCK), flushes);
+    let lower = devices::in_turns(vec![third, fourth], 3 * BLOCK);
+    let (borders, layouts) = (
+        [7 * BLOCK, 8 * BLOCK],
+        [Some(&AES_512), None, Some(&AES_4096)],
+    );
+    let fresh = devices::in_ranges(lower, &borders, &layouts, devices::INLINE);
+    check_each(backend, &fresh, flushes);
+}
+
+/// Requests inside ranges, and requests that each cross borders.
+fn check_each(backend: BackendChoice, fresh: &Fresh, flushes: Flushes) {
+    // Flushes last: a worker that one has called up stays for seconds.
+    for (kind, depth, block) in [
+        (Kind::Read, 1, BLOCK),
+        (Kind::Read, 32, BLOCK),
+        (Kind::Read, 8, 5 * BLOCK),
+        (Kind::Write, 32, BLOCK),
+        (Kind::Write, 8, 5 * BLOCK),
+        (Kind::Flush, 8, BLOCK),
+    ] {
+        let mut load = Load::with_block(&fresh.gate, backend, kind, depth, block);
+        let used = load.measure();
+        let name = format!("ranges: {kind:?} of {block} at depth {depth}");
+        println!("{name}: {used:?}");
+        assert_eq!(used.heap_calls, 0, "{name} uses the heap");
+        if kind != Kind::Flush || flushes == Flushes::Alone {
+            used.assert_alone(&name);
         }
     }
 }

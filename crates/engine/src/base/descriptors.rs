@@ -2,12 +2,12 @@
 //!
 //! The kernel tells each open file once of a lost write, so queues at the same time must not share
 //! one. One after the other they may: an open file that was there before is told of more, not of
-//! less. So nothing is closed before the device is, and as many queues as there have been at a
-//! time can always be opened again without opening a file. A server relies on that: once it has
-//! given up its rights, it can open none.
+//! less. So nothing is closed before the device is, unless somebody asks for it, and as many queues as
+//! there have been at a time can always be opened again without opening a file. A server relies on
+//! that: once it has given up its rights, it can open none.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 
@@ -21,7 +21,7 @@ impl Descriptors {
         &self,
         open: impl FnOnce() -> Result<OwnedFd, Errno>,
     ) -> Result<Arc<OwnedFd>, Errno> {
-        let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = cryptline_sys::lock(&self.0);
         // Whoever uses one holds it beside us; only here, under the lock, do users become more.
         let mut free = pool.iter().filter(|file| Arc::strong_count(file) == 1);
         if let Some(file) = free.next() {
@@ -30,6 +30,11 @@ impl Descriptors {
         let file = Arc::new(open()?);
         pool.push(Arc::clone(&file));
         Ok(file)
+    }
+
+    /// Closes those that nobody uses.
+    pub fn close_spare(&self) {
+        cryptline_sys::lock(&self.0).retain(|file| Arc::strong_count(file) > 1);
     }
 }
 
@@ -65,7 +70,11 @@ mod tests {
         drop(first);
         let second = queues();
         assert_eq!(open_count(&path), 6);
+        gate.close_spare();
+        assert_eq!(open_count(&path), 6, "those in use stay");
         drop(second);
+        gate.close_spare();
+        assert_eq!(open_count(&path), 1);
         drop(gate);
         assert_eq!(open_count(&path), 0);
     }

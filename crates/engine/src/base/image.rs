@@ -147,6 +147,12 @@ impl Image {
         &self.path
     }
 
+    /// Bytes in a logical block; 512 for a file.
+    #[must_use]
+    pub fn block(&self) -> u32 {
+        self.block
+    }
+
     /// Whether it is a block device.
     #[must_use]
     pub fn is_block_device(&self) -> bool {

@@ -29,7 +29,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 
@@ -77,7 +77,7 @@ impl Keeper {
 
     /// Syncs the keeper's file by `sync`, alone.
     pub fn ask(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Fault> {
-        let _alone = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = cryptline_sys::lock(&self.asking);
         if self.is_lost() {
             return Err(Fault::Latched);
         }

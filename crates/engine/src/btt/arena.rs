@@ -18,7 +18,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
@@ -231,7 +231,7 @@ impl Arena {
         numbers.sort_unstable();
         numbers.map(|number| {
             let lock = self.map_locks.get(number)?;
-            Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
+            Some(cryptline_sys::lock(lock))
         })
     }
 

@@ -15,6 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::quota::Quota;
+use super::ticks::CpuTicks;
 
 /// Time over which idleness is measured.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -188,30 +189,22 @@ fn spare(last: &Sample, next: &Sample) -> usize {
         .unwrap_or(0)
 }
 
-/// The time that `cores` together have been idle, or waited for a disk, since the machine started:
-/// `cpuN user nice system idle iowait ...`, a line for each. The sum in the first line is that of the
-/// whole machine.
+/// The time that `cores` together have been idle, or waited for a disk, since the machine started. The
+/// first line is about all of the machine.
 ///
 /// lxcfs shows a container its own cores alone, and numbers them from 0: where there are as many lines
 /// as cores and they do not match, they all count.
 fn idle_time(text: &str, cores: &CpuSet) -> Option<Duration> {
     let (mut ours, mut all) = ((0, 0), (0, 0));
     for line in text.lines() {
-        let Some(line) = line.strip_prefix("cpu") else {
+        if !line.starts_with("cpu") {
             break;
-        };
-        let Some((Ok(core), ticks)) = line
-            .split_once(' ')
-            .map(|(core, rest)| (core.parse::<usize>(), rest))
-        else {
+        }
+        let ticks = CpuTicks::parse(line)?;
+        let Some(core) = ticks.core else {
             continue;
         };
-        let mut words = ticks.split_whitespace().skip(3).map(str::parse::<u64>);
-        let (Some(Ok(idle)), Some(Ok(waiting))) = (words.next(), words.next()) else {
-            return None;
-        };
-        let ticks = idle.saturating_add(waiting);
-        let count = |sum: &mut (u64, u32)| *sum = (sum.0.saturating_add(ticks), sum.1 + 1);
+        let count = |sum: &mut (u64, u32)| *sum = (sum.0.saturating_add(ticks.idle), sum.1 + 1);
         count(&mut all);
         if core < CpuSet::MAX_CPU && cores.is_set(core) {
             count(&mut ours);

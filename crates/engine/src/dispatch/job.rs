@@ -63,6 +63,12 @@ impl Job {
     }
 }
 
+/// A job and the slots it goes back to.
+pub(super) struct Order {
+    pub job: Job,
+    pub slots: Arc<SharedSlots>,
+}
+
 /// Where one queue and the threads that work for it exchange jobs. Fixed in size; no locks.
 pub(crate) struct SharedSlots {
     /// What anybody may take.

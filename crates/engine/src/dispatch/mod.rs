@@ -22,15 +22,18 @@ pub(crate) mod job;
 mod pace;
 mod perf;
 mod pool;
+mod priority;
 mod quota;
+mod ticks;
 mod workers;
 mod writer;
 
 pub use helpers::Helpers;
 pub(crate) use pace::Pace;
 pub use perf::PerfFlags;
+pub use priority::may_raise_priority;
+pub use ticks::CpuTicks;
 pub(crate) use workers::Workers;
-pub use workers::may_raise_priority;
 
 use std::fmt;
 use std::str::FromStr;

@@ -16,14 +16,12 @@ use std::sync::Arc;
 use cryptline_sys::BackendChoice;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-use super::job::{Direction, Job, SharedSlots};
+use super::job::{Direction, Job, Order, SharedSlots};
 use super::pool::{THREADS_MAX, Work, WorkerPool};
+use super::priority::raise_priority;
 use super::writer::Writer;
 use super::{Dispatch, Mode};
 use crate::{Gate, OpenError};
-
-/// The priority that `high_priority` asks for.
-const HIGHEST_NICE: i32 = -20;
 
 /// The threads of one volume.
 pub(crate) struct Workers {
@@ -31,12 +29,6 @@ pub(crate) struct Workers {
     /// Pools by core, where each has its own.
     cores: Vec<usize>,
     kcryptd: Arc<Kcryptd>,
-}
-
-/// A job and the slots it goes back to.
-pub(super) struct Order {
-    pub job: Job,
-    pub slots: Arc<SharedSlots>,
 }
 
 impl Workers {
@@ -127,19 +119,6 @@ impl Work<Order> for Kcryptd {
             _ => order.slots.give_back(order.job),
         }
     }
-}
-
-/// Raises the calling thread's priority as far as it goes.
-pub(super) fn raise_priority() -> io::Result<()> {
-    Ok(rustix::process::setpriority_process(None, HIGHEST_NICE)?)
-}
-
-/// Whether threads of this process may run at the priority that `high_priority` asks for.
-#[must_use]
-pub fn may_raise_priority() -> bool {
-    std::thread::spawn(raise_priority)
-        .join()
-        .is_ok_and(|raised| raised.is_ok())
 }
 
 /// The cores this process may use, at most as many as a pool has threads.

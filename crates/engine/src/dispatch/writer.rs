@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use cryptline_sys::{BackendChoice, Waker, lock};
 
-use super::job::Direction;
-use super::workers::{Order, raise_priority};
+use super::job::{Direction, Order};
+use super::priority::raise_priority;
 use crate::gate::Gate;
 use crate::in_flight::InFlight;
 use crate::{Channel, Completion, OpenError, Operation, Request, Submitted};

@@ -7,7 +7,7 @@ use cryptline_sys::{Buffer, Ring};
 
 use super::super::job::{Job, SharedSlots};
 use super::*;
-use crate::cipher_map::{CipherMap, Zeroes};
+use crate::cipher_map::{CipherMap, CipherRange, Zeroes};
 use crate::{Device, Extent, Fault, Geometry, Queue};
 
 /// Notes the offset of each write; the first waits until it is let through.
@@ -94,7 +94,11 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
         iv_large_sectors: false,
     };
     let cipher = SectorCipher::new(&spec, &[], options).unwrap();
-    let cipher_map = Arc::new(CipherMap::new(cipher, Zeroes::Decrypt));
+    let range = CipherRange {
+        len: 1 << 20,
+        cipher: Some(cipher),
+    };
+    let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
     let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
     let slots = Arc::new(SharedSlots::new(16, ring.waker().unwrap(), Vec::new()));
     let (seen, heard) = channel();

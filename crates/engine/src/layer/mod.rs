@@ -1,10 +1,12 @@
 //! Devices over another device.
 
 mod crypt;
+pub mod linear;
 mod subblock;
 pub mod zoned;
 
-pub use crypt::{CryptDevice, CryptOptions, Zeroes};
+pub use crypt::{CipherRange, CryptDevice, CryptOptions, Zeroes};
+pub use linear::LinearDevice;
 pub use subblock::{Exclusion, SubBlockDevice, SubBlockOptions};
 
 #[cfg(feature = "test-layers")]

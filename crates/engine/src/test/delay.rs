@@ -57,6 +57,10 @@ impl Device for DelayDevice {
         }
     }
 
+    fn below(&self) -> &[Gate] {
+        std::slice::from_ref(&self.lower)
+    }
+
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         // The kernel may wake a thread up to 50 µs late to save power; that would be half a
         // typical medium. Where it refuses, times are only less exact.

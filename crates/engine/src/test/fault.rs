@@ -169,7 +169,7 @@ fn parse_error(name: &str) -> Result<Fault, String> {
     }
 }
 
-/// The rules of one device.
+/// The rules of one device, or of several.
 #[derive(Debug, Default)]
 pub struct FaultPlan(pub Vec<FaultRule>);
 
@@ -180,12 +180,12 @@ pub struct FaultDevice {
 }
 
 impl FaultDevice {
-    /// Lays `plan` over `lower`.
+    /// Lays `plan` over `lower`. Where several devices are given the same, its rules count over all of them.
     #[must_use]
-    pub fn new(lower: Gate, plan: FaultPlan) -> Self {
+    pub fn new(lower: Gate, plan: impl Into<Arc<FaultPlan>>) -> Self {
         Self {
             lower,
-            plan: Arc::new(plan),
+            plan: plan.into(),
         }
     }
 }
@@ -193,6 +193,14 @@ impl FaultDevice {
 impl Device for FaultDevice {
     fn geometry(&self) -> Geometry {
         *self.lower.geometry()
+    }
+
+    fn grow(&self) -> u64 {
+        self.lower.grow()
+    }
+
+    fn below(&self) -> &[Gate] {
+        std::slice::from_ref(&self.lower)
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

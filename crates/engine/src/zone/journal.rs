@@ -14,8 +14,8 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 
@@ -261,7 +261,7 @@ impl Journal {
     /// The lock is held across the state's I/O: only a flush, a durable write and a reset come
     /// here, and what each waits for is this very I/O.
     pub fn commit(&self, zones: &[(u32, Saved)], table: &ZoneTable) -> Result<(), Fault> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = cryptline_sys::lock(&self.state);
         if self.has_failed() {
             return Err(Fault::Latched);
         }

@@ -18,7 +18,7 @@ use careless::{Mistake, careless};
 use cryptline_engine::dispatch::Mode;
 use cryptline_engine::layer::Exclusion;
 use cryptline_testkit::suite::devices::{
-    AES_512, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS,
+    AES_512, AES_512_SECOND, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS,
 };
 use cryptline_testkit::suite::{Watchdog, noise};
 use history::{Habits, History};
@@ -127,6 +127,11 @@ promises_are_kept! {
     cbc_in_512_of_4096: 500, stacks::encrypted(&CBC_4096, 512, Exclusion::Shared, INLINE);
     cbc_in_512_of_4096_exclusive: 300, stacks::encrypted(&CBC_4096, 512, Exclusion::Exclusive, INLINE);
     cbc_in_512_of_4096_with_helpers: 400, stacks::encrypted(&CBC_4096, 512, Exclusion::Shared, AUTO);
+    linear_over_two_files: 6_000, stacks::linear(None, Habits::ALL);
+    linear_over_two_files_of_patient_clients: 6_000, stacks::linear(None, Habits { hasty: false, ..Habits::ALL });
+    linear_over_two_files_under_two_keys: 3_000, stacks::linear(Some([&AES_512, &AES_512_SECOND]), Habits::ALL);
+    linear_of_two_keys_over_one_file: 3_000, stacks::two_keys(INLINE);
+    linear_of_two_keys_with_workers: 500, stacks::two_keys(QUEUE);
     pmem: 4_000, stacks::pmem();
     btt_in_512: 50, stacks::btt(512);
     btt_in_4096: 50, stacks::btt(4096);

@@ -101,6 +101,9 @@ pub enum Purpose {
     Check,
 }
 
+/// What each file of a stack holds.
+type Images = Vec<Arc<Vec<u8>>>;
+
 /// How a stack is opened.
 type Open = Box<dyn Fn(&Bed, Purpose) -> Gate>;
 
@@ -114,6 +117,8 @@ pub struct Stack {
     /// Bytes of the device that histories use.
     pub size: usize,
     pub image: Arc<Vec<u8>>,
+    /// The second file and its content, where the device lies on two.
+    pub second: Option<(Bed, Arc<Vec<u8>>)>,
 }
 
 impl Stack {
@@ -130,7 +135,27 @@ impl Stack {
         most: usize,
         open: impl Fn(&Bed, Purpose) -> Gate + 'static,
     ) -> Self {
+        Self::over_both(bed, content, None, most, open)
+    }
+
+    /// A stack over two files of the same machine, which the write [`promises::FILL`] has filled.
+    pub fn over_two(bed: Bed, second: Bed, open: impl Fn(&Bed, Purpose) -> Gate + 'static) -> Self {
+        let blank = vec![0; bed.size()];
+        Self::over_both(bed, blank, Some(second), usize::MAX, open)
+    }
+
+    fn over_both(
+        bed: Bed,
+        content: Vec<u8>,
+        second: Option<Bed>,
+        most: usize,
+        open: impl Fn(&Bed, Purpose) -> Gate + 'static,
+    ) -> Self {
         let file = bed.switch_on(&Arc::new(content), Temper::default());
+        let second = second.map(|second| {
+            let file = second.attach(&Arc::new(vec![0; second.size()]));
+            (second, file)
+        });
         let gate = open(&bed, Purpose::Check);
         let mut client = Client::open(&gate, bed.machine.backend());
         let size = usize::try_from(gate.geometry().size).unwrap().min(most);
@@ -139,9 +164,14 @@ impl Stack {
         client.finish(Request::write(0, data, true, 0)).unwrap();
         client.finish(Request::flush(0)).unwrap();
         let image = bed.machine.after_crash(file, Survivors::None);
+        let second = second.map(|(second, file)| {
+            let image = bed.machine.after_crash(file, Survivors::None);
+            (second, image)
+        });
         drop((client, gate));
         Self {
             bed,
+            second,
             open: Box::new(open),
             threaded: false,
             habits: Habits::ALL,
@@ -152,7 +182,7 @@ impl Stack {
 
     /// What can happen to it.
     pub fn scope(&self) -> Scope {
-        self.bed.switch_on(&self.image, Temper::default());
+        self.switch_on(&self.images(), Temper::default());
         let geometry = *(self.open)(&self.bed, Purpose::Check).geometry();
         Scope {
             blocks: self.size / usize::try_from(geometry.logical_block).unwrap(),
@@ -165,13 +195,13 @@ impl Stack {
 
     /// Lets a history happen. How many writes flushes promised; or which promise was broken.
     pub fn run(&self, history: &History, log: &mut Vec<String>) -> Result<usize, String> {
-        let file = self.bed.switch_on(&self.image, history.temper);
+        let files = self.switch_on(&self.images(), history.temper);
         let gate = (self.open)(&self.bed, Purpose::History);
         let machine = self.bed.machine;
         if let Some(count) = history.outage {
             machine.fail_power_at(count, Survivors::Some(history.seed));
         }
-        let mut world = World::new(self, &gate, file, log);
+        let mut world = World::new(self, &gate, files.clone(), log);
         for step in &history.moves {
             world.take(step)?;
         }
@@ -188,12 +218,19 @@ impl Stack {
         }
         .map_err(|wrong| format!("read back: {wrong}"))?;
         let states = [Survivors::None, Survivors::Some(history.seed)];
-        let mut images = states.map(|left| machine.after_crash(file, left)).to_vec();
+        let left = |survivors| {
+            files
+                .iter()
+                .map(|file| machine.after_crash(*file, survivors))
+                .collect()
+        };
+        let mut images: Vec<Images> = states.map(left).to_vec();
         drop(gate);
         let kept = promises.kept;
         let mut known = vec![promises.clone(), promises];
         if let Some((image, promises)) = ended.outage {
-            images.push(image);
+            // Of the only file: mappings are in one.
+            images.push(vec![image]);
             known.push(promises);
         }
         let names = [
@@ -202,11 +239,26 @@ impl Stack {
             "in the middle of a request",
         ];
         for ((name, image), promises) in names.iter().zip(images).zip(known) {
-            self.bed.switch_on(&image, Temper::default());
+            self.switch_on(&image, Temper::default());
             let checked = self.check(&(self.open)(&self.bed, Purpose::Check), &promises);
             checked.map_err(|wrong| format!("after a crash {name}: {wrong}"))?;
         }
         Ok(kept)
+    }
+
+    /// What the files hold.
+    fn images(&self) -> Images {
+        let second = self.second.iter().map(|(_, image)| Arc::clone(image));
+        std::iter::once(Arc::clone(&self.image))
+            .chain(second)
+            .collect()
+    }
+
+    fn switch_on(&self, images: &Images, temper: Temper) -> Vec<FileOf> {
+        let first = self.bed.switch_on(&images[0], temper);
+        let second = self.second.iter().zip(&images[1..]);
+        let second = second.map(|((bed, _), image)| bed.attach(image));
+        std::iter::once(first).chain(second).collect()
     }
 
     /// Whether all of the device is as promised.

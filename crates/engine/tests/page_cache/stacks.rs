@@ -9,7 +9,7 @@ use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::Exclusion;
 use cryptline_sys::{SharedMemory, Simulation};
 use cryptline_testkit::suite::Fresh;
-use cryptline_testkit::suite::devices::{self, INLINE, Layout};
+use cryptline_testkit::suite::devices::{self, AES_512, INLINE, Layout};
 
 use crate::history::Habits;
 use crate::stack::{Bed, Purpose, Stack};
@@ -97,6 +97,41 @@ pub fn sparse(layout: &'static Layout) -> Stack {
     })
 }
 
+/// Ranges of two files in turns, in the clear, or each file under a key of its own.
+pub fn linear(layouts: Option<[&'static Layout; 2]>, habits: Habits) -> Stack {
+    let start = layouts.map_or(0, |layouts| {
+        layouts.map(|layout| layout.start).into_iter().sum()
+    });
+    let bed = Bed::new(start + SIZE, 512);
+    let second = Bed::on(bed.machine, start + SIZE, 512);
+    let path = second.path.clone();
+    let stack = Stack::over_two(bed, second, move |bed, _| {
+        let lower = |path, which: usize| {
+            let file = Fresh::new(buffered_at(path));
+            match layouts {
+                None => file,
+                Some(layouts) => devices::crypt(file, layouts[which]),
+            }
+        };
+        devices::in_turns(vec![lower(&bed.path, 0), lower(&path, 1)], 3 * 512).gate
+    });
+    Stack { habits, ..stack }
+}
+
+/// A file in two ranges under two keys.
+pub fn two_keys(dispatch: Dispatch) -> Stack {
+    let bed = Bed::new(AES_512.start + SIZE, 512);
+    let mut stack = Stack::new(bed, move |bed, purpose| {
+        let dispatch = match purpose {
+            Purpose::History => dispatch,
+            Purpose::Check => INLINE,
+        };
+        devices::two_keys(Fresh::new(buffered(bed)), 5 * 512, dispatch).gate
+    });
+    stack.threaded = dispatch != INLINE;
+    stack
+}
+
 /// A mapped file.
 pub fn pmem() -> Stack {
     Stack::new(Bed::mapped(SIZE_4096), |bed, _| {
@@ -131,6 +166,10 @@ fn memory(bed: &Bed) -> PersistentMemory {
 }
 
 fn buffered(bed: &Bed) -> Gate {
-    let image = Image::open(&bed.path, false).unwrap();
+    buffered_at(&bed.path)
+}
+
+fn buffered_at(path: &Path) -> Gate {
+    let image = Image::open(path, false).unwrap();
     Gate::new(image.into_device(512, DirectMode::Off).unwrap())
 }

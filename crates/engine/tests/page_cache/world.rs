@@ -30,7 +30,8 @@ enum Kind {
 pub struct World<'a> {
     stack: &'a Stack,
     gate: &'a Gate,
-    file: FileOf,
+    /// One, or two.
+    files: Vec<FileOf>,
     clients: [Option<Client>; CLIENTS],
     foreign: Vec<Foreign>,
     flying: HashMap<u64, Flying>,
@@ -64,11 +65,16 @@ pub struct Ended {
 }
 
 impl<'a> World<'a> {
-    pub fn new(stack: &'a Stack, gate: &'a Gate, file: FileOf, log: &'a mut Vec<String>) -> Self {
+    pub fn new(
+        stack: &'a Stack,
+        gate: &'a Gate,
+        files: Vec<FileOf>,
+        log: &'a mut Vec<String>,
+    ) -> Self {
         Self {
             stack,
             gate,
-            file,
+            files,
             clients: [const { None }; CLIENTS],
             foreign: Vec::new(),
             flying: HashMap::new(),
@@ -149,8 +155,8 @@ impl<'a> World<'a> {
         let machine = self.stack.bed.machine;
         match *step {
             Step::WriteBack(place, fault) => {
-                let (bytes, span) = self.in_file(place);
-                let count = machine.write_back(self.file, bytes, fault);
+                let (file, bytes, span) = self.in_file(place);
+                let count = machine.write_back(file, bytes, fault);
                 let how = match fault.filter(|_| count > 0) {
                     Some(error) => format!("fails: {error}"),
                     None => format!("writes {count}"),
@@ -158,13 +164,14 @@ impl<'a> World<'a> {
                 self.note(|| format!("writeback of {span} {how}"));
             }
             Step::Evict(place) => {
-                let (bytes, span) = self.in_file(place);
-                machine.evict(self.file, bytes);
+                let (file, bytes, span) = self.in_file(place);
+                machine.evict(file, bytes);
                 self.note(|| format!("clean pages of {span} are evicted"));
             }
             Step::ForeignOpen => {
                 if self.foreign.len() < 3 {
-                    self.foreign.push(machine.foreign_open(self.file));
+                    let file = self.files[self.foreign.len() % self.files.len()];
+                    self.foreign.push(machine.foreign_open(file));
                     self.note(|| "another program opens the file".to_owned());
                 }
             }
@@ -175,7 +182,7 @@ impl<'a> World<'a> {
                 }
             }
             Step::ForeignRead(place) => {
-                let (bytes, span) = self.in_file(place);
+                let (_, bytes, span) = self.in_file(place);
                 if let Some(foreign) = self.foreign.last() {
                     machine.foreign_read(foreign, bytes);
                     self.note(|| format!("another program reads {span}"));
@@ -315,7 +322,7 @@ impl<'a> World<'a> {
                     let Operation::Read(bytes) = &request.operation else {
                         unreachable!("a read comes back as a read")
                     };
-                    let lost = self.stack.bed.machine.has_lost(self.file);
+                    let lost = self.has_lost();
                     let checked = match result {
                         Ok(()) => self.promises.check_read(flying.first, bytes, since, lost),
                         Err(_) => Ok(()),
@@ -369,7 +376,9 @@ impl<'a> World<'a> {
     pub fn end(mut self) -> Ended {
         self.stack.bed.machine.step(None);
         (0..CLIENTS).for_each(|client| self.close(client));
-        self.stack.bed.machine.evict(self.file, 0..usize::MAX);
+        for file in &self.files {
+            self.stack.bed.machine.evict(*file, 0..usize::MAX);
+        }
         Ended {
             promises: self.promises,
             damage: self.damage,
@@ -387,15 +396,23 @@ impl<'a> World<'a> {
         (place.at * each, place.blocks * each)
     }
 
-    /// A place in the file: what lies before the data is not written.
-    fn in_file(&self, place: Place) -> (Range<usize>, String) {
+    fn has_lost(&self) -> bool {
+        let machine = self.stack.bed.machine;
+        self.files.iter().any(|file| machine.has_lost(*file))
+    }
+
+    /// A place in a file: what lies before the data is not written. Where there are two files, places are
+    /// not those of the same numbers on the device, and there are as many of them.
+    fn in_file(&self, place: Place) -> (FileOf, Range<usize>, String) {
         let (first, count) = self.sectors(place);
+        let file = self.files[place.blocks % self.files.len()];
         if place.at == 0 {
-            return (0..usize::MAX, "everything".to_owned());
+            return (file, 0..usize::MAX, "everything".to_owned());
         }
-        let start = self.stack.image.len() - self.stack.size;
-        let from = start + first * SECTOR;
-        (from..from + count * SECTOR, span(first, count))
+        let start = self.stack.image.len().saturating_sub(self.stack.size);
+        let from = start + first * SECTOR / self.files.len();
+        let to = from + count * SECTOR;
+        (file, from..to, span(first, count))
     }
 }
 

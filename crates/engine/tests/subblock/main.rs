@@ -2,6 +2,7 @@
 //!
 //! | module | what is asked |
 //! |---|---|
+//! | `bytes` | blocks of a single byte |
 //! | `exclusion` | who waits for whom, and what is put into one rewrite |
 //! | `faults` | a part that fails fails its request, once, and leaves no claim behind |
 //! | `ranges` | discards and zeroes of parts of sectors |
@@ -13,6 +14,7 @@
 //!
 //! Most of it runs over a disk that does its work when the test says so (`stage.rs`).
 
+mod bytes;
 mod crash;
 mod dropped;
 mod durable;

@@ -30,6 +30,7 @@ use shared::Shared;
 pub struct FileDevice {
     descriptors: Descriptors,
     geometry: Geometry,
+    grows: bool,
     shared: Arc<Shared>,
 }
 
@@ -46,8 +47,16 @@ impl FileDevice {
         Self {
             descriptors: Descriptors::default(),
             geometry,
+            grows: false,
             shared: Arc::new(shared),
         }
+    }
+
+    /// The device grows with its file; it keeps the size that it was opened with otherwise. Zones never do.
+    #[must_use]
+    pub fn growing(self) -> Self {
+        let grows = self.geometry.zones.is_none();
+        Self { grows, ..self }
     }
 
     /// Whether O_DIRECT is in use.
@@ -78,9 +87,20 @@ impl Device for FileDevice {
         self.geometry
     }
 
+    fn grow(&self) -> u64 {
+        if !self.grows {
+            return self.geometry.size;
+        }
+        self.shared.grow(self.geometry.logical_block)
+    }
+
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let own = self.reopen();
         Ok(Box::new(FileQueue::new(&self.shared, ring, own)))
+    }
+
+    fn close_spare(&self) {
+        self.descriptors.close_spare();
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {

@@ -5,14 +5,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cryptline_sys::{Buffer, Done, FileId, Io, Ring, Source};
+use cryptline_sys::{Done, FileId, Io, Ring, Source};
 use rustix::io::Errno;
 
 use super::shared::Shared;
-use super::transfer::{Kind, Transfer, buffer_of};
+use super::transfer::{self, Files, Origin};
 use crate::base::host_zones;
 use crate::base::syncs::Syncs;
-use crate::slab::Slab;
 use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
 
 /// What the queue's own open file may not have been told, so that the keeper must be asked.
@@ -38,8 +37,9 @@ pub(super) struct FileQueue {
     doubt: Doubt,
     syncs: Syncs<Completion>,
     /// Begun and to be continued, when the ring has a place again.
-    stalled: VecDeque<(usize, Option<Buffer>)>,
-    in_flight: Slab<Transfer>,
+    stalled: VecDeque<(Origin, Io)>,
+    /// Begun and not ended; at most as many as the ring has places, so that its inbox never grows.
+    in_flight: usize,
     shared: Arc<Shared>,
 }
 
@@ -50,8 +50,13 @@ impl Queue for FileQueue {
         }
         if let (Operation::Zone(action), Some(model)) = (&request.operation, &self.shared.zones) {
             // There is no such thing in io_uring: this thread waits for it.
-            let result =
-                host_zones::act(&*self.fd, model, self.shared.size, request.offset, *action);
+            let result = host_zones::act(
+                &*self.fd,
+                model,
+                self.shared.size(),
+                request.offset,
+                *action,
+            );
             return Submitted::Done(request.complete(result));
         }
         if self.shared.cannot_zero(&request) {
@@ -65,48 +70,40 @@ impl Queue for FileQueue {
             let result = flushed.and_then(|()| self.shared.check_size(&self.fd));
             return Submitted::Done(request.complete(result));
         }
-        if self.in_flight.is_full() {
+        if self.in_flight >= ring.depth() {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
-        let is_sync = request.is_sync() && self.doubt != Doubt::Shared;
-        let Request {
-            operation,
-            offset,
-            token,
-        } = request;
-        let (kind, buffer) = match operation {
-            Operation::Read(buffer) => (Kind::Read, Some(buffer)),
-            Operation::Write { data, durable } => (Kind::Write { durable }, Some(data)),
-            other => (Kind::Other(other), None),
+        let is_own_sync = request.is_sync() && self.doubt != Doubt::Shared;
+        let sync = is_own_sync.then(|| self.syncs.begin());
+        let files = Files {
+            own: self.file,
+            keeper: self.keeper.0,
         };
-        let entry = Transfer {
-            kind,
-            offset,
-            token,
-            done: 0,
-            sync: is_sync.then(|| self.syncs.begin()),
-        };
-        let Ok(index) = self.in_flight.insert(entry) else {
-            unreachable!("a place was free a moment ago")
-        };
-        match self.start(ring, index, buffer) {
-            Ok(()) => Submitted::Pending,
-            // More requests than the ring has places for: the front's bug.
-            Err(buffer) => {
-                let entry = self.in_flight.remove(index);
-                let entry = entry.expect("the entry was made a moment ago");
-                if let Some(number) = entry.sync {
+        let begun = transfer::begin(request, files, sync)
+            .map_err(|request| request.complete(Err(Fault::NotSupported)));
+        let started = begun.and_then(|(origin, io)| {
+            // More requests than the ring has places for are the front's bug.
+            self.start(ring, origin, io)
+                .map_err(|io| transfer::end(origin, io).complete(Err(Fault::Busy)))
+        });
+        match started {
+            Ok(()) => {
+                self.in_flight += 1;
+                Submitted::Pending
+            }
+            Err(refused) => {
+                if let Some(number) = sync {
                     self.syncs.end(number);
                 }
-                Submitted::Done(entry.into_request(buffer).complete(Err(Fault::Busy)))
+                Submitted::Done(refused)
             }
         }
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
         for _ in 0..self.stalled.len() {
-            if let Some((index, buffer)) = self.stalled.pop_front() {
-                self.go_on(ring, index, buffer);
+            if let Some((origin, io)) = self.stalled.pop_front() {
+                self.go_on(ring, origin, io);
             }
         }
         while let Some(finished) = ring.next_done(self.source) {
@@ -149,91 +146,42 @@ impl FileQueue {
             ),
             doubt,
             syncs: Syncs::new(ring.depth()),
-            stalled: VecDeque::new(),
-            in_flight: Slab::new(ring.depth()),
+            stalled: VecDeque::with_capacity(ring.depth()),
+            in_flight: 0,
             shared: Arc::clone(shared),
         }
     }
 
-    /// Submits what is left of a request; gives its buffer back where the ring has no place.
-    fn start(
-        &mut self,
-        ring: &mut Ring,
-        index: usize,
-        buffer: Option<Buffer>,
-    ) -> Result<(), Option<Buffer>> {
-        let Some(entry) = self.in_flight.get_mut(index) else {
-            unreachable!("the caller has just found or made this entry")
-        };
-        let file = match &entry.kind {
-            Kind::Other(Operation::Discard { .. } | Operation::WriteZeroes { .. }) => self.keeper.0,
-            _ => self.file,
-        };
-        let io = entry.io(file, buffer);
+    /// Submits what is left of a request; gives it back where the ring has no place.
+    fn start(&mut self, ring: &mut Ring, origin: Origin, io: Io) -> Result<(), Io> {
         if self.shared.copies_at_once(&io) {
-            ring.submit_at_once(self.source, index as u64, io);
+            ring.submit_at_once(self.source, origin.mark(), io);
             return Ok(());
         }
-        ring.submit(self.source, index as u64, io)
-            .map_err(buffer_of)
+        ring.submit(self.source, origin.mark(), io)
     }
 
     /// Continues a request that was begun, as soon as there is a place for it.
-    fn go_on(&mut self, ring: &mut Ring, index: usize, buffer: Option<Buffer>) {
-        if let Err(buffer) = self.start(ring, index, buffer) {
-            self.stalled.push_back((index, buffer));
+    fn go_on(&mut self, ring: &mut Ring, origin: Origin, io: Io) {
+        if let Err(io) = self.start(ring, origin, io) {
+            self.stalled.push_back((origin, io));
         }
     }
 
     /// What a finished operation means for its request: the end, or another round.
     fn finish(&mut self, ring: &mut Ring, finished: Done) -> Option<Completion> {
-        let index = usize::try_from(finished.token).ok()?;
-        let entry = self.in_flight.get_mut(index)?;
-        let buffer = buffer_of(finished.io);
-        let len = buffer.as_ref().map_or(0, |buffer| buffer.len());
-        let verdict = match (finished.result, &entry.kind) {
-            (Err(Errno::INTR | Errno::AGAIN), _) => {
-                if entry.sync.is_some() {
-                    // It may have been the report of a lost write that has this number.
-                    self.doubt = Doubt::OfAll;
-                }
-                None
-            }
-            // Somebody else has claimed the block device and pages wait to be written: nothing was done.
-            (
-                Err(Errno::BUSY),
-                Kind::Other(Operation::Discard { .. } | Operation::WriteZeroes { .. }),
-            ) if self.shared.block_device.is_some() => Some(Err(Fault::NotSupported)),
-            (Err(errno), _) if self.shared.zones.is_some() => {
-                Some(Err(host_zones::fault_of(errno)))
-            }
-            (Err(errno), _) if entry.sync.is_some() => Some(Err(self.shared.keeper.lose(errno))),
-            (Err(errno), _) => Some(Err(Fault::from(errno))),
-            (Ok(_), Kind::Other(_)) => Some(Ok(())),
-            (Ok(moved), kind) => {
-                entry.done += moved;
-                match kind {
-                    _ if entry.done >= len => Some(Ok(())),
-                    Kind::Read if moved == 0 || self.shared.is_off_grid(entry.done) => {
-                        Some(Err(self.shared.cut_short()))
-                    }
-                    _ if moved == 0 => Some(Err(Fault::NoSpace)),
-                    _ => None,
-                }
-            }
-        };
-        let Some(result) = verdict else {
-            self.go_on(ring, index, buffer);
+        let (origin, mut io) = (Origin::of(&finished), finished.io);
+        let Some(result) = self.judge(origin, &mut io, finished.result) else {
+            self.go_on(ring, origin, io);
             return None;
         };
-        let entry = self.in_flight.remove(index)?;
-        let number = entry.sync;
-        let request = entry.into_request(buffer);
+        self.in_flight -= 1;
+        let request = transfer::end(origin, io);
         if !request.is_sync() {
             return Some(request.complete(result));
         }
         let result = result.and_then(|()| self.confirm(ring, &request));
-        if let Some(number) = number {
+        if let Some(number) = origin.sync {
             self.syncs.end(number);
         }
         match result {
@@ -245,6 +193,48 @@ impl FileQueue {
                 self.shared.note_failed_sync(fault);
                 Some(request.complete(Err(fault)))
             }
+        }
+    }
+
+    /// How a request has ended; `None` where it goes on.
+    fn judge(
+        &mut self,
+        origin: Origin,
+        io: &mut Io,
+        result: Result<usize, Errno>,
+    ) -> Option<Result<(), Fault>> {
+        let moved = match result {
+            Ok(moved) => moved,
+            Err(Errno::INTR | Errno::AGAIN) => {
+                if origin.sync.is_some() {
+                    // It may have been the report of a lost write that has this number.
+                    self.doubt = Doubt::OfAll;
+                }
+                return None;
+            }
+            // Somebody else has claimed the block device and pages wait to be written: nothing was done.
+            Err(Errno::BUSY) if origin.zeroes() && self.shared.block_device.is_some() => {
+                return Some(Err(Fault::NotSupported));
+            }
+            Err(errno) if self.shared.zones.is_some() => {
+                return Some(Err(host_zones::fault_of(errno)));
+            }
+            Err(errno) if origin.sync.is_some() => {
+                return Some(Err(self.shared.keeper.lose(errno)));
+            }
+            Err(errno) => return Some(Err(Fault::from(errno))),
+        };
+        let Some((done, len)) = transfer::advance(io, moved) else {
+            return Some(Ok(()));
+        };
+        if done >= len {
+            Some(Ok(()))
+        } else if origin.reads() && (moved == 0 || self.shared.is_off_grid(done)) {
+            Some(Err(self.shared.cut_short()))
+        } else if moved == 0 {
+            Some(Err(Fault::NoSpace))
+        } else {
+            None
         }
     }
 

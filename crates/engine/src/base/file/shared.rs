@@ -1,10 +1,10 @@
 //! What all queues of one file share: what kind of file it is, and whether it is still whole.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cryptline_sys::Io;
-use rustix::fs::FsWord;
+use rustix::fs::{FsWord, SeekFrom};
 
 use crate::base::syncs::Keeper;
 use crate::zone::ZoneModel;
@@ -13,7 +13,8 @@ use crate::{Fault, Geometry, Operation, Request};
 /// What all queues of one file share.
 pub(super) struct Shared {
     pub keeper: Keeper,
-    pub size: u64,
+    /// Bytes that were announced.
+    size: AtomicU64,
     pub block_device: Option<BlockDevice>,
     pub truncated: AtomicBool,
     /// O_DIRECT's alignment of offsets in bytes; `None` through the page cache.
@@ -42,12 +43,29 @@ impl Shared {
         Self {
             in_memory: is_in_memory(&file),
             keeper: Keeper::new(file),
-            size: geometry.size,
+            size: AtomicU64::new(geometry.size),
             block_device,
             truncated: AtomicBool::new(false),
             alignment,
             zones: geometry.zones,
         }
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// Announces the blocks that the file has by now. A size that cannot be had says nothing.
+    pub fn grow(&self, block: u32) -> u64 {
+        let file = self.keeper.file();
+        let found = match self.block_device {
+            // Its size in stat(2) is 0.
+            Some(_) => rustix::fs::seek(file, SeekFrom::End(0)),
+            None => rustix::fs::fstat(file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0)),
+        };
+        let found = found.unwrap_or(0);
+        let size = found - found % u64::from(block);
+        self.size.fetch_max(size, Ordering::Relaxed).max(size)
     }
 
     /// Notes that the file ended before its announced size.
@@ -102,9 +120,11 @@ impl Shared {
         if self.block_device.is_some() {
             return Ok(());
         }
+        // Before the file's: what is announced meanwhile was there.
+        let announced = self.size();
         let size = rustix::fs::fstat(fd.as_fd())?.st_size;
         match u64::try_from(size) {
-            Ok(size) if size >= self.size => Ok(()),
+            Ok(size) if size >= announced => Ok(()),
             _ => Err(self.cut_short()),
         }
     }

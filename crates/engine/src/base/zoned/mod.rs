@@ -101,6 +101,10 @@ impl Device for ZonedDevice {
         self.geometry
     }
 
+    fn below(&self) -> &[Gate] {
+        std::slice::from_ref(&self.shared.lower)
+    }
+
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let lower = self.shared.lower.open_queue(ring)?;
         let queue = ZonedQueue::new(lower, Arc::clone(&self.shared), ring.depth());

@@ -23,7 +23,7 @@ use crate::dispatch::job::{Direction, Job, SharedSlots};
 use crate::dispatch::{Dispatch, Helpers, Pace, Workers};
 use crate::gate::{Gate, GatedQueue};
 use crate::slab::Slab;
-use crate::{Completion, OpenError, Operation, Request, Submitted};
+use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
 
 /// Requests in pieces at a time.
 const SPLITS_MAX: usize = 64;
@@ -443,6 +443,12 @@ impl Exchange {
                 Submitted::Done(written) => completion = written,
             }
             completion.request.offset -= self.start;
+        }
+        if let (Operation::Write { data, .. }, Err(Fault::Busy)) =
+            (&mut completion.request.operation, completion.result)
+        {
+            // It may come again, with what it came with before.
+            self.cipher_map.decrypt(completion.request.offset, data);
         }
         self.finished.push((serial, completion));
     }

@@ -12,6 +12,10 @@
 //! other thread (`queue.rs`). Where the dispatch says otherwise a request is cut into pieces, which
 //! other threads may encrypt or decrypt (`exchange.rs`, `split.rs`). The cipher's state is read-only
 //! and shared by all queues.
+//!
+//! A disk of several ranges, each under a cipher of its own or in the clear, is one such device: what
+//! differs from range to range is the cipher and nothing else (`cipher_map.rs`), so threads, queues and
+//! open files are as many as under one cipher.
 
 mod exchange;
 mod policy;
@@ -19,7 +23,7 @@ mod queue;
 mod shared;
 mod split;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use cryptline_cipher::SectorCipher;
 use cryptline_sys::{Backend, BackendChoice, Ring};
@@ -28,7 +32,7 @@ use self::exchange::Exchange;
 use self::queue::InlineQueue;
 use self::shared::SharedQueue;
 use crate::cipher_map::CipherMap;
-pub use crate::cipher_map::Zeroes;
+pub use crate::cipher_map::{CipherRange, Zeroes};
 use crate::dispatch::{Dispatch, Helpers, Mode, Pace, Workers};
 use crate::gate::Gate;
 use crate::zone::{Zone, ZoneModel};
@@ -39,7 +43,7 @@ use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
 pub struct CryptOptions {
     /// First byte of the data on the lower device.
     pub start: u64,
-    /// Size of the clear disk in bytes; `None` for all that is left.
+    /// Size of the clear disk in bytes; `None` for all that is left, and it grows with the device below.
     pub size: Option<u64>,
     /// Pass discards down, and with [`Zeroes::Detect`] zero by zeroing the lower device. Both show which
     /// sectors are unused.
@@ -65,6 +69,8 @@ pub struct CryptDevice {
     cipher_map: Arc<CipherMap>,
     start: u64,
     geometry: Geometry,
+    /// Bytes in a cipher sector, of a disk that grows in whole ones.
+    grows_by: Option<u32>,
     dispatch: Dispatch,
     helpers: Option<(Helpers, Pace)>,
     /// The threads of `queue`, started with the first queue.
@@ -81,67 +87,59 @@ impl CryptDevice {
         cipher: SectorCipher,
         options: CryptOptions,
     ) -> Result<Self, OpenError> {
-        let below = *lower.geometry();
         let sector = cipher.sector_size();
-        let left = below.size.checked_sub(options.start).ok_or_else(|| {
-            OpenError::Geometry(format!(
-                "the data starts at byte {}, past the end of the device ({} bytes); is the file cut short?",
-                options.start, below.size
-            ))
-        })?;
-        let size = match options.size {
-            Some(size) if size > left => {
-                return Err(OpenError::Geometry(format!(
-                    "the volume needs {size} bytes at offset {}, the device has only {left} there; is the file cut short?",
-                    options.start
-                )));
-            }
-            Some(size) if !size.is_multiple_of(u64::from(sector)) => {
-                return Err(OpenError::Geometry(format!(
-                    "a volume of {size} bytes is not a whole number of {sector}-byte sectors"
-                )));
-            }
+        let len = match options.size {
             Some(size) => size,
-            None => left - left % u64::from(sector),
+            None => {
+                let left = bytes_from(options.start, lower.geometry())?;
+                left - left % u64::from(sector)
+            }
         };
-        if size == 0 {
-            return Err(OpenError::Geometry(format!(
-                "there is no room for data after byte {}; is the file cut short?",
-                options.start
-            )));
-        }
-        let block = u64::from(below.logical_block);
-        if !options.start.is_multiple_of(block) || !u64::from(sector).is_multiple_of(block) {
-            return Err(OpenError::Blocks(format!(
-                "data at byte {} in {sector}-byte sectors does not fit the device's {block}-byte blocks",
-                options.start
-            )));
-        }
-        let cipher_map = CipherMap::new(cipher, options.zeroes);
+        let grows = options.size.is_none() && lower.geometry().zones.is_none();
+        let cipher = Some(cipher);
+        let device = Self::of_ranges(lower, vec![CipherRange { len, cipher }], options)?;
+        Ok(Self {
+            grows_by: grows.then_some(sector),
+            ..device
+        })
+    }
+
+    /// Lays ciphers over `lower`, each over its range: one behind the other, whatever size `options`
+    /// has.
+    ///
+    /// Errors: as [`new`](Self::new), or a range ends inside a block.
+    pub fn of_ranges(
+        lower: Gate,
+        ranges: Vec<CipherRange>,
+        options: CryptOptions,
+    ) -> Result<Self, OpenError> {
+        let below = *lower.geometry();
+        let ciphers = || ranges.iter().filter_map(|range| range.cipher.as_ref());
+        let sectors = ciphers().map(SectorCipher::sector_size);
+        let sector = sectors.max().unwrap_or(below.logical_block);
+        let block = logical_block(ciphers(), options.logical_block, below.logical_block)?;
+        let size = size_of(&ranges, options.start, block, &below)?;
         let zones = zones_above(&below, options.start, options.size, sector)?;
+        let cipher_map = CipherMap::new(ranges, options.zeroes);
         let geometry = Geometry {
             zones,
             size,
-            logical_block: logical_block(
-                &cipher_map.cipher,
-                options.logical_block,
-                below.logical_block,
-            )?,
+            logical_block: block,
             preferred_block: below.preferred_block.max(sector),
             discard: below.discard && options.allow_discards,
             write_zeroes: below.write_zeroes && may_zero(&cipher_map, options.allow_discards),
             ..below
         };
         // Encrypting nothing is not worth anybody's help.
-        let helpers = options
-            .helpers
-            .filter(|helpers| helpers.count() > 0 && !cipher_map.cipher.is_null());
+        let helpers = options.helpers.filter(|helpers| helpers.count() > 0);
+        let helpers = helpers.and_then(|helpers| Some((helpers, Pace::of(cipher_map.first()?))));
         Ok(Self {
             lower,
-            helpers: helpers.map(|helpers| (helpers, Pace::of(&cipher_map.cipher))),
+            helpers,
             cipher_map: Arc::new(cipher_map),
             start: options.start,
             geometry,
+            grows_by: None,
             dispatch: Dispatch {
                 // As dm-crypt has it: a zoned device gets its writes from their submitters.
                 write: match options.dispatch.write {
@@ -155,9 +153,89 @@ impl CryptDevice {
     }
 }
 
+/// Bytes of a device from `start` on.
+fn bytes_from(start: u64, below: &Geometry) -> Result<u64, OpenError> {
+    below.size.checked_sub(start).ok_or_else(|| {
+        OpenError::Geometry(format!(
+            "the data starts at byte {start}, past the end of the device ({} bytes); is the file cut short?",
+            below.size
+        ))
+    })
+}
+
+/// Bytes in all ranges, which are to lie on a device from `start` on, and on the clear disk in blocks of
+/// `block` bytes.
+fn size_of(
+    ranges: &[CipherRange],
+    start: u64,
+    block: u32,
+    below: &Geometry,
+) -> Result<u64, OpenError> {
+    let left = bytes_from(start, below)?;
+    let size = ranges
+        .iter()
+        .try_fold(0_u64, |sum, range| sum.checked_add(range.len));
+    let size = size.unwrap_or(u64::MAX);
+    if size == 0 {
+        return Err(OpenError::Geometry(format!(
+            "there is no room for data after byte {start}; is the file cut short?"
+        )));
+    }
+    if size > left {
+        return Err(OpenError::Geometry(format!(
+            "the volume needs {size} bytes at offset {start}, the device has only {left} there; is the file cut short?"
+        )));
+    }
+    let mut at = 0;
+    for CipherRange { len, cipher } in ranges {
+        let sector = cipher
+            .as_ref()
+            .map_or(below.logical_block, SectorCipher::sector_size);
+        if *len == 0 || !len.is_multiple_of(u64::from(sector)) {
+            return Err(OpenError::Geometry(format!(
+                "a volume of {len} bytes is not a whole number of {sector}-byte sectors"
+            )));
+        }
+        if !start.is_multiple_of(u64::from(below.logical_block))
+            || sector % below.logical_block != 0
+        {
+            return Err(OpenError::Blocks(format!(
+                "data at byte {start} in {sector}-byte sectors does not fit the device's {}-byte blocks",
+                below.logical_block
+            )));
+        }
+        if !(at | len).is_multiple_of(u64::from(block)) {
+            return Err(OpenError::Geometry(format!(
+                "the range of {len} bytes at byte {at} is not aligned to the volume's logical block, {block} bytes"
+            )));
+        }
+        at += len;
+    }
+    Ok(size)
+}
+
 impl Device for CryptDevice {
     fn geometry(&self) -> Geometry {
         self.geometry
+    }
+
+    fn grow(&self) -> u64 {
+        let Some(sector) = self.grows_by else {
+            return self.geometry.size;
+        };
+        let left = self.lower.grow().saturating_sub(self.start);
+        left - left % u64::from(sector)
+    }
+
+    fn below(&self) -> &[Gate] {
+        std::slice::from_ref(&self.lower)
+    }
+
+    fn queues_taken(&self) -> (usize, usize) {
+        (
+            1 + usize::from(self.has_exchange()),
+            usize::from(self.dispatch.uses_workers()),
+        )
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -173,10 +251,12 @@ impl Device for CryptDevice {
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        let range = self.cipher_map.find(offset);
+        let len = len.min(range.end() - offset);
         let mut extent = self.lower.extent(self.start + offset, len)?;
         // Elsewhere a hole below reads as the decryption of zeros, which is noise.
-        extent.zero &= self.cipher_map.zeroes_are_zeroes();
-        if let Some(place) = self.cipher_map.place() {
+        extent.zero &= range.zeroes_are_zeroes();
+        if let Some(place) = range.place() {
             extent = in_places(extent, len, place);
         }
         Ok(extent)
@@ -236,10 +316,15 @@ fn zones_above(
 
 impl CryptDevice {
     /// What a queue needs to let others work for it; `None` where it never does.
-    fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Exchange>, OpenError> {
+    /// Whether its queues share requests or hand them on.
+    fn has_exchange(&self) -> bool {
         let Dispatch { read, write, .. } = self.dispatch;
         let uses_helpers = self.helpers.is_some() && (read == Mode::Auto || write == Mode::Auto);
-        if !uses_helpers && !self.dispatch.uses_workers() {
+        uses_helpers || self.dispatch.uses_workers()
+    }
+
+    fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Exchange>, OpenError> {
+        if !self.has_exchange() {
             return Ok(None);
         }
         let workers = if self.dispatch.uses_workers() {
@@ -260,7 +345,7 @@ impl CryptDevice {
     }
 
     fn workers(&self, ring: &Ring) -> Result<Arc<Workers>, OpenError> {
-        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut workers = cryptline_sys::lock(&self.workers);
         if let Some(workers) = &*workers {
             return Ok(Arc::clone(workers));
         }
@@ -277,7 +362,7 @@ impl CryptDevice {
 /// Whether zeroing may be left to the device below. Zeros on the medium are not always zeros in the
 /// clear; and where they are, they show which blocks are zero, as discards show which are unused.
 fn may_zero(cipher_map: &CipherMap, allow_discards: bool) -> bool {
-    cipher_map.zeroes_are_zeroes() && (allow_discards || cipher_map.cipher.is_null())
+    cipher_map.zeroes_are_zeroes() && (allow_discards || cipher_map.is_null())
 }
 
 /// A run that ends where a place does: one that is zero in a part of it only is not zero in the clear.
@@ -298,15 +383,24 @@ fn in_places(extent: Extent, len: u64, place: u64) -> Extent {
 }
 
 /// The smallest I/O of the clear disk: as asked for, or the next above it that needs no more than
-/// an overwrite.
-fn logical_block(cipher: &SectorCipher, wanted: Option<u32>, below: u32) -> Result<u32, OpenError> {
-    let sector = cipher.sector_size();
-    let wanted = wanted.unwrap_or(sector);
-    if !wanted.is_power_of_two() || !(512..=sector).contains(&wanted) {
+/// an overwrite under each of the ciphers.
+fn logical_block<'a>(
+    ciphers: impl Iterator<Item = &'a SectorCipher> + Clone,
+    wanted: Option<u32>,
+    below: u32,
+) -> Result<u32, OpenError> {
+    let largest = ciphers.clone().map(SectorCipher::sector_size).max();
+    let largest = largest.unwrap_or(below);
+    let wanted = wanted.unwrap_or(largest);
+    if !wanted.is_power_of_two() || !(512..=largest).contains(&wanted) {
         return Err(OpenError::Geometry(format!(
             "a logical block of {wanted} bytes is not possible: give a power of two from 512 to the \
-             cipher sector, {sector}"
+             cipher sector, {largest}"
         )));
     }
-    Ok(wanted.max(below).max(cipher.granularity()).min(sector))
+    let blocks = ciphers.map(|cipher| {
+        let least = wanted.max(below).max(cipher.granularity());
+        least.min(cipher.sector_size())
+    });
+    Ok(blocks.max().unwrap_or(below).max(below))
 }

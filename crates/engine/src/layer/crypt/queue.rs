@@ -24,8 +24,7 @@ pub(super) const TURN: usize = 256 * 1024;
 pub(super) struct InlineQueue {
     pub lower: GatedQueue,
     cipher: Cipher,
-    /// Requests end before `submit` would return.
-    is_at_once: bool,
+    at_once: AtOnce,
     /// What the layer below has just finished.
     pub reaped: Vec<Completion>,
     /// Large reads, to be decrypted in turns.
@@ -51,7 +50,7 @@ impl InlineQueue {
     /// `depth` is how many requests may be in flight.
     pub fn new(lower: GatedQueue, cipher_map: Arc<CipherMap>, start: u64, depth: usize) -> Self {
         Self {
-            is_at_once: lower.at_once() == AtOnce::All,
+            at_once: lower.at_once(),
             lower,
             cipher: Cipher {
                 cipher_map,
@@ -67,20 +66,20 @@ impl InlineQueue {
 
 impl Queue for InlineQueue {
     fn at_once(&self) -> AtOnce {
-        if self.is_at_once {
-            AtOnce::All
-        } else {
-            AtOnce::None
-        }
+        self.at_once
     }
 
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
-        if !self.is_at_once {
+        let is_write = matches!(request.operation, Operation::Write { .. });
+        // A write that is not answered would have been encrypted for nothing.
+        if self.at_once == AtOnce::None || (is_write && self.at_once != AtOnce::All) {
             return None;
         }
         self.cipher.descend(request);
-        let result = self.lower.answer_at_once(request);
-        let result = result.expect("the layer below answers all requests at once");
+        let Some(result) = self.lower.answer_at_once(request) else {
+            self.cipher.shift_back(request);
+            return None;
+        };
         self.cipher.ascend(request, result);
         Some(result)
     }
@@ -101,7 +100,7 @@ impl Queue for InlineQueue {
     }
 
     fn measure(&mut self, on: bool) {
-        self.cipher.measuring = on && !self.cipher.cipher_map.cipher.is_null();
+        self.cipher.measuring = on && !self.cipher.cipher_map.is_null();
         self.lower.measure(on);
     }
 
@@ -180,8 +179,12 @@ impl Cipher {
     /// Undoes on the way up what `descend` did on the way down.
     fn ascend(&mut self, request: &mut Request, result: Result<(), Fault>) {
         self.shift_back(request);
-        if let (Operation::Read(buffer), Ok(())) = (&mut request.operation, result) {
-            self.decrypt(request.offset, buffer);
+        match (&mut request.operation, result) {
+            // Who found no place may come again, with what it came with before.
+            (Operation::Read(data), Ok(())) | (Operation::Write { data, .. }, Err(Fault::Busy)) => {
+                self.decrypt(request.offset, data);
+            }
+            _ => {}
         }
     }
 

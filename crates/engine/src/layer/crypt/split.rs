@@ -51,7 +51,7 @@ pub(super) struct Split {
     /// Parts that have come back.
     parts: [Option<Buffer>; PARTS_MAX],
     left: usize,
-    /// The first thing that went wrong.
+    /// The first of the worst that went wrong.
     fault: Option<Fault>,
 }
 
@@ -114,8 +114,10 @@ impl Split {
         debug_assert!(self.parts[part].is_none(), "a part came back twice");
         self.parts[part] = Some(data);
         self.left -= 1;
-        if let Err(fault) = result {
-            self.fault.get_or_insert(fault);
+        if let Err(fault) = result
+            && self.fault.is_none_or(|first| fault.outweighs(first))
+        {
+            self.fault = Some(fault);
         }
     }
 

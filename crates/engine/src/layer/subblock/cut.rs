@@ -56,7 +56,7 @@ impl Cut {
     }
 
     /// Its parts in order: head, body, tail; those that are there.
-    pub fn parts(self) -> impl Iterator<Item = Part> {
+    pub fn parts(self) -> impl Iterator<Item = Part> + Clone {
         let end = self.offset + self.len;
         let (body, body_end) = match self.inner() {
             Some(inner) => (inner.offset, inner.offset + inner.len),

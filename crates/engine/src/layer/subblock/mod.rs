@@ -1,11 +1,11 @@
 //! `subblock`: small blocks over a device with large ones, side by side where nothing conflicts.
 //!
-//! A volume with cipher sectors of 4096 bytes is offered in blocks of 512. What that takes depends on the
-//! cipher below:
+//! A volume with cipher sectors of 4096 bytes is offered in blocks of 512, or of any power of two down to a
+//! single byte. What that takes depends on the cipher below:
 //!
 //! ```text
-//! XTS       a block is overwritten alone: the crypt layer does it by itself, and this layer is
-//!           not there at all
+//! XTS       a block of 512 is overwritten alone: the crypt layer does it by itself, and this layer
+//!           is there for smaller ones only
 //! others    every byte of a cipher sector depends on all of it:
 //!
 //!           claim the sector ─► read it ─► put the blocks in ─► write it ─► give the claim up
@@ -29,7 +29,7 @@
 //! one, or, where it does not write a sector at once, a mixture; which decrypts to noise, in blocks that
 //! nobody was writing too, even if they were durable before. A disk whose physical blocks are as
 //! large as the cipher sectors does not tear them, and a block translation table (`btt:`) makes it
-//! impossible. XTS has no rewrites, so it has nothing to fear. No other program or host may write to
+//! impossible. XTS has no rewrites of blocks of 512, so it has nothing to fear. No other program or host may write to
 //! the medium meanwhile: claims are known in this process only.
 //!
 //! [`Exclusion::Exclusive`] is one lock for the whole device, held by each write of part of a sector while
@@ -104,7 +104,7 @@ pub struct SubBlockDevice {
 impl SubBlockDevice {
     /// Offers `lower` in smaller blocks.
     ///
-    /// Errors: the block is not a power of two from 512 up to the sector; the device is zoned, so that
+    /// Errors: the block is not a power of two up to the sector; the device is zoned, so that
     /// what is written in a zone stays as it is.
     pub fn new(lower: Gate, options: SubBlockOptions) -> Result<Self, OpenError> {
         let below = *lower.geometry();
@@ -113,10 +113,10 @@ impl SubBlockDevice {
         }
         let sector = options.sector.max(below.logical_block);
         let block = options.logical_block;
-        if !block.is_power_of_two() || !(512..=sector).contains(&block) {
+        if !block.is_power_of_two() || block > sector {
             return Err(OpenError::Geometry(format!(
-                "a logical block of {block} bytes is not possible: give a power of two from 512 to \
-                 the sector, {sector}"
+                "a logical block of {block} bytes is not possible: give a power of two up to the \
+                 sector, {sector}"
             )));
         }
         let slots = match options.exclusion {
@@ -146,16 +146,28 @@ impl Device for SubBlockDevice {
         self.geometry
     }
 
+    fn grow(&self) -> u64 {
+        self.lower.grow()
+    }
+
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let queue = SubBlockQueue::open(&self.lower, &self.shared, ring)?;
         Ok(Box::new(queue))
+    }
+
+    fn queues_taken(&self) -> (usize, usize) {
+        (1 + usize::from(queue::has_short_way(&self.lower)), 0)
+    }
+
+    fn below(&self) -> &[Gate] {
+        std::slice::from_ref(&self.lower)
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         let sector = self.shared.sector;
         let start = offset - offset % sector;
         let end = (offset + len).next_multiple_of(sector);
-        let end = end.min(self.geometry.size);
+        let end = end.min(self.lower.size());
         let extent = self.lower.extent(start, end - start)?;
         let run_end = match extent.len {
             len if len == end - start => end,

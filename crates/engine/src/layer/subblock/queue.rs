@@ -34,8 +34,9 @@ const STREAK: u32 = 8;
 const YIELD: Duration = Duration::from_micros(100);
 
 pub(super) struct SubBlockQueue {
-    /// For requests that pass as they are and hold no claims: their tokens are the caller's.
-    straight: GatedQueue,
+    /// For requests that pass as they are and hold no claims: their tokens are the caller's. Without it, they pass
+    /// as steps.
+    straight: Option<GatedQueue>,
     /// For steps: the tokens are ours.
     lower: GatedQueue,
     shared: Arc<Shared>,
@@ -55,6 +56,11 @@ pub(super) struct SubBlockQueue {
     reaped: Vec<Completion>,
 }
 
+/// Whether a queue over `lower` has another one for what passes as it is: not where there can be only one.
+pub(super) fn has_short_way(lower: &Gate) -> bool {
+    lower.most_queues() > 1
+}
+
 impl SubBlockQueue {
     pub fn open(lower: &Gate, shared: &Arc<Shared>, ring: &mut Ring) -> Result<Self, OpenError> {
         let depth = ring.depth();
@@ -69,7 +75,11 @@ impl SubBlockQueue {
         };
         let scratch = (0..scratch).map(|_| Buffer::alloc(sector));
         Ok(Self {
-            straight: lower.open_queue(ring)?,
+            straight: if has_short_way(lower) {
+                Some(lower.open_queue(ring)?)
+            } else {
+                None
+            },
             lower: lower.open_queue(ring)?,
             shared: Arc::clone(shared),
             member,
@@ -88,25 +98,27 @@ impl SubBlockQueue {
 
 impl Queue for SubBlockQueue {
     fn at_once(&self) -> AtOnce {
-        match self.straight.at_once() {
+        match self.lower.at_once() {
             AtOnce::All => AtOnce::Some,
             other => other,
         }
     }
 
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
-        if self.straight.at_once() != AtOnce::All || !self.goes_straight(request) {
+        if self.lower.at_once() != AtOnce::All || !self.goes_straight(request) {
             return None;
         }
-        let result = self.straight.answer_at_once(request);
+        let result = self.straight.as_mut()?.answer_at_once(request);
         self.came_straight(request);
         self.tell_of_released();
         result
     }
 
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
-        if self.goes_straight(&request) {
-            let submitted = self.straight.submit(ring, request);
+        if self.goes_straight(&request)
+            && let Some(straight) = &mut self.straight
+        {
+            let submitted = straight.submit(ring, request);
             if let Submitted::Done(completion) = &submitted {
                 self.came_straight(&completion.request);
                 self.tell_of_released();
@@ -132,7 +144,9 @@ impl Queue for SubBlockQueue {
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
         let before = done.len();
-        self.straight.poll(ring, done);
+        if let Some(straight) = &mut self.straight {
+            straight.poll(ring, done);
+        }
         for completion in &done[before..] {
             self.came_straight(&completion.request);
         }
@@ -148,16 +162,21 @@ impl Queue for SubBlockQueue {
     }
 
     fn measure(&mut self, on: bool) {
-        self.straight.measure(on);
-        self.lower.measure(on);
+        let straight = self.straight.iter_mut();
+        straight
+            .chain([&mut self.lower])
+            .for_each(|queue| queue.measure(on));
     }
 
     fn crypto_time_ns(&self) -> u64 {
-        self.straight.crypto_time_ns() + self.lower.crypto_time_ns()
+        let straight = self.straight.as_ref().map_or(0, GatedQueue::crypto_time_ns);
+        straight + self.lower.crypto_time_ns()
     }
 
     fn crypto_time_elsewhere_ns(&self) -> u64 {
-        self.straight.crypto_time_elsewhere_ns() + self.lower.crypto_time_elsewhere_ns()
+        let straight = self.straight.as_ref();
+        straight.map_or(0, GatedQueue::crypto_time_elsewhere_ns)
+            + self.lower.crypto_time_elsewhere_ns()
     }
 }
 
@@ -165,6 +184,9 @@ impl Queue for SubBlockQueue {
 impl SubBlockQueue {
     /// Whether a request needs no claim: one for whole sectors while nobody rewrites, or a flush.
     fn goes_straight(&mut self, request: &Request) -> bool {
+        if self.straight.is_none() {
+            return false;
+        }
         let cut = match &request.operation {
             Operation::Flush => return true,
             _ => Cut::new(request.offset, request.len(), self.shared.sector),

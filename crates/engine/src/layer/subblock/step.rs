@@ -76,27 +76,50 @@ impl Place {
     }
 }
 
-/// Which 512-byte blocks of a sector are written.
+/// Which bytes of a sector are written: ranges with gaps between them.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Cover(u64);
+pub(super) struct Cover {
+    ranges: [(usize, usize); Self::RANGES],
+    count: usize,
+}
 
 impl Cover {
+    /// Ranges that can be told apart. What would be one more is left out: then the sector is read, which is
+    /// never wrong.
+    const RANGES: usize = 8;
+
     pub fn add(&mut self, place: Place) {
-        let bits = |bytes: usize| 1_u64.checked_shl(u32::try_from(bytes / 512).unwrap_or(64));
-        // In a sector of more blocks than there are bits, some are never counted.
-        if let (Some(from), Some(to)) = (bits(place.within), bits(place.within + place.len)) {
-            self.0 |= to - from;
+        let (mut from, mut to) = (place.within, place.within + place.len);
+        let mut kept = 0;
+        for index in 0..self.count {
+            let range = self.ranges[index];
+            if range.0 <= to && from <= range.1 {
+                (from, to) = (from.min(range.0), to.max(range.1));
+            } else {
+                self.ranges[kept] = range;
+                kept += 1;
+            }
+        }
+        self.count = kept;
+        if let Some(place) = self.ranges.get_mut(kept) {
+            *place = (from, to);
+            self.count += 1;
         }
     }
 
     /// Whether all `sector` bytes are.
     pub fn is_all_of(self, sector: u64) -> bool {
-        u32::try_from(sector / 512).is_ok_and(|blocks| self.0.trailing_ones() >= blocks)
+        let ranges = &self.ranges[..self.count];
+        ranges
+            .iter()
+            .any(|&(from, to)| from == 0 && to as u64 >= sector)
     }
 }
 
 /// Parts of a job at most.
 const PARTS: usize = 3;
+/// What whole sectors in memory are aligned to, as direct I/O wants it.
+const ALIGNMENT: u64 = 512;
 
 /// A request that is cut at sectors.
 pub(super) struct Job {
@@ -107,6 +130,8 @@ pub(super) struct Job {
     /// The caller's buffer, cut.
     pieces: [Option<Buffer>; PARTS],
     count: usize,
+    /// Bytes of the first part that lie behind the second one in memory.
+    turned: usize,
     /// Parts that are not done.
     left: usize,
     fault: Option<Fault>,
@@ -122,7 +147,9 @@ enum Kind {
 
 impl Job {
     /// A job for a read, a write or a zeroing; `lens` are the lengths of its parts.
-    pub fn new(request: Request, lens: impl Iterator<Item = u64>) -> Self {
+    ///
+    /// Where whole sectors would be at an odd place in memory, the first part goes behind them.
+    pub fn new(request: Request, lens: impl Iterator<Item = u64> + Clone) -> Self {
         let (offset, len, token) = (request.offset, request.len(), request.token);
         let (kind, mut rest) = match request.operation {
             Operation::Read(buffer) => (Kind::Read, Some(buffer)),
@@ -130,18 +157,25 @@ impl Job {
             Operation::WriteZeroes { may_unmap, .. } => (Kind::Zero { may_unmap }, None),
             _ => unreachable!("nothing else is cut"),
         };
+        let turned = turned(lens.clone());
+        let mut order = [0, 1, 2];
+        if let (Some((first, second)), Some(buffer)) = (turned, &mut rest) {
+            if kind != Kind::Read {
+                buffer[..first + second].rotate_left(first);
+            }
+            order = [1, 0, 2];
+        }
         let mut pieces = [const { None }; PARTS];
-        let mut count = 0;
-        for len in lens {
-            let piece = rest.take().map(|mut piece| {
+        let count = lens.clone().count();
+        for &part in &order[..count] {
+            let len = lens.clone().nth(part).unwrap_or(0);
+            pieces[part] = rest.take().map(|mut piece| {
                 let len = usize::try_from(len).unwrap_or(usize::MAX);
                 if len < piece.len() {
                     rest = Some(piece.split_off(len));
                 }
                 piece
             });
-            pieces[count] = piece;
-            count += 1;
         }
         Self {
             kind,
@@ -150,6 +184,7 @@ impl Job {
             token,
             pieces,
             count,
+            turned: turned.map_or(0, |(first, _)| first),
             left: count,
             fault: None,
             flushed: false,
@@ -227,9 +262,19 @@ impl Job {
 
     /// The caller's request again, and how it went.
     pub fn end(self) -> Completion {
-        let mut pieces = self.pieces.into_iter().flatten();
+        let [first, second, third] = self.pieces;
+        let body = second.as_ref().map_or(0, |body| body.len());
+        let in_memory = if self.turned > 0 {
+            [second, first, third]
+        } else {
+            [first, second, third]
+        };
+        let mut pieces = in_memory.into_iter().flatten();
         let buffer = pieces.next().map(|mut buffer| {
             pieces.for_each(|piece| buffer.join(piece));
+            if self.kind == Kind::Read && self.turned > 0 {
+                buffer[..body + self.turned].rotate_right(self.turned);
+            }
             buffer
         });
         let operation = match (self.kind, buffer) {
@@ -247,5 +292,100 @@ impl Job {
             token: self.token,
         };
         request.complete(self.fault.map_or(Ok(()), Err))
+    }
+}
+
+/// The lengths of the first two parts, where the second would be at an odd place in memory and the first goes
+/// behind it.
+fn turned(mut lens: impl Iterator<Item = u64>) -> Option<(usize, usize)> {
+    let (first, second) = (lens.next()?, lens.next()?);
+    let is_odd = !first.is_multiple_of(ALIGNMENT) && second >= ALIGNMENT;
+    let fits = |len: u64| usize::try_from(len).ok();
+    is_odd.then_some((fits(first)?, fits(second)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn covered(places: &[(usize, usize)]) -> bool {
+        let mut cover = Cover::default();
+        for &(within, len) in places {
+            cover.add(Place {
+                sector: 0,
+                within,
+                len,
+            });
+        }
+        cover.is_all_of(4096)
+    }
+
+    #[test]
+    fn sector_is_covered_when_no_byte_is_missing() {
+        assert!(covered(&[(0, 4096)]));
+        assert!(covered(&[(4095, 1), (1, 4094), (0, 1)]));
+        assert!(covered(&[(0, 3000), (2000, 2096)]));
+        assert!(!covered(&[(0, 4095)]));
+        assert!(!covered(&[(1, 4095)]));
+        assert!(!covered(&[(0, 2000), (2001, 2095)]));
+        assert!(!covered(&[]));
+    }
+
+    #[test]
+    fn order_and_repetition_make_no_difference_and_too_many_gaps_are_no_cover() {
+        let pieces: Vec<_> = (0..8).map(|index| (index * 512, 512)).collect();
+        let mut mixed = pieces.clone();
+        mixed.sort_by_key(|(at, _)| (at * 5) % 4096);
+        assert!(covered(&mixed));
+        assert!(covered(&[mixed.clone(), mixed].concat()));
+        // Every second byte, then all of them: what was left out is not counted.
+        let sparse: Vec<_> = (0..2048).map(|index| (index * 2, 1)).collect();
+        assert!(!covered(&sparse));
+        assert!(covered(&[sparse, vec![(0, 4096)]].concat()));
+    }
+
+    #[test]
+    fn whole_sectors_are_aligned_in_memory_and_every_byte_comes_back_in_its_place() {
+        for lens in [
+            vec![100_u64, 8192, 7],
+            vec![4000, 4096],
+            vec![1, 2],
+            vec![512, 4096, 1],
+        ] {
+            let len: u64 = lens.iter().sum();
+            let mut buffer = Buffer::alloc(usize::try_from(len).unwrap()).unwrap();
+            let start = buffer.as_ptr().addr();
+            let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+            buffer.copy_from_slice(&bytes);
+            let mut job = Job::new(
+                Request::write(5, buffer, false, 1),
+                lens.clone().into_iter(),
+            );
+            let mut at = 0;
+            for (part, len) in lens.iter().enumerate() {
+                let len = usize::try_from(*len).unwrap();
+                let piece = job.pieces[part].as_ref().unwrap();
+                assert_eq!(piece[..], bytes[at..at + len]);
+                let odd = (piece.as_ptr().addr() - start) % 512;
+                assert!(len < 512 || part != 1 || odd == 0, "{lens:?}");
+                at += len;
+            }
+            let Operation::Write { .. } = job.end().request.operation else {
+                panic!("another operation");
+            };
+            let buffer = Buffer::alloc(usize::try_from(len).unwrap()).unwrap();
+            job = Job::new(Request::read(5, buffer, 1), lens.clone().into_iter());
+            let mut at = 0;
+            for (part, len) in lens.iter().enumerate() {
+                let len = usize::try_from(*len).unwrap();
+                let piece = job.pieces[part].as_mut().unwrap();
+                piece.copy_from_slice(&bytes[at..at + len]);
+                at += len;
+            }
+            let Operation::Read(read) = job.end().request.operation else {
+                panic!("another operation");
+            };
+            assert!(read[..] == bytes[..], "{lens:?}");
+        }
     }
 }

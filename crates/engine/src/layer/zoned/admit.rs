@@ -51,6 +51,10 @@ impl Device for Admission {
         Geometry { zones, ..lower }
     }
 
+    fn below(&self) -> &[Gate] {
+        std::slice::from_ref(&self.lower)
+    }
+
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let lower = self.lower.open_queue(ring)?;
         Ok(Box::new(AdmissionQueue {

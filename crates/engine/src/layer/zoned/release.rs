@@ -37,6 +37,10 @@ impl Device for Release {
         }
     }
 
+    fn below(&self) -> &[Gate] {
+        std::slice::from_ref(&self.lower)
+    }
+
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let lower = self.lower.open_queue(ring)?;
         Ok(Box::new(ReleaseQueue {

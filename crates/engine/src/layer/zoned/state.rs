@@ -1,7 +1,7 @@
 //! What is under way in each zone, shared by all queues.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use cryptline_sys::{Ring, Waker};
 
@@ -103,10 +103,7 @@ impl ZoneStates {
     }
 
     pub fn lock(&self, index: usize) -> MutexGuard<'_, ZoneState> {
-        // A panic elsewhere leaves a state as it was between two steps.
-        self.states[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        cryptline_sys::lock(&self.states[index])
     }
 
     /// The zone that holds `offset`, and how far into it that is.
@@ -147,7 +144,7 @@ impl ZoneStates {
     }
 
     fn wakers(&self) -> MutexGuard<'_, Vec<(u32, Waker)>> {
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+        cryptline_sys::lock(&self.wakers)
     }
 
     /// The epoch of a zone that waits for a report; `None` for any other.

@@ -13,7 +13,9 @@ impl SubBlockQueue {
         }
         let (offset, len, token) = (request.offset, request.len(), request.token);
         let cut = Cut::new(offset, len, self.shared.sector);
-        if cut.is_whole() {
+        if matches!(request.operation, Operation::Flush) {
+            self.pass(ring, Claim::None, request, (token, offset, len));
+        } else if cut.is_whole() {
             self.pass(ring, self.sharing(cut), request, (token, offset, len));
         } else if self.shared.overwrites {
             let claim = if request.is_write() {

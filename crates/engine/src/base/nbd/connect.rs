@@ -1,0 +1,227 @@
+//! From a URI to a connection in transmission.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cryptline_nbd::NbdUri;
+use cryptline_nbd::negotiate::{
+    Agreed, NegotiateError, greet, negotiate, negotiate_allocation, start_tls,
+};
+use cryptline_nbd::uri::Address;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use super::line::{Line, Timed};
+use super::tls::{self, Secure};
+use crate::OpenError;
+
+/// How long connecting and the handshake may take together.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The same for a connection that only asks for block status, which can be done without.
+const PATIENCE_FOR_STATUS: Duration = Duration::from_secs(5);
+/// How long a Unix server may leave its queue of clients full before we look again.
+const PAUSE: Duration = Duration::from_millis(20);
+/// A TCP peer that says nothing for so long is asked whether it is there.
+const IDLE: Duration = Duration::from_secs(30);
+/// And then every so often, this many times.
+const PROBES: (Duration, u32) = (Duration::from_secs(10), 3);
+
+/// Who is at the other end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// A name can have several addresses, and each another server.
+    Tcp(SocketAddr),
+    /// Whoever listens at the path.
+    Unix,
+}
+
+/// A server, and how to speak with it.
+pub(super) struct Server {
+    pub uri: NbdUri,
+    secure: Option<Secure>,
+}
+
+impl Server {
+    /// Certificates are read here, once.
+    pub fn new(uri: &NbdUri) -> Result<Self, OpenError> {
+        let secure = uri.tls.then(|| Secure::new(uri)).transpose();
+        Ok(Self {
+            uri: uri.clone(),
+            secure: secure.map_err(|why| OpenError::remote(uri, why))?,
+        })
+    }
+
+    /// An error of this server.
+    pub fn error(&self, why: impl Into<String>) -> OpenError {
+        OpenError::remote(&self.uri, why.into())
+    }
+
+    /// Connects to the export and negotiates it.
+    pub fn connect(&self) -> Result<(Line, Agreed, Peer), OpenError> {
+        self.connect_to(None, PATIENCE, |stream| negotiate(stream, &self.uri.export))
+    }
+
+    /// One more connection to the export, which must not have become another meanwhile.
+    /// At the address of the first, and with who is there now.
+    pub fn again(&self, before: &Agreed, peer: Peer) -> Result<(Line, Peer), OpenError> {
+        let negotiate = |stream: &mut Timed<'_>| negotiate(stream, &self.uri.export);
+        let (line, now, peer) = self.connect_to(Some(peer), PATIENCE, negotiate)?;
+        if now == *before {
+            Ok((line, peer))
+        } else {
+            Err(self.error("the export has changed since it was opened; open it again"))
+        }
+    }
+
+    /// A connection for block status, and the number of `base:allocation` there. `None` where the server tells
+    /// nothing of it, or takes no more connections.
+    pub fn for_status(&self, before: &Agreed, peer: Peer) -> Option<(Line, u32, Peer)> {
+        let negotiate = |stream: &mut Timed<'_>| negotiate_allocation(stream, &self.uri.export);
+        let made = self.connect_to(Some(peer), PATIENCE_FOR_STATUS, negotiate);
+        let (line, (now, context), peer) = made.ok()?;
+        let context = context.filter(|_| now == *before)?;
+        Some((line, context, peer))
+    }
+
+    fn connect_to<T>(
+        &self,
+        known: Option<Peer>,
+        patience: Duration,
+        negotiate: impl FnOnce(&mut Timed<'_>) -> Result<T, NegotiateError>,
+    ) -> Result<(Line, T, Peer), OpenError> {
+        let failed = |why: String| self.error(why);
+        let deadline = Instant::now() + patience;
+        let found = match &self.uri.address {
+            Address::Tcp { host, port } => match known {
+                Some(Peer::Tcp(address)) => tcp(host, &[address], deadline),
+                _ => addresses(host, *port).and_then(|found| tcp(host, &found, deadline)),
+            },
+            Address::Unix(path) => unix(path, deadline).map(|socket| (socket, Peer::Unix)),
+        };
+        let (socket, peer) = found.map_err(failed)?;
+        let mut line = Line::new(socket);
+        let explained = |error: NegotiateError| failed(explain(&error));
+        greet(&mut line.until(deadline)).map_err(explained)?;
+        if let Some(secure) = &self.secure {
+            start_tls(&mut line.until(deadline)).map_err(explained)?;
+            line.secure(secure.connection().map_err(failed)?);
+        }
+        let agreed = negotiate(&mut line.until(deadline)).map_err(|error| {
+            let is_cut = self.secure.is_some() && is_hang_up(&error);
+            failed(if is_cut { tls::cut() } else { explain(&error) })
+        })?;
+        Ok((line, agreed, peer))
+    }
+}
+
+fn is_hang_up(error: &NegotiateError) -> bool {
+    let NegotiateError::Io(error) = error else {
+        return false;
+    };
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe
+    )
+}
+
+fn explain(error: &NegotiateError) -> String {
+    match error {
+        NegotiateError::TlsRequired => {
+            format!("{error}; write nbds:// or nbds+unix://, and tls-certificates=DIR")
+        }
+        NegotiateError::NoTls(_) => {
+            format!("{error}; write nbd:// or nbd+unix:// if the way there is safe without")
+        }
+        NegotiateError::Io(failure) => {
+            let inner = failure.get_ref();
+            let of_tls = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            of_tls.map_or_else(|| error.to_string(), tls::explained)
+        }
+        other => other.to_string(),
+    }
+}
+
+fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let found = (host, port).to_socket_addrs();
+    let found = found.map_err(|error| format!("host {host} is not known: {error}"))?;
+    Ok(found.collect())
+}
+
+fn tcp(host: &str, found: &[SocketAddr], deadline: Instant) -> Result<(OwnedFd, Peer), String> {
+    let mut failure = format!("host {host} has no address");
+    for address in found {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        match TcpStream::connect_timeout(address, left) {
+            Ok(stream) => {
+                watch(&stream).map_err(|errno| format!("cannot set up its socket: {errno}"))?;
+                return Ok((stream.into(), Peer::Tcp(*address)));
+            }
+            Err(error) => {
+                failure = refused(
+                    &format!("port {} of {}", address.port(), address.ip()),
+                    &error,
+                )
+            }
+        }
+    }
+    Err(failure)
+}
+
+/// No delay for small requests, and an end where the peer is gone without a word.
+fn watch(stream: &TcpStream) -> rustix::io::Result<()> {
+    let (interval, count) = PROBES;
+    sockopt::set_tcp_nodelay(stream, true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, interval)?;
+    sockopt::set_tcp_keepcnt(stream, count)?;
+    let silence = IDLE + interval * count;
+    let silence = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, silence)
+}
+
+fn unix(path: &Path, deadline: Instant) -> Result<OwnedFd, String> {
+    let shown = path.display();
+    let bytes = path.as_os_str().as_bytes();
+    let address = match bytes.split_first() {
+        Some((0, name)) => SocketAddrUnix::new_abstract_name(name),
+        _ => SocketAddrUnix::new(path),
+    };
+    let address = address.map_err(|_| format!("{shown} is too long for the name of a socket"))?;
+    // A server whose queue of clients is full would block us without end.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(|errno| format!("cannot make a socket: {errno}"))?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => break,
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(PAUSE),
+            Err(errno) => return Err(refused(&format!("socket {shown}"), &errno.into())),
+        }
+    }
+    let stream = UnixStream::from(socket);
+    let blocking = stream.set_nonblocking(false);
+    blocking.map_err(|error| format!("cannot set up its socket: {error}"))?;
+    Ok(stream.into())
+}
+
+fn refused(place: &str, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("there is no {place}; is the server running?"),
+        io::ErrorKind::ConnectionRefused => {
+            format!("nobody listens on {place}; is the server running?")
+        }
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            format!("{place} does not answer")
+        }
+        _ => format!("cannot connect to {place}: {error}"),
+    }
+}

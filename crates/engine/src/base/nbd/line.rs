@@ -1,0 +1,170 @@
+//! A connection without a ring: blocking, with a deadline, in the clear or through TLS.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use cryptline_nbd::RequestHeader;
+use cryptline_nbd::client::request;
+use cryptline_nbd::wire::{REQUEST_LEN, cmd};
+use cryptline_tls::Records;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustls::ClientConnection;
+
+/// A connection that somebody waits for.
+pub(super) struct Line {
+    socket: OwnedFd,
+    tls: Option<Box<ClientConnection>>,
+}
+
+impl Line {
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket, tls: None }
+    }
+
+    /// What is said from here on goes through TLS; its handshake comes with the first word.
+    pub fn secure(&mut self, connection: ClientConnection) {
+        self.tls = Some(Box::new(connection));
+    }
+
+    /// What is said and heard before `deadline`. After that everything fails, however it is spread.
+    pub fn until(&mut self, deadline: Instant) -> Timed<'_> {
+        self.timed(Some(deadline))
+    }
+
+    /// Tells the server that nothing more comes. A courtesy, so it waits for nothing.
+    pub fn say_goodbye(&mut self) {
+        let mut timed = self.timed(None);
+        let _ = timed.write_all(&goodbye());
+        if let Some(tls) = timed.tls {
+            tls.send_close_notify();
+            let _ = tls.write_tls(&mut timed.plain);
+        }
+    }
+
+    /// The connection for a ring, which has no deadline.
+    pub fn into_parts(self) -> io::Result<(OwnedFd, Option<Box<ClientConnection>>)> {
+        sockopt::set_socket_timeout(&self.socket, Timeout::Recv, None)?;
+        sockopt::set_socket_timeout(&self.socket, Timeout::Send, None)?;
+        Ok((self.socket, self.tls))
+    }
+
+    fn timed(&mut self, deadline: Option<Instant>) -> Timed<'_> {
+        Timed {
+            plain: Plain {
+                socket: self.socket.as_fd(),
+                deadline,
+            },
+            tls: self.tls.as_deref_mut(),
+        }
+    }
+}
+
+/// The same on a socket that a ring may still have.
+pub(super) fn say_goodbye(socket: BorrowedFd<'_>, records: Option<&mut Records>) {
+    let bye = goodbye();
+    let sealed = records.map(|records| records.farewell(&bye));
+    let _ = send(
+        socket,
+        sealed.as_deref().unwrap_or(&bye),
+        SendFlags::DONTWAIT,
+    );
+}
+
+fn goodbye() -> [u8; REQUEST_LEN] {
+    request(&RequestHeader {
+        flags: 0,
+        command: cmd::DISC,
+        cookie: 0,
+        offset: 0,
+        length: 0,
+    })
+}
+
+/// A [`Line`] until its deadline.
+pub(super) struct Timed<'a> {
+    plain: Plain<'a>,
+    tls: Option<&'a mut ClientConnection>,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => rustls::Stream::new(*tls, &mut self.plain).read(target),
+            None => self.plain.read(target),
+        }
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => rustls::Stream::new(*tls, &mut self.plain).write(bytes),
+            None => self.plain.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The socket itself. Without a deadline nothing is waited for.
+struct Plain<'a> {
+    socket: BorrowedFd<'a>,
+    deadline: Option<Instant>,
+}
+
+impl Plain<'_> {
+    /// Lets the next call last no longer than there is time.
+    fn hurry(&self, call: Timeout) -> io::Result<()> {
+        let Some(deadline) = self.deadline else {
+            return Ok(());
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(sockopt::set_socket_timeout(self.socket, call, Some(left))?)
+    }
+}
+
+impl Read for Plain<'_> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        self.hurry(Timeout::Recv)?;
+        let flags = match self.deadline {
+            Some(_) => RecvFlags::empty(),
+            None => RecvFlags::DONTWAIT,
+        };
+        Ok(rustix::net::recv(self.socket, target, flags)?.0)
+    }
+}
+
+impl Write for Plain<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.hurry(Timeout::Send)?;
+        let flags = match self.deadline {
+            Some(_) => SendFlags::empty(),
+            None => SendFlags::DONTWAIT,
+        };
+        send(self.socket, bytes, flags)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A library must not count on a program that ignores `SIGPIPE`. By `sendmsg`, the one call for sending that a server
+/// keeps when it gives up its rights.
+fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+    let nothing = &mut SendAncillaryBuffer::default();
+    let pieces = [io::IoSlice::new(bytes)];
+    Ok(rustix::net::sendmsg(
+        socket,
+        &pieces,
+        nothing,
+        flags | SendFlags::NOSIGNAL,
+    )?)
+}

@@ -1,0 +1,198 @@
+//! `nbd`: a range of bytes behind any NBD server.
+//!
+//! ```text
+//! request ─► in-flight table ─► batch of headers and payloads ─► socket
+//!                  ▲                                               │
+//!                  └── header, then data into the request's own buffer
+//! ```
+//!
+//! Each queue has a connection of its own, so nothing is shared on the path of a request. That takes a server that
+//! lets one flush cover the writes of all connections (`CAN_MULTI_CONN`); with any other there is one queue at a
+//! time.
+//!
+//! A flush is the server's word, and only as good as its process: one that was started anew knows nothing of writes
+//! that its predecessor acknowledged. So a lost connection is never made again. It latches the device, and each new
+//! connection is checked against one that was there before any write ([`pool`]).
+//!
+//! Where there can be several connections, one more asks for holes ([`status`]).
+//!
+//! Through TLS ([`tls`]), what is sent and what comes goes through one more pair of buffers ([`sealed`]).
+//!
+//! Nothing locks an export: other clients can write to it at the same time, and the protocol cannot prevent that.
+
+mod connect;
+mod coverage;
+mod line;
+mod pending;
+mod pool;
+mod queue;
+mod replies;
+mod sealed;
+mod status;
+mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cryptline_nbd::negotiate::Agreed;
+use cryptline_nbd::{NbdUri, TransmissionFlags};
+use cryptline_sys::Ring;
+
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use connect::{Peer, Server};
+use pool::{Link, Pool};
+use queue::NbdQueue;
+use replies::Intake;
+use status::Status;
+
+/// An export of an NBD server as a device.
+pub struct NbdDevice(Arc<Shared>);
+
+/// What all queues know.
+struct Shared {
+    server: Server,
+    agreed: Agreed,
+    /// Whom the first connection reached.
+    peer: Peer,
+    geometry: Geometry,
+    pool: Pool,
+    status: Status,
+    /// A connection was lost, and with it, perhaps, what the server had acknowledged.
+    lost: AtomicBool,
+}
+
+impl NbdDevice {
+    /// Connects to an export.
+    ///
+    /// Errors: there is no such server or export, or it cannot hold a disk. An export that is written to must be able
+    /// to make writes durable.
+    pub fn open(uri: &NbdUri, read_only: bool) -> Result<Self, OpenError> {
+        let server = Server::new(uri)?;
+        let (line, agreed, peer) = server.connect()?;
+        let geometry = geometry(&agreed, read_only);
+        let wrong = |why: String| Err(server.error(why));
+        if geometry.size == 0 {
+            return wrong(format!("the export has {} bytes, too few", agreed.size));
+        }
+        if i64::try_from(agreed.size).is_err() {
+            return wrong(format!("the export has {} bytes, too many", agreed.size));
+        }
+        if agreed.block_sizes.maximum < geometry.logical_block {
+            return wrong(format!(
+                "the server takes requests of at most {} bytes, less than a sector",
+                agreed.block_sizes.maximum
+            ));
+        }
+        let can = |flag| agreed.flags.contains(flag);
+        let is_durable = can(TransmissionFlags::SEND_FLUSH) || can(TransmissionFlags::SEND_FUA);
+        if !geometry.read_only && !is_durable {
+            return wrong(
+                "the server offers neither flush nor FUA, so nothing could be known to be durable; open it read-only"
+                    .to_owned(),
+            );
+        }
+        let is_shared = can(TransmissionFlags::CAN_MULTI_CONN);
+        let needs_witness = is_shared && !geometry.read_only && can(TransmissionFlags::SEND_FLUSH);
+        let witness = if needs_witness {
+            Some(server.again(&agreed, peer)?.0)
+        } else {
+            None
+        };
+        let first = Link::new(line).map_err(OpenError::Ring)?;
+        Ok(Self(Arc::new(Shared {
+            pool: Pool::new(first, witness, is_shared),
+            status: Status::default(),
+            server,
+            agreed,
+            peer,
+            geometry,
+            lost: AtomicBool::new(false),
+        })))
+    }
+
+    /// Whether there can be more than one queue at a time.
+    #[must_use]
+    pub fn takes_connections(&self) -> bool {
+        self.0.can(TransmissionFlags::CAN_MULTI_CONN)
+    }
+}
+
+impl Device for NbdDevice {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        // Before there is a connection that could get lost.
+        let intake = Intake::new(self.0.agreed.structured_replies).map_err(OpenError::Ring)?;
+        let link = self.0.link()?;
+        Ok(Box::new(NbdQueue::new(&self.0, link, ring, intake)))
+    }
+
+    fn most_queues(&self) -> usize {
+        if self.takes_connections() {
+            usize::MAX
+        } else {
+            1
+        }
+    }
+
+    /// A connection goes with the reads on it, and there may be no other.
+    fn awaits_reads(&self) -> bool {
+        true
+    }
+
+    /// Asks the server and waits for it. What it does not tell is data.
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        Ok(self.0.extent(offset, len))
+    }
+}
+
+impl Shared {
+    fn can(&self, flag: TransmissionFlags) -> bool {
+        self.agreed.flags.contains(flag)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+
+    /// Whether writes are made durable one by one, because the server knows no flush.
+    fn writes_through(&self) -> bool {
+        !self.can(TransmissionFlags::SEND_FLUSH)
+    }
+}
+
+fn geometry(agreed: &Agreed, read_only: bool) -> Geometry {
+    let can = |flag| agreed.flags.contains(flag);
+    let read_only = read_only || can(TransmissionFlags::READ_ONLY);
+    let logical_block = agreed.block_sizes.minimum.max(512);
+    let preferred_block = agreed.block_sizes.preferred.clamp(4096, 1 << 20);
+    Geometry {
+        size: agreed.size - agreed.size % u64::from(logical_block),
+        logical_block,
+        preferred_block: preferred_block.max(logical_block),
+        read_only,
+        rotational: can(TransmissionFlags::ROTATIONAL),
+        discard: !read_only && can(TransmissionFlags::SEND_TRIM),
+        write_zeroes: !read_only && can(TransmissionFlags::SEND_WRITE_ZEROES),
+        answers_at_once: false,
+        zones: None,
+    }
+}
+
+#[cfg(test)]
+#[path = "queues_tests.rs"]
+mod queues_tests;
+#[cfg(test)]
+mod scripted;
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod status_tests;
+#[cfg(test)]
+#[path = "hostile_tests.rs"]
+mod tests;

@@ -1,0 +1,269 @@
+//! One request on its way: in parts where it is longer than the server takes, each with a cookie of its own.
+
+use cryptline_nbd::NbdError;
+use cryptline_nbd::RequestHeader;
+use cryptline_nbd::wire::{cmd, cmd_flag};
+use cryptline_sys::Buffer;
+use rustix::io::Errno;
+
+use super::coverage::Coverage;
+use crate::{Completion, Fault, Operation, Request};
+
+/// What the server takes, and can.
+#[derive(Clone, Copy)]
+pub(super) struct Abilities {
+    /// Longest data of one read or write, bytes: whole logical blocks.
+    pub most_data: u64,
+    /// Writes can be made durable alone.
+    pub fua: bool,
+    /// All are, because nothing else makes them durable.
+    pub writes_through: bool,
+}
+
+/// Longest range of one discard or zeroing. The protocol has 32 bits, and some servers use a sign.
+const MOST_RANGE: u64 = 1 << 30;
+/// Chunks of one reply that say what failed.
+const ERRORS_MAX: u8 = 16;
+
+/// What is done, without its buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Read,
+    Write { durable: bool },
+    Flush,
+    Discard,
+    Zero { may_unmap: bool },
+}
+
+pub(super) struct Pending {
+    token: u64,
+    offset: u64,
+    len: u64,
+    work: Work,
+    /// Of a read or a write; not here while the ring has it.
+    pub buffer: Option<Buffer>,
+    /// Of the part under way, once its header is in a batch and until its answer is there.
+    pub cookie: Option<u64>,
+    /// Its payload is in a batch.
+    pub is_sending: bool,
+    /// How the part ended, while its payload is still on its way.
+    pub answer: Option<Result<(), Fault>>,
+    /// What was changed up to the flush that is under way.
+    pub changes: u64,
+    /// Bytes of the parts that have ended, and of the one under way.
+    done: u64,
+    part: u32,
+    /// The part under way is the flush behind a durable write.
+    is_syncing: bool,
+    /// What of a read's part has come.
+    coverage: Coverage,
+    failed: Option<Fault>,
+    errors: u8,
+}
+
+impl Pending {
+    /// What is to be known of `request`; gives back what no server has an operation for.
+    pub fn new(request: Request) -> Result<Self, Request> {
+        let len = request.len();
+        let Request {
+            operation,
+            offset,
+            token,
+        } = request;
+        let (work, buffer) = match operation {
+            Operation::Read(buffer) => (Work::Read, Some(buffer)),
+            Operation::Write { data, durable } => (Work::Write { durable }, Some(data)),
+            Operation::Flush => (Work::Flush, None),
+            Operation::Discard { .. } => (Work::Discard, None),
+            Operation::WriteZeroes { may_unmap, .. } => (Work::Zero { may_unmap }, None),
+            Operation::ZoneAppend { .. } | Operation::Zone(_) => {
+                return Err(Request {
+                    operation,
+                    offset,
+                    token,
+                });
+            }
+        };
+        Ok(Self {
+            token,
+            offset,
+            len,
+            work,
+            buffer,
+            cookie: None,
+            is_sending: false,
+            answer: None,
+            changes: 0,
+            done: 0,
+            part: 0,
+            is_syncing: false,
+            coverage: Coverage::default(),
+            failed: None,
+            errors: 0,
+        })
+    }
+
+    /// The header of its next part.
+    pub fn begin(&mut self, cookie: u64, can: Abilities) -> RequestHeader {
+        let most = match self.work {
+            Work::Read | Work::Write { .. } => can.most_data,
+            Work::Flush | Work::Discard | Work::Zero { .. } => MOST_RANGE,
+        };
+        let part = if self.is_syncing {
+            0
+        } else {
+            (self.len - self.done).min(most)
+        };
+        self.cookie = Some(cookie);
+        self.part = u32::try_from(part).expect("at most MOST_RANGE");
+        self.coverage = Coverage::default();
+        let fua = |wanted| {
+            if can.fua && (wanted || can.writes_through) {
+                cmd_flag::FUA
+            } else {
+                0
+            }
+        };
+        let (command, flags) = match self.work {
+            _ if self.is_syncing => (cmd::FLUSH, 0),
+            Work::Read => (cmd::READ, 0),
+            Work::Write { durable } => (cmd::WRITE, fua(durable)),
+            Work::Flush => (cmd::FLUSH, 0),
+            Work::Discard => (cmd::TRIM, fua(false)),
+            Work::Zero { may_unmap: true } => (cmd::WRITE_ZEROES, fua(false)),
+            Work::Zero { may_unmap: false } => (cmd::WRITE_ZEROES, fua(false) | cmd_flag::NO_HOLE),
+        };
+        let offset = if command == cmd::FLUSH {
+            0
+        } else {
+            self.offset + self.done
+        };
+        RequestHeader {
+            flags,
+            command,
+            cookie,
+            offset,
+            length: self.part,
+        }
+    }
+
+    /// Goes on behind a part that has ended well. Whether there is more to be done.
+    pub fn advance(&mut self, can: Abilities) -> bool {
+        if self.is_syncing {
+            return false;
+        }
+        self.done += u64::from(self.part);
+        let owes_flush = self.work == Work::Write { durable: true } && !can.fua;
+        self.is_syncing = self.done == self.len && owes_flush;
+        self.is_syncing || self.done < self.len
+    }
+
+    /// The payload of the part under way: where it lies in the buffer, and its length. None for a read, whose
+    /// data comes from the server.
+    pub fn payload(&self) -> Option<(usize, usize)> {
+        let is_write = matches!(self.work, Work::Write { .. }) && !self.is_syncing;
+        is_write.then(|| (index(self.done), self.part as usize))
+    }
+
+    pub fn is_read(&self) -> bool {
+        self.work == Work::Read
+    }
+
+    /// The part under way is a flush.
+    pub fn is_flush(&self) -> bool {
+        self.work == Work::Flush || self.is_syncing
+    }
+
+    /// Whether it changes what the server stores.
+    pub fn is_change(&self) -> bool {
+        !matches!(self.work, Work::Read | Work::Flush)
+    }
+
+    /// Bytes of the part under way.
+    pub fn part(&self) -> usize {
+        self.part as usize
+    }
+
+    /// Where in the buffer `length` bytes that the server has at `offset` belong. `None` where they are not part
+    /// of the read, or have come already.
+    pub fn place(&mut self, offset: u64, length: u32) -> Option<usize> {
+        let start = offset.checked_sub(self.offset + self.done)?;
+        let start = u32::try_from(start).ok()?;
+        let end = start.checked_add(length).filter(|&end| end <= self.part)?;
+        let is_new = self.is_read() && self.coverage.add(start, end);
+        is_new.then(|| index(self.done) + start as usize)
+    }
+
+    /// Where a simple reply's data belongs.
+    pub fn place_all(&mut self) -> Option<usize> {
+        self.place(self.offset + self.done, self.part)
+    }
+
+    /// Notes that the server has said what went wrong. `false` where it says so without end.
+    pub fn fail(&mut self, error: NbdError) -> bool {
+        let fault = self.fault(error);
+        self.failed.get_or_insert(fault);
+        self.errors = self.errors.saturating_add(1);
+        self.errors <= ERRORS_MAX
+    }
+
+    /// How the part has ended, now that its reply is complete. `None` where the reply is not: bytes are missing.
+    pub fn outcome(&self) -> Option<Result<(), Fault>> {
+        match self.failed {
+            Some(fault) => Some(Err(fault)),
+            None if self.is_read() && !self.coverage.is_all(self.part) => None,
+            None => Some(Ok(())),
+        }
+    }
+
+    /// Whether the ring has its buffer.
+    pub fn is_away(&self) -> bool {
+        self.buffer.is_none() && matches!(self.work, Work::Read | Work::Write { .. })
+    }
+
+    /// The request as it was submitted, at its end.
+    pub fn complete(self, result: Result<(), Fault>) -> Completion {
+        let operation = match (self.work, self.buffer) {
+            (Work::Read, Some(buffer)) => Operation::Read(buffer),
+            (Work::Write { durable }, Some(data)) => Operation::Write { data, durable },
+            (Work::Discard, _) => Operation::Discard { len: self.len },
+            (Work::Zero { may_unmap }, _) => Operation::WriteZeroes {
+                len: self.len,
+                may_unmap,
+            },
+            (Work::Flush, _) => Operation::Flush,
+            (Work::Read | Work::Write { .. }, None) => {
+                unreachable!("a request ends when its buffer is back")
+            }
+        };
+        let request = Request {
+            operation,
+            offset: self.offset,
+            token: self.token,
+        };
+        request.complete(result)
+    }
+
+    /// A discard or zeroing that the server does not want has lost nothing; zeros can be written.
+    fn fault(&self, error: NbdError) -> Fault {
+        let is_optional = matches!(self.work, Work::Discard | Work::Zero { .. });
+        match error {
+            NbdError::NoSpc => Fault::NoSpace,
+            NbdError::Perm | NbdError::Inval | NbdError::NotSup if is_optional => {
+                Fault::NotSupported
+            }
+            NbdError::Perm => Fault::Io(Errno::PERM),
+            NbdError::Io => Fault::Io(Errno::IO),
+            NbdError::NoMem => Fault::Io(Errno::NOMEM),
+            NbdError::Inval => Fault::Io(Errno::INVAL),
+            NbdError::Overflow => Fault::Io(Errno::OVERFLOW),
+            NbdError::NotSup => Fault::Io(Errno::OPNOTSUPP),
+            NbdError::Shutdown => Fault::Io(Errno::SHUTDOWN),
+        }
+    }
+}
+
+/// A place in a buffer, which fits into memory.
+fn index(at: u64) -> usize {
+    usize::try_from(at).expect("a buffer fits into memory")
+}

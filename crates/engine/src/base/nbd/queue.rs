@@ -1,0 +1,352 @@
+//! One thread's way to a server: its own connection, what is under way on it, and what goes out.
+//!
+//! What comes back is in [`replies`](super::replies).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cryptline_nbd::TransmissionFlags;
+use cryptline_nbd::client::request;
+use cryptline_nbd::wire::REQUEST_LEN;
+use cryptline_sys::{FileId, Io, Ring, SendBatch, Source};
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+use super::Shared;
+use super::pending::{Abilities, Pending};
+use super::pool::{Left, Link};
+use super::replies::Intake;
+use crate::slab::Slab;
+use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
+
+/// What the ring is asked for, as tokens.
+pub(super) const SEND: u64 = 1;
+pub(super) const RECEIVE: u64 = 2;
+pub(super) const RECEIVE_DATA: u64 = 3;
+pub(super) const SEND_SEALED: u64 = 4;
+pub(super) const RECEIVE_SEALED: u64 = 5;
+/// A queue's own places on the ring: one to send, one to receive.
+const PLACES: u32 = 2;
+/// Most pieces of one batch: the kernel's limit for one message.
+const PARTS_MAX: usize = 1024;
+
+pub(super) struct NbdQueue {
+    shared: Arc<Shared>,
+    /// Not there once the queue goes.
+    pub(super) link: Option<Link>,
+    pub(super) socket: FileId,
+    pub(super) source: Source,
+    pub(super) pending: Slab<Pending>,
+    /// Requests whose next part is to be sent, in order.
+    waiting: VecDeque<usize>,
+    /// Those whose payloads are in the batch, in order.
+    sending: VecDeque<usize>,
+    /// Not here while the ring has it.
+    pub(super) batch: Option<Box<SendBatch>>,
+    pub(super) intake: Intake,
+    can: Abilities,
+    next_cookie: u64,
+    /// Changes that were sent so far, and those that were answered.
+    changes: u64,
+    /// The connection is of no use any more.
+    pub(super) is_broken: bool,
+}
+
+impl Queue for NbdQueue {
+    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+        if let Some(result) = self.known(&request) {
+            return Submitted::Done(request.complete(result));
+        }
+        if self.pending.is_full() {
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
+        }
+        let was_idle = self.pending.is_empty();
+        let pending = match Pending::new(request) {
+            Ok(pending) => pending,
+            Err(request) => return Submitted::Done(request.complete(Err(Fault::NotSupported))),
+        };
+        let Ok(index) = self.pending.insert(pending) else {
+            unreachable!("there was a place")
+        };
+        self.waiting.push_back(index);
+        if was_idle {
+            self.send(ring);
+            self.receive(ring);
+        } else if !self.is_sending() {
+            // With the others that are about to be submitted, in one message.
+            ring.stay_awake();
+        }
+        Submitted::Pending
+    }
+
+    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        while let Some(finished) = ring.next_done(self.source) {
+            match finished.io {
+                Io::Send { batch, .. } if finished.token == SEND_SEALED => {
+                    self.note_sealed_sent(batch, finished.result, done);
+                }
+                Io::Send { batch, .. } => self.note_sent(batch, finished.result, done),
+                Io::Receive { buffer, .. } => {
+                    self.received(finished.token, buffer, finished.result, done);
+                }
+                _ => {}
+            }
+        }
+        if self.is_broken {
+            self.fail_all(done);
+        } else {
+            self.send(ring);
+            self.receive(ring);
+        }
+    }
+
+    fn measure(&mut self, _on: bool) {}
+
+    fn crypto_time_ns(&self) -> u64 {
+        0
+    }
+}
+
+impl NbdQueue {
+    pub fn new(shared: &Arc<Shared>, link: Link, ring: &mut Ring, intake: Intake) -> Self {
+        let depth = ring.depth();
+        ring.reserve(PLACES);
+        let block = u64::from(shared.geometry.logical_block);
+        let most_data = u64::from(shared.agreed.block_sizes.maximum).min(64 << 20);
+        let can = Abilities {
+            most_data: most_data - most_data % block,
+            fua: shared.can(TransmissionFlags::SEND_FUA),
+            writes_through: shared.writes_through(),
+        };
+        let parts = (2 * depth).min(PARTS_MAX);
+        Self {
+            socket: ring.add_file(Arc::clone(&link.socket)),
+            source: ring.add_source(),
+            link: Some(link),
+            pending: Slab::new(depth),
+            waiting: VecDeque::with_capacity(depth),
+            sending: VecDeque::with_capacity(depth),
+            batch: Some(SendBatch::new(parts * REQUEST_LEN, parts)),
+            intake,
+            shared: Arc::clone(shared),
+            can,
+            next_cookie: 0,
+            changes: 0,
+            is_broken: false,
+        }
+    }
+
+    /// How a request ends that needs no server.
+    fn known(&self, request: &Request) -> Option<Result<(), Fault>> {
+        if request.is_sync() && self.shared.is_lost() {
+            return Some(Err(Fault::Latched));
+        }
+        if self.is_broken {
+            return Some(Err(Fault::Lost));
+        }
+        let is_flush = matches!(request.operation, Operation::Flush);
+        (is_flush && !self.shared.needs_flush()).then_some(Ok(()))
+    }
+
+    fn is_sending(&mut self) -> bool {
+        match self.records() {
+            Some(records) => records.is_sending(),
+            None => self.batch.is_none(),
+        }
+    }
+
+    /// Sends what waits, unless something is being sent.
+    fn send(&mut self, ring: &mut Ring) {
+        if self.records().is_some() {
+            return self.send_sealed(ring);
+        }
+        let Some(mut batch) = self.batch.take() else {
+            return;
+        };
+        if batch.remaining() == 0 {
+            self.fill(&mut batch);
+        }
+        if batch.remaining() == 0 {
+            self.batch = Some(batch);
+            return;
+        }
+        let io = Io::Send {
+            file: self.socket,
+            batch,
+        };
+        // Where the ring has no place, it has one when something else has ended.
+        if let Err(Io::Send { batch, .. }) = ring.submit(self.source, SEND, io) {
+            self.batch = Some(batch);
+        }
+    }
+
+    pub(super) fn fill(&mut self, batch: &mut SendBatch) {
+        while batch.has_room(REQUEST_LEN, 2)
+            && let Some(index) = self.waiting.pop_front()
+        {
+            let cookie = self.next_cookie << 32 | index as u64;
+            self.next_cookie = (self.next_cookie + 1) & u64::from(u32::MAX);
+            let Some(pending) = self.pending.get_mut(index) else {
+                continue;
+            };
+            let header = pending.begin(cookie, self.can);
+            batch.push_header(&request(&header));
+            if let Some((start, len)) = pending.payload()
+                && let Some(buffer) = pending.buffer.take()
+            {
+                batch.push_payload(buffer, start, len);
+                pending.is_sending = true;
+                self.sending.push_back(index);
+            }
+            if pending.is_change() && !pending.is_flush() {
+                self.changes += 1;
+                if let Some(link) = &mut self.link {
+                    link.is_unflushed = true;
+                }
+            }
+            pending.changes = self.changes;
+            self.intake.expect_answer(pending);
+        }
+    }
+
+    fn note_sent(
+        &mut self,
+        mut batch: Box<SendBatch>,
+        result: Result<usize, Errno>,
+        done: &mut Vec<Completion>,
+    ) {
+        let is_over = match result {
+            Ok(len) => batch.note_sent(len),
+            Err(Errno::INTR | Errno::AGAIN) => false,
+            Err(_) => {
+                self.give_up(done);
+                true
+            }
+        };
+        if is_over || self.is_broken {
+            self.take_payloads(&mut batch, done);
+        }
+        self.batch = Some(batch);
+    }
+
+    /// Gives the payloads of a batch back to their requests.
+    pub(super) fn take_payloads(&mut self, batch: &mut SendBatch, done: &mut Vec<Completion>) {
+        while let Some(buffer) = batch.pop_payload() {
+            let index = self.sending.pop_back();
+            let Some(index) = index else {
+                unreachable!("each payload is a request's")
+            };
+            if let Some(pending) = self.pending.get_mut(index) {
+                pending.buffer = Some(buffer);
+                pending.is_sending = false;
+                if pending.answer.is_some() && !self.is_broken {
+                    self.settle(index, done);
+                }
+            }
+        }
+    }
+
+    /// Notes how the part of a request that is under way has ended.
+    pub(super) fn answered(
+        &mut self,
+        index: usize,
+        result: Result<(), Fault>,
+        done: &mut Vec<Completion>,
+    ) {
+        let Some(pending) = self.pending.get_mut(index) else {
+            return;
+        };
+        self.intake.take_answer(pending);
+        if pending.is_change() && !pending.is_flush() {
+            self.shared.status.note_change();
+            // A flush that was under way before does not cover it, even one that has been answered.
+            self.changes += 1;
+            if let Some(link) = &mut self.link {
+                link.is_unflushed = true;
+            }
+        }
+        pending.cookie = None;
+        pending.answer = Some(result);
+        if !pending.is_sending {
+            self.settle(index, done);
+        }
+    }
+
+    /// Goes on with a request whose part has ended and whose buffer is here.
+    fn settle(&mut self, index: usize, done: &mut Vec<Completion>) {
+        let Some(pending) = self.pending.get_mut(index) else {
+            return;
+        };
+        let result = pending.answer.take().unwrap_or(Ok(()));
+        let is_all = pending.is_flush() && pending.changes == self.changes;
+        if let (Ok(()), true, Some(link)) = (result, is_all, &mut self.link) {
+            link.is_unflushed = false;
+        }
+        if result.is_ok() && pending.advance(self.can) {
+            self.waiting.push_back(index);
+        } else {
+            self.end(index, result, done);
+        }
+    }
+
+    fn end(&mut self, index: usize, result: Result<(), Fault>, done: &mut Vec<Completion>) {
+        let Some(pending) = self.pending.remove(index) else {
+            return;
+        };
+        let mut completion = pending.complete(result);
+        if completion.result.is_ok() && completion.request.is_sync() && self.shared.is_lost() {
+            completion.result = Err(Fault::Latched);
+        }
+        done.push(completion);
+    }
+
+    /// Ends the connection, for good: it failed, or the server broke the protocol.
+    pub(super) fn give_up(&mut self, done: &mut Vec<Completion>) {
+        if std::mem::replace(&mut self.is_broken, true) {
+            return;
+        }
+        self.shared.lose();
+        if let Some(link) = &self.link {
+            // So that what the ring has of it ends.
+            let _ = rustix::net::shutdown(&*link.socket, Shutdown::Both);
+        }
+        self.waiting.clear();
+        if let Some(mut batch) = self.batch.take() {
+            self.take_payloads(&mut batch, done);
+            self.batch = Some(batch);
+        }
+    }
+
+    /// Fails all requests whose buffers are here; the others when the ring gives theirs back.
+    fn fail_all(&mut self, done: &mut Vec<Completion>) {
+        for index in 0..self.pending.capacity() {
+            if self
+                .pending
+                .get(index)
+                .is_some_and(|entry| !entry.is_away())
+            {
+                self.end(index, Err(Fault::Lost), done);
+            }
+        }
+    }
+}
+
+impl Drop for NbdQueue {
+    fn drop(&mut self) {
+        let Some(link) = self.link.take() else { return };
+        let batch = self.batch.as_ref();
+        let is_sent = batch.is_some_and(|batch| batch.remaining() == 0)
+            && link
+                .records
+                .as_ref()
+                .is_none_or(|records| records.is_quiet());
+        let left = if self.pending.iter().any(Pending::is_change) {
+            Left::Changing
+        } else if self.pending.is_empty() && is_sent && self.intake.is_empty() {
+            Left::Quiet
+        } else {
+            Left::Reading
+        };
+        self.shared.give_back(link, left);
+    }
+}

@@ -1,0 +1,216 @@
+//! A server at the other end that does what a test tells it.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use cryptline_nbd::reply;
+use cryptline_nbd::uri::{Address, TlsOptions};
+use cryptline_nbd::wire::{
+    GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, OPTION_REPLY_MAGIC, REQUEST_LEN,
+    info, opt, rep,
+};
+use cryptline_nbd::{NbdUri, RequestHeader, TransmissionFlags as Flags, parse_request};
+use tempfile::TempDir;
+
+use super::NbdDevice;
+use crate::Gate;
+
+pub const SIZE: u64 = 1 << 20;
+
+/// What a server offers.
+#[derive(Clone, Copy)]
+pub struct Offer {
+    pub flags: Flags,
+    pub structured: bool,
+    pub sizes: Option<[u32; 3]>,
+    /// The number of `base:allocation`.
+    pub allocation: Option<u32>,
+}
+
+pub const USUAL: Offer = Offer {
+    flags: Flags::HAS_FLAGS
+        .with(Flags::SEND_FLUSH)
+        .with(Flags::SEND_FUA)
+        .with(Flags::SEND_TRIM)
+        .with(Flags::SEND_WRITE_ZEROES),
+    structured: true,
+    sizes: None,
+    allocation: None,
+};
+
+/// One client as a server sees it, in transmission.
+pub struct Client(UnixStream);
+
+impl Client {
+    fn greet(mut stream: UnixStream, offer: Offer) -> Self {
+        let flags = 3u16;
+        let greeting = [
+            &INIT_PASSWD.to_be_bytes()[..],
+            &OPTION_MAGIC.to_be_bytes(),
+            &flags.to_be_bytes(),
+        ]
+        .concat();
+        assert_eq!(greeting.len(), GREETING_LEN);
+        stream.write_all(&greeting).unwrap();
+        stream.read_exact(&mut [0; 4]).unwrap();
+        let mut client = Self(stream);
+        assert_eq!(client.option(), opt::STRUCTURED_REPLY);
+        let kind = if offer.structured {
+            rep::ACK
+        } else {
+            rep::ERR_UNSUP
+        };
+        client.reply(opt::STRUCTURED_REPLY, kind, &[]);
+        let mut option = client.option();
+        if option == opt::SET_META_CONTEXT {
+            client.set_context(offer.allocation);
+            option = client.option();
+        }
+        assert_eq!(option, opt::GO);
+        let export = [
+            &info::EXPORT.to_be_bytes()[..],
+            &SIZE.to_be_bytes(),
+            &offer.flags.bits().to_be_bytes(),
+        ];
+        client.reply(opt::GO, rep::INFO, &export.concat());
+        if let Some(sizes) = offer.sizes {
+            let sizes = sizes.map(u32::to_be_bytes).concat();
+            let data = [&info::BLOCK_SIZE.to_be_bytes()[..], &sizes].concat();
+            client.reply(opt::GO, rep::INFO, &data);
+        }
+        client.reply(opt::GO, rep::ACK, &[]);
+        client
+    }
+
+    fn set_context(&mut self, number: Option<u32>) {
+        let option = opt::SET_META_CONTEXT;
+        let Some(number) = number else {
+            return self.reply(option, rep::ERR_UNSUP, &[]);
+        };
+        let context = [&number.to_be_bytes()[..], b"base:allocation"].concat();
+        self.reply(option, rep::META_CONTEXT, &context);
+        self.reply(option, rep::ACK, &[]);
+    }
+
+    /// The next option; its data is dropped.
+    fn option(&mut self) -> u32 {
+        let header = self.bytes(OPTION_HEADER_LEN);
+        let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());
+        self.bytes(number(12) as usize);
+        number(8)
+    }
+
+    fn reply(&mut self, option: u32, kind: u32, data: &[u8]) {
+        let length = u32::try_from(data.len()).unwrap();
+        self.0.write_all(&OPTION_REPLY_MAGIC.to_be_bytes()).unwrap();
+        for number in [option, kind, length] {
+            self.0.write_all(&number.to_be_bytes()).unwrap();
+        }
+        self.0.write_all(data).unwrap();
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    pub fn request(&mut self) -> RequestHeader {
+        let bytes: [u8; REQUEST_LEN] = self.bytes(REQUEST_LEN).try_into().unwrap();
+        parse_request(&bytes).unwrap()
+    }
+
+    /// The next request, while the client is there.
+    pub fn next(&mut self) -> Option<RequestHeader> {
+        let mut bytes = [0; REQUEST_LEN];
+        self.0.read_exact(&mut bytes).ok()?;
+        parse_request(&bytes).ok()
+    }
+
+    /// The next request, which must be of this kind, is answered well.
+    pub fn expect(&mut self, command: u16) -> (RequestHeader, Vec<u8>) {
+        let header = self.request();
+        assert_eq!(header.command, command);
+        let payload = self.bytes(header.payload_length() as usize);
+        self.say(&reply::simple(header.cookie, Ok(())));
+        (header, payload)
+    }
+
+    /// Says it, whether or not anybody hears it.
+    pub fn say(&mut self, bytes: &[u8]) {
+        let _ = self.0.write_all(bytes);
+    }
+
+    /// Waits until the client has hung up.
+    pub fn see_end(&mut self) {
+        let _ = self.0.read_to_end(&mut Vec::new());
+    }
+}
+
+/// A server for one client that does what `script` says.
+pub struct Server {
+    pub uri: NbdUri,
+    thread: Option<JoinHandle<()>>,
+    _folder: TempDir,
+}
+
+impl Server {
+    pub fn start(offer: Offer, script: impl FnOnce(&mut Client) + Send + 'static) -> Self {
+        Self::listen(move |listener| {
+            let (stream, _) = listener.accept().unwrap();
+            script(&mut Client::greet(stream, offer));
+        })
+    }
+
+    /// The same for a server of several connections. The second one is used for nothing but a look at the server.
+    pub fn shared(script: impl FnOnce(&mut Client) + Send + 'static) -> Self {
+        let offer = Offer {
+            flags: USUAL.flags.with(Flags::CAN_MULTI_CONN),
+            ..USUAL
+        };
+        Self::several(offer, |accept| {
+            let (mut first, _witness) = (accept(), accept());
+            script(&mut first);
+        })
+    }
+
+    /// A server for the clients that `script` accepts.
+    pub fn several(
+        offer: Offer,
+        script: impl FnOnce(&dyn Fn() -> Client) + Send + 'static,
+    ) -> Self {
+        Self::listen(move |listener| {
+            script(&|| Client::greet(listener.accept().unwrap().0, offer));
+        })
+    }
+
+    fn listen(serve: impl FnOnce(&UnixListener) + Send + 'static) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        Self {
+            uri: unix(path),
+            thread: Some(std::thread::spawn(move || serve(&listener))),
+            _folder: folder,
+        }
+    }
+
+    pub fn gate(&self) -> Gate {
+        Gate::new(NbdDevice::open(&self.uri, false).unwrap())
+    }
+
+    pub fn end(mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn unix(path: PathBuf) -> NbdUri {
+    NbdUri {
+        tls: false,
+        address: Address::Unix(path),
+        export: String::new(),
+        tls_options: TlsOptions::default(),
+    }
+}

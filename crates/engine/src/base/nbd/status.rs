@@ -1,0 +1,343 @@
+//! What a server tells of its holes (`base:allocation`), over a connection that does nothing else.
+//!
+//! It is made when it is first asked, where the server takes several connections. Whoever asks waits for the server,
+//! one after the other and not without end. What the server does not tell, or tells wrongly, is data.
+//!
+//! An answer tells of a range, and is kept for the questions about the rest of it: until a change of ours has ended,
+//! and for [`FRESH`] at most. A change that ends later than the question is sent sets a flag, so the answer serves
+//! that question alone; one that ended before was seen by the server.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cryptline_nbd::client::{Content, Reply, parse_reply, request};
+use cryptline_nbd::wire::{
+    CHUNK_HEADER_LEN, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STATE_HOLE, STATE_ZERO, cmd,
+};
+use cryptline_nbd::{RequestHeader, TransmissionFlags, reply};
+
+use super::Shared;
+use super::line::Line;
+use crate::Extent;
+
+/// How long the server may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer is good. Others may write to the export, though they should not.
+const FRESH: Duration = Duration::from_secs(1);
+/// Bytes of the export that are asked for at a time.
+const RANGE: u64 = 1 << 30;
+/// Longest chunk of an answer, bytes: half a million extents.
+const CHUNK_MAX: usize = 4 << 20;
+/// Chunks of one answer.
+const CHUNKS_MAX: usize = 16;
+
+pub(super) struct Status {
+    state: Mutex<State>,
+    /// A change of ours has ended since the last question.
+    changed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    way: Way,
+    known: Option<Known>,
+}
+
+#[derive(Default)]
+enum Way {
+    #[default]
+    NotTried,
+    Open(Talk),
+    /// The server does not tell.
+    Closed,
+}
+
+/// A connection on which nothing is on its way.
+struct Talk {
+    line: Line,
+    context: u32,
+    cookie: u64,
+}
+
+/// One answer.
+struct Known {
+    start: u64,
+    /// One behind the other, none in the same state as the one before.
+    runs: Vec<Run>,
+    since: Instant,
+}
+
+struct Run {
+    end: u64,
+    flags: u32,
+}
+
+/// The server broke the protocol, or does not answer.
+struct Broken;
+
+impl Default for Status {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            changed: AtomicBool::new(true),
+        }
+    }
+}
+
+impl Status {
+    /// Notes that a change has ended. Nobody may be told of its end before.
+    pub fn note_change(&self) {
+        // A load costs the other queues nothing.
+        if !self.changed.load(Ordering::SeqCst) {
+            self.changed.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn is_fresh(&self, known: &Known) -> bool {
+        !self.changed.load(Ordering::SeqCst) && known.since.elapsed() < FRESH
+    }
+}
+
+impl Shared {
+    /// The state of the bytes from `offset` on.
+    pub(super) fn extent(&self, offset: u64, len: u64) -> Extent {
+        let data = Extent {
+            len,
+            hole: false,
+            zero: false,
+        };
+        if !self.can(TransmissionFlags::CAN_MULTI_CONN) || self.is_lost() {
+            return data;
+        }
+        let mut state = cryptline_sys::lock(&self.status.state);
+        let block = u64::from(self.geometry.logical_block);
+        let known = state.known.as_ref();
+        let known = known.filter(|known| self.status.is_fresh(known));
+        if let Some(found) = known.and_then(|known| known.find(offset, len, block)) {
+            return found;
+        }
+        state.known = self.ask(&mut state.way, offset);
+        match &state.known {
+            None => data,
+            // Where it says nothing of a whole block, nothing is known of that block.
+            Some(known) => known.find(offset, len, block).unwrap_or_else(|| {
+                let len = len.min(block - offset % block);
+                Extent { len, ..data }
+            }),
+        }
+    }
+
+    /// What the server tells of the range that begins with the block of `offset`.
+    fn ask(&self, way: &mut Way, offset: u64) -> Option<Known> {
+        if matches!(way, Way::NotTried) {
+            *way = self.open_talk().map_or(Way::Closed, Way::Open);
+        }
+        let Way::Open(talk) = way else {
+            return None;
+        };
+        let size = self.geometry.size;
+        let start = offset - offset % u64::from(self.geometry.logical_block);
+        // Before the question is sent: what ends from here on, the answer may not know.
+        self.status.changed.store(false, Ordering::SeqCst);
+        let since = Instant::now();
+        match talk.ask(start, RANGE.min(size - start)) {
+            Ok(extents) => extents.map(|extents| Known {
+                start,
+                runs: runs(start, size, &extents),
+                since,
+            }),
+            Err(Broken) => {
+                *way = Way::Closed;
+                None
+            }
+        }
+    }
+
+    fn open_talk(&self) -> Option<Talk> {
+        let (line, context, peer) = self.server.for_status(&self.agreed, self.peer)?;
+        // Another server's holes are not ours.
+        self.knows_writes(peer).then_some(Talk {
+            line,
+            context,
+            cookie: 0,
+        })
+    }
+}
+
+/// Extents one behind the other from `start` on, those in the same state as one, up to `size`.
+fn runs(start: u64, size: u64, extents: &[reply::Extent]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut end = start;
+    for extent in extents {
+        end = end.saturating_add(extent.length.into()).min(size);
+        let flags = extent.flags & (STATE_HOLE | STATE_ZERO);
+        match runs.last_mut() {
+            Some(last) if last.flags == flags => last.end = end,
+            _ => runs.push(Run { end, flags }),
+        }
+    }
+    runs
+}
+
+impl Known {
+    /// A block in which a run ends is data: whoever asks counts in blocks.
+    fn find(&self, offset: u64, len: u64, block: u64) -> Option<Extent> {
+        if offset < self.start {
+            return None;
+        }
+        let at = self.runs.partition_point(|run| run.end <= offset);
+        let run = self.runs.get(at)?;
+        let end = run.end - run.end % block;
+        if end <= offset {
+            return Some(Extent {
+                len: len.min(block - offset % block),
+                hole: false,
+                zero: false,
+            });
+        }
+        Some(Extent {
+            len: len.min(end - offset),
+            hole: run.flags & STATE_HOLE != 0,
+            zero: run.flags & STATE_ZERO != 0,
+        })
+    }
+}
+
+impl Talk {
+    /// The extents from `offset` on; `None` where the server cannot tell.
+    fn ask(&mut self, offset: u64, len: u64) -> Result<Option<Vec<reply::Extent>>, Broken> {
+        self.cookie += 1;
+        let question = request(&RequestHeader {
+            flags: 0,
+            command: cmd::BLOCK_STATUS,
+            cookie: self.cookie,
+            offset,
+            length: u32::try_from(len).map_err(|_| Broken)?,
+        });
+        let deadline = Instant::now() + PATIENCE;
+        let sent = self.line.until(deadline).write_all(&question);
+        sent.map_err(|_| Broken)?;
+        self.take_answer(deadline)
+    }
+
+    fn take_answer(&mut self, deadline: Instant) -> Result<Option<Vec<reply::Extent>>, Broken> {
+        let (mut found, mut has_failed) = (None, false);
+        for _ in 0..CHUNKS_MAX {
+            let bytes = self.message(deadline)?;
+            let parsed = parse_reply(&bytes).map_err(|_| Broken)?;
+            let (message, _) = parsed.ok_or(Broken)?;
+            let (cookie, done, content) = match message {
+                Reply::Simple { cookie, outcome } => {
+                    let is_refusal = cookie == self.cookie && outcome.is_err();
+                    return if is_refusal { Ok(None) } else { Err(Broken) };
+                }
+                Reply::Chunk {
+                    cookie,
+                    done,
+                    content,
+                } => (cookie, done, content),
+            };
+            match content {
+                _ if cookie != self.cookie => return Err(Broken),
+                Content::BlockStatus { context, extents }
+                    if context == self.context && found.is_none() =>
+                {
+                    found = Some(extents);
+                }
+                Content::Error { .. } => has_failed = true,
+                Content::None if done => {}
+                _ => return Err(Broken),
+            }
+            if done {
+                return Ok(found.filter(|_| !has_failed));
+            }
+        }
+        Err(Broken)
+    }
+
+    /// One message, whole.
+    fn message(&mut self, deadline: Instant) -> Result<Vec<u8>, Broken> {
+        let mut bytes = vec![0; SIMPLE_REPLY_LEN];
+        self.fill(&mut bytes, deadline)?;
+        if bytes[..4] == SIMPLE_REPLY_MAGIC.to_be_bytes() {
+            return Ok(bytes);
+        }
+        let mut length = [0; CHUNK_HEADER_LEN - SIMPLE_REPLY_LEN];
+        self.fill(&mut length, deadline)?;
+        bytes.extend(length);
+        let len = usize::try_from(u32::from_be_bytes(length)).map_err(|_| Broken)?;
+        if len > CHUNK_MAX {
+            return Err(Broken);
+        }
+        bytes.resize(CHUNK_HEADER_LEN + len, 0);
+        self.fill(&mut bytes[CHUNK_HEADER_LEN..], deadline)?;
+        Ok(bytes)
+    }
+
+    fn fill(&mut self, target: &mut [u8], deadline: Instant) -> Result<(), Broken> {
+        let filled = self.line.until(deadline).read_exact(target);
+        filled.map_err(|_| Broken)
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        self.line.say_goodbye();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_in_one_state_are_one_run_and_none_leaves_the_device() {
+        let of = |length, flags| reply::Extent { length, flags };
+        let extents = [of(512, 0), of(512, 4), of(1024, 3), of(u32::MAX, 3)];
+        let known = Known {
+            start: 4096,
+            runs: runs(4096, 8192, &extents),
+            since: Instant::now(),
+        };
+        let found = |at, len| {
+            let found = known.find(at, len, 512)?;
+            Some((found.len, found.hole, found.zero))
+        };
+        assert_eq!(found(4095, 1), None);
+        assert_eq!(found(4096, 4096), Some((1024, false, false)));
+        assert_eq!(found(5119, 3), Some((1, false, false)));
+        assert_eq!(found(5120, 100), Some((100, true, true)));
+        assert_eq!(found(5121, 9999), Some((3071, true, true)));
+        assert_eq!(found(8192, 1), None);
+    }
+
+    #[test]
+    fn block_that_is_a_hole_in_part_is_data() {
+        let of = |length, flags| reply::Extent { length, flags };
+        let extents = [of(700, 3), of(600, 0), of(100, 3), of(3000, 3)];
+        let known = Known {
+            start: 0,
+            runs: runs(0, 4096, &extents),
+            since: Instant::now(),
+        };
+        let mut at = 0;
+        let mut found = Vec::new();
+        while let Some(extent) = known.find(at, 4096 - at, 512) {
+            found.push((at, extent.len, extent.hole, extent.zero));
+            at += extent.len;
+        }
+        let hole = |at, len| (at, len, true, true);
+        let data = |at, len| (at, len, false, false);
+        assert_eq!(
+            found,
+            [
+                hole(0, 512),
+                data(512, 512),
+                data(1024, 512),
+                hole(1536, 2560)
+            ]
+        );
+    }
+}

@@ -1,0 +1,259 @@
+//! TLS to a server: whom we believe, and what we show.
+//!
+//! A directory of certificates has the names that libnbd uses:
+//!
+//! | file | what |
+//! |---|---|
+//! | `ca-cert.pem` | who signs the server's certificate |
+//! | `client-cert.pem`, `client-key.pem` | our own, where the server wants one |
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cryptline_nbd::NbdUri;
+use cryptline_nbd::uri::Address;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
+    Error, RootCertStore, SignatureScheme,
+};
+
+const AUTHORITY: &str = "ca-cert.pem";
+const CERTIFICATE: &str = "client-cert.pem";
+const KEY: &str = "client-key.pem";
+
+/// What every connection to a server begins with.
+pub(super) struct Secure {
+    config: Arc<ClientConfig>,
+    name: Name,
+}
+
+/// What the server's certificate must be for.
+#[derive(Clone)]
+enum Name {
+    This(ServerName<'static>),
+    /// A socket of this machine has no name: any certificate that the authority signed.
+    Any,
+}
+
+impl Secure {
+    /// What the URI says. Certificates are read here, once.
+    pub fn new(uri: &NbdUri) -> Result<Self, String> {
+        let options = &uri.tls_options;
+        let name = name(uri)?;
+        let provider = Arc::new(cryptline_tls::provider());
+        let roots = match (options.verify_peer, &options.certificates) {
+            (Some(false), _) => None,
+            (_, Some(folder)) => Some(authority(folder, &provider)?),
+            (_, None) => {
+                return Err(format!(
+                    "TLS needs to know whom to believe; name a folder with {AUTHORITY} as tls-certificates=DIR in the URI"
+                ));
+            }
+        };
+        let judge = Judge {
+            roots,
+            asks_name: matches!(name, Name::This(_)),
+            provider: Arc::clone(&provider),
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(judge));
+        let own = options.certificates.as_deref().map(own).transpose()?;
+        let mut config = match own.flatten() {
+            Some((chain, key)) => builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| format!("{CERTIFICATE} and {KEY} cannot be used: {error}"))?,
+            None => builder.with_no_client_auth(),
+        };
+        config.resumption = Resumption::disabled();
+        config.enable_sni = matches!(name, Name::This(ServerName::DnsName(_)));
+        Ok(Self {
+            config: Arc::new(config),
+            name,
+        })
+    }
+
+    /// For one connection.
+    pub fn connection(&self) -> Result<ClientConnection, String> {
+        let name = match &self.name {
+            Name::This(name) => name.clone(),
+            // It is neither sent nor looked at.
+            Name::Any => ServerName::try_from("localhost").map_err(|error| error.to_string())?,
+        };
+        ClientConnection::new(Arc::clone(&self.config), name).map_err(|error| error.to_string())
+    }
+}
+
+/// Why there is no TLS with a server, and what to do.
+pub(super) fn explained(error: &Error) -> String {
+    use AlertDescription as Alert;
+    use CertificateError as Certificate;
+    match error {
+        Error::InvalidCertificate(why) => match why {
+            // Another authority of the same name shows as a bad signature.
+            Certificate::UnknownIssuer | Certificate::BadSignature => format!(
+                "the server's certificate is not signed by the authority in {AUTHORITY}"
+            ),
+            Certificate::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+                "the server's certificate is for no name (a common name does not count); make one with subjectAltName=DNS:NAME"
+                    .to_owned()
+            }
+            Certificate::NotValidForNameContext { presented, .. } => format!(
+                "the server's certificate is for {}; give the right one as tls-hostname=NAME in the URI",
+                presented.join(", ")
+            ),
+            Certificate::Other(why) if format!("{why:?}").contains("CaUsedAsEndEntity") => {
+                "the server's certificate is that of an authority; make one of its own for the server, with basicConstraints=CA:FALSE"
+                    .to_owned()
+            }
+            Certificate::Expired | Certificate::ExpiredContext { .. } => {
+                "the server's certificate has expired".to_owned()
+            }
+            why => format!("the server's certificate cannot be accepted: {why}"),
+        },
+        Error::AlertReceived(
+            Alert::CertificateRequired
+            | Alert::BadCertificate
+            | Alert::UnknownCA
+            | Alert::CertificateUnknown
+            | Alert::AccessDenied
+            | Alert::DecryptError,
+        ) => format!(
+            "the server does not accept our certificate ({error}); it must be signed by the server's authority, and lie in {CERTIFICATE} and {KEY}"
+        ),
+        Error::AlertReceived(Alert::HandshakeFailure | Alert::InsufficientSecurity) => format!(
+            "the server and we have no cipher suite in common ({error}); certificates are supported, keys known before (PSK) are not"
+        ),
+        error => format!("TLS failed: {error}"),
+    }
+}
+
+/// The same where the server hung up instead of saying why.
+pub(super) fn cut() -> String {
+    format!(
+        "the server ended the connection without a word on why; perhaps it wants a certificate of ours that its authority signed, {CERTIFICATE} with {KEY} beside {AUTHORITY}"
+    )
+}
+
+fn name(uri: &NbdUri) -> Result<Name, String> {
+    let given = uri.tls_options.hostname.as_deref();
+    let host = match &uri.address {
+        // A zone belongs to the address on this machine.
+        Address::Tcp { host, .. } => Some(host.split('%').next().unwrap_or(host)),
+        Address::Unix(_) => None,
+    };
+    let Some(name) = given.or(host) else {
+        return Ok(Name::Any);
+    };
+    let name = ServerName::try_from(name.to_owned());
+    name.map(Name::This)
+        .map_err(|_| "the server's name is none that a certificate can have".to_owned())
+}
+
+fn authority(
+    folder: &Path,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, String> {
+    let path = folder.join(AUTHORITY);
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| unusable(&path, &error))?;
+    }
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+        .build()
+        .map_err(|error| unusable(&path, &error))
+}
+
+type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// Our own certificate, where there is one.
+fn own(folder: &Path) -> Result<Option<Own>, String> {
+    let [certificate, key] = [CERTIFICATE, KEY].map(|name| folder.join(name));
+    if !certificate.exists() && !key.exists() {
+        return Ok(None);
+    }
+    let chain = certificates(&certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&key).map_err(|error| unusable(&key, &error))?;
+    Ok(Some((chain, key)))
+}
+
+fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, &error))?;
+    let chain: Result<Vec<_>, _> = chain.collect();
+    let chain = chain.map_err(|error| unusable(path, &error))?;
+    if chain.is_empty() {
+        return Err(unusable(path, &"it holds no certificate in PEM form"));
+    }
+    Ok(chain)
+}
+
+fn unusable(path: &Path, why: &dyn fmt::Display) -> String {
+    format!("{} cannot be used: {why}", path.display())
+}
+
+/// Decides whom to believe.
+#[derive(Debug)]
+struct Judge {
+    /// Nobody is asked where there is none.
+    roots: Option<Arc<WebPkiServerVerifier>>,
+    asks_name: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Judge {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(roots) = &self.roots else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        match roots.verify_server_cert(certificate, others, name, ocsp, now) {
+            // The name is looked at last, when all else is well.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if !self.asks_name => Ok(ServerCertVerified::assertion()),
+            verdict => verdict,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}

@@ -1,0 +1,19 @@
+//! Threads of a higher priority, as `high_priority` asks for.
+
+use std::io;
+
+/// The priority that `high_priority` asks for.
+const HIGHEST_NICE: i32 = -20;
+
+/// Raises the calling thread's priority as far as it goes.
+pub(super) fn raise_priority() -> io::Result<()> {
+    Ok(rustix::process::setpriority_process(None, HIGHEST_NICE)?)
+}
+
+/// Whether threads of this process may run at the priority that `high_priority` asks for.
+#[must_use]
+pub fn may_raise_priority() -> bool {
+    std::thread::spawn(raise_priority)
+        .join()
+        .is_ok_and(|raised| raised.is_ok())
+}
