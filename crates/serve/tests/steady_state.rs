@@ -15,17 +15,26 @@ mod common;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
 
-use cryptline_engine::BackendChoice;
 use cryptline_engine::base::DirectMode;
+use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
+use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::reply::OFFSET_DATA_LEN;
 use cryptline_nbd::wire::{SIMPLE_REPLY_LEN, cmd};
+use cryptline_serve::StopHandle;
+use cryptline_serve::stats::ExportStats;
+use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::suite::{Fresh, devices};
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::common::raw::{Raw, Style};
-use crate::common::{BACKENDS, Setup, pattern, stack};
+use crate::common::vhost::{Asked, Driver, EVENT_IDX, FLUSH, RING_PACKED};
+use crate::common::{BACKENDS, Setup, fuse, pattern, stack};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -36,7 +45,7 @@ const SIZE: u64 = 4 << 20;
 const ROUNDS: usize = 150;
 
 fn main() {
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 9] = [
         ("allocation_is_counted", allocation_is_counted),
         (
             "work_of_another_thread_is_noticed",
@@ -54,8 +63,40 @@ fn main() {
                 check(stack::crypt_over_file);
             },
         ),
+        ("calls_over_memory_use_no_heap_and_no_thread", || {
+            check_fuse(|size| in_bytes(stack::crypt_over_ram(size)));
+        }),
+        ("calls_over_a_direct_file_use_no_heap_and_no_thread", || {
+            check_fuse(|size| in_bytes(stack::crypt_over_file(size)));
+        }),
+        (
+            "guests_requests_over_memory_use_no_heap_and_no_thread",
+            || {
+                check_guests(stack::crypt_over_ram);
+            },
+        ),
+        (
+            "guests_requests_over_a_direct_file_use_no_heap_and_no_thread",
+            || {
+                check_guests(stack::crypt_over_file);
+            },
+        ),
     ];
     run_as_harness(&tests);
+}
+
+/// As a file is served.
+fn in_bytes(over: Fresh) -> Fresh {
+    let options = SubBlockOptions {
+        logical_block: 1,
+        sector: over.gate.geometry().logical_block,
+        exclusion: Exclusion::Shared,
+    };
+    let device = SubBlockDevice::new(over.gate, options).expect("bytes");
+    Fresh {
+        gate: Gate::new(device),
+        keep: over.keep,
+    }
 }
 
 fn check(make: fn(u64) -> Fresh) {
@@ -78,25 +119,162 @@ fn check_connection(over: Fresh, backend: BackendChoice, style: Style) {
     for (length, depth) in [(BLOCK, 1), (BLOCK, 32), (65536, 16)] {
         for command in [cmd::READ, cmd::WRITE] {
             let mut load = Load::new(&mut client, command, length, depth, style);
-            load.run(ROUNDS);
             let name = format!("{backend:?} {style:?} {command} of {length} at depth {depth}");
-            let mut left = TRIES;
-            loop {
-                left -= 1;
-                let (tasks, calls) = (Tasks::now(), alloc::calls());
-                load.run(ROUNDS);
-                let (calls, after) = (alloc::calls() - calls, Tasks::now());
-                assert_eq!(calls, 0, "{name} uses the heap");
-                let others = after.others(&tasks);
-                let is_kernels = |task: &&str| task.starts_with(KERNEL_WORKER);
-                if others.is_empty() || left == 0 || !others.iter().all(is_kernels) {
-                    assert_eq!(others, [""; 0], "{name}: others worked");
-                    break;
-                }
-            }
+            measure(&name, || load.run(ROUNDS));
         }
     }
     served.end_well();
+}
+
+/// Requests that use no heap and no other thread.
+fn measure(name: &str, mut run: impl FnMut()) {
+    run();
+    let mut left = TRIES;
+    loop {
+        left -= 1;
+        let (tasks, calls) = (Tasks::now(), alloc::calls());
+        run();
+        let (calls, after) = (alloc::calls() - calls, Tasks::now());
+        assert_eq!(calls, 0, "{name} uses the heap");
+        let others = after.others(&tasks);
+        let is_kernels = |task: &&str| task.starts_with(KERNEL_WORKER);
+        if others.is_empty() || left == 0 || !others.iter().all(is_kernels) {
+            assert_eq!(others, [""; 0], "{name}: others worked");
+            return;
+        }
+    }
+}
+
+/// The same for a session of FUSE.
+fn check_fuse(make: fn(u64) -> Fresh) {
+    for backend in BACKENDS {
+        let over = make(SIZE);
+        let (ours, theirs, _) = fuse::sockets();
+        let (grace, log) = (Duration::from_secs(5), |line: &str| panic!("{line}"));
+        let options = fuse::options(backend, grace, log, || ());
+        let session = fuse::session(&over.gate, &ours, theirs, options);
+        for (length, depth) in [(BLOCK, 1), (BLOCK, 32), (65536, 16)] {
+            for opcode in [fuse::WRITE, fuse::READ] {
+                let mut load = FuseLoad::new(&ours, opcode, length, depth);
+                let name = format!("{backend:?} FUSE {opcode} of {length} at depth {depth}");
+                measure(&name, || load.run(ROUNDS));
+            }
+        }
+        session.finish().expect("flushed");
+    }
+}
+
+/// The same for virtual machines: the requests lie in memory, and are made available again and again.
+fn check_guests(make: fn(u64) -> Fresh) {
+    for backend in BACKENDS {
+        for ring in [0, RING_PACKED] {
+            check_ring(make(SIZE), backend, ring);
+        }
+    }
+}
+
+fn check_ring(over: Fresh, backend: BackendChoice, ring: u64) {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let disk = Disk {
+        name: String::new(),
+        gate: over.gate.clone(),
+        block: 512,
+        serial: String::new(),
+        queues: 1,
+        queue_size: None,
+        stats: ExportStats::new(true),
+        front: Front::Connected(theirs),
+    };
+    let options = ServerOptions {
+        backend,
+        poll: Duration::ZERO,
+        grace: Duration::from_secs(5),
+        log: Arc::new(|line| panic!("{line}")),
+    };
+    let server = Server::new(vec![disk], options).expect("a server");
+    let stop = StopHandle::new().expect("an eventfd");
+    let served = std::thread::spawn(move || server.run(&stop).expect("it serves"));
+    let mut driver = Driver::start_with(ours, FLUSH | EVENT_IDX | ring);
+    for (length, depth) in [(BLOCK, 1), (BLOCK, 32), (65536, 16)] {
+        for kind in [1, 0] {
+            let data = pattern(0, length as usize, 3);
+            let heads: Vec<u16> = (0..depth)
+                .map(|index| {
+                    let asked = Asked {
+                        kind,
+                        sector: u64::from(index * length) / 512,
+                        to_device: if kind == 1 { &data } else { &[] },
+                        to_driver: if kind == 0 { length.into() } else { 0 },
+                    };
+                    driver.put(&asked).head
+                })
+                .collect();
+            driver.kick();
+            for _ in &heads {
+                driver.take();
+            }
+            let name = format!("{backend:?} {ring:#x} request {kind} of {length} at depth {depth}");
+            measure(&name, || {
+                for _ in 0..ROUNDS {
+                    heads.iter().for_each(|head| driver.put_again(*head));
+                    driver.kick();
+                    for _ in &heads {
+                        let (head, _) = driver.take();
+                        assert_eq!(driver.status(head), 0);
+                    }
+                }
+            });
+        }
+    }
+    drop(driver);
+    assert_eq!(served.join().expect("no panic"), Ok(()));
+}
+
+/// A closed loop of batches: `depth` calls, then their answers.
+struct FuseLoad<'a> {
+    socket: &'a OwnedFd,
+    calls: Vec<Vec<u8>>,
+    answer: Vec<u8>,
+    answer_len: usize,
+}
+
+impl<'a> FuseLoad<'a> {
+    fn new(socket: &'a OwnedFd, opcode: u32, length: u32, depth: u32) -> Self {
+        let calls = (0..depth).map(|index| {
+            let offset = u64::from(index * length);
+            let data = match opcode {
+                fuse::WRITE => pattern(offset, length as usize, 2),
+                _ => Vec::new(),
+            };
+            let arguments = [0, offset, length.into(), 0, 0];
+            fuse::call(opcode, 2 + 2 * u64::from(index), &arguments, &data)
+        });
+        let answer_len = match opcode {
+            fuse::READ => 16 + length as usize,
+            _ => 16 + 8,
+        };
+        Self {
+            socket,
+            calls: calls.collect(),
+            answer: vec![0; answer_len + 1],
+            answer_len,
+        }
+    }
+
+    fn run(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            for call in &self.calls {
+                let sent = rustix::net::send(self.socket, call, SendFlags::NOSIGNAL);
+                assert_eq!(sent, Ok(call.len()));
+            }
+            for _ in &self.calls {
+                let answer = &mut self.answer[..];
+                let (len, _) =
+                    rustix::net::recv(self.socket, answer, RecvFlags::empty()).expect("an answer");
+                assert_eq!(len, self.answer_len);
+            }
+        }
+    }
 }
 
 /// A closed loop of batches: `depth` requests in one write, their replies in one read.
@@ -161,7 +339,12 @@ impl Tasks {
         (self.0.iter())
             .filter(|(task, used)| before.0.get(*task) != Some(used))
             .map(|(task, _)| task.as_str())
-            .filter(|task| !task.starts_with("nbd-") && !task.ends_with(&own))
+            .filter(|task| {
+                ["nbd-", "fuse-", "vring-"]
+                    .iter()
+                    .all(|ours| !task.starts_with(ours))
+            })
+            .filter(|task| !task.ends_with(&own))
             .collect()
     }
 }

@@ -1,6 +1,7 @@
 //! What the tests build on: independent programs and a real kernel that check our bytes.
 //!
 //! * [`peer`] finds and runs programs we did not write, bounded in time.
+//! * [`pki`] makes certificates.
 //! * [`oracle`] boots a Debian kernel under QEMU and lets its dm-crypt write and read disk images.
 //! * [`model`] is a disk in the plainest code; [`suite`] checks that a device behaves like it.
 //! * [`cache`] is a machine whose page cache loses writes, and which loses power.
@@ -18,4 +19,5 @@ pub mod memory;
 pub mod model;
 pub mod oracle;
 pub mod peer;
+pub mod pki;
 pub mod suite;

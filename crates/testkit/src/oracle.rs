@@ -52,6 +52,8 @@ use tempfile::TempDir;
 
 use crate::peer;
 
+pub use kernel::Linux;
+
 /// How long one case may take in the guest unless it says otherwise.
 const CASE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Guest memory unless the oracle is told otherwise.
@@ -64,7 +66,9 @@ pub struct Oracle {
     programs: initramfs::Programs,
     qemu: peer::Peer,
     memory_mib: u32,
+    processors: u32,
     persistent_memory: Vec<PathBuf>,
+    vhost_user: Vec<(PathBuf, &'static str)>,
     cases: Vec<Case>,
 }
 
@@ -75,6 +79,14 @@ impl Oracle {
     /// # Panics
     /// Under `CI=true` when something is missing, and when a cached kernel is damaged.
     pub fn new() -> Option<Self> {
+        Self::with(Linux::Stable)
+    }
+
+    /// The same with another kernel.
+    ///
+    /// # Panics
+    /// As [`Oracle::new`].
+    pub fn with(linux: Linux) -> Option<Self> {
         let [qemu, busybox, cryptsetup, dmsetup, mkfs] = peer::require_all([
             "qemu-system-x86_64",
             "busybox",
@@ -82,7 +94,7 @@ impl Oracle {
             "dmsetup",
             "mkfs.ext4",
         ])?;
-        let kernel = match kernel::Kernel::cached_or_fetched() {
+        let kernel = match kernel::Kernel::cached_or_fetched(linux) {
             Ok(kernel) => kernel,
             Err(why) => {
                 peer::skip(&why);
@@ -101,7 +113,9 @@ impl Oracle {
             programs,
             qemu,
             memory_mib: MEMORY_DEFAULT_MIB,
+            processors: 1,
             persistent_memory: Vec::new(),
+            vhost_user: Vec::new(),
             cases: Vec::new(),
         })
     }
@@ -114,6 +128,12 @@ impl Oracle {
     /// Gives the guest `mib` MiB of memory instead of 512.
     pub fn memory_mib(&mut self, mib: u32) -> &mut Self {
         self.memory_mib = mib;
+        self
+    }
+
+    /// Gives the guest `count` processors instead of one, for what the kernel has one of for each.
+    pub fn processors(&mut self, count: u32) -> &mut Self {
+        self.processors = count;
         self
     }
 
@@ -134,12 +154,20 @@ impl Oracle {
     /// # Panics
     /// When it cannot be copied.
     pub fn this_program(&mut self, folder: &TempDir) -> &mut Self {
-        let program = folder.path().join("in_the_guest");
         let here = std::env::current_exe().expect("a program knows its path");
+        self.stripped(&here, "in_the_guest", folder)
+    }
+
+    /// Puts one of our own programs into the guest under a name, as [`Oracle::this_program`] does.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    pub fn stripped(&mut self, program: &Path, name: &str, folder: &TempDir) -> &mut Self {
+        let copy = folder.path().join(name);
         let mut strip = std::process::Command::new("strip");
-        let stripped = strip.arg("-o").arg(&program).arg(here).status();
+        let stripped = strip.arg("-o").arg(&copy).arg(program).status();
         assert!(stripped.expect("strip comes with the compiler").success());
-        self.program_at(&program)
+        self.program_at(&copy)
     }
 
     /// Puts the image into the guest's address space as persistent memory. After `modprobe
@@ -151,6 +179,25 @@ impl Oracle {
     pub fn persistent_memory(&mut self, image: &Path) -> &mut Self {
         assert!(self.persistent_memory.len() < 8, "one PCI slot of them");
         self.persistent_memory.push(image.to_owned());
+        self
+    }
+
+    /// Gives the guest a disk that the vhost-user server at `socket` serves. QEMU connects again where the server is
+    /// another one by then. The guest knows it by the serial number that the server tells.
+    ///
+    /// # Panics
+    /// When there are more than eight.
+    pub fn vhost_user(&mut self, socket: &Path) -> &mut Self {
+        self.vhost_user_with(socket, "packed=off")
+    }
+
+    /// The same with properties of QEMU's device, such as `packed=on`.
+    ///
+    /// # Panics
+    /// When there are more than eight.
+    pub fn vhost_user_with(&mut self, socket: &Path, properties: &'static str) -> &mut Self {
+        assert!(self.vhost_user.len() < 8, "one PCI slot of them");
+        self.vhost_user.push((socket.to_owned(), properties));
         self
     }
 

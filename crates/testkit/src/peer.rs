@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-pub use process::{Background, Run, run, run_with_input};
+pub use process::{Background, Run, listens, run, run_with_input};
 
 /// How long a peer may take unless the test says otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
@@ -56,14 +56,20 @@ const fn program(name: &'static str, package: &'static str) -> PeerInfo {
 pub const PEERS: &[PeerInfo] = &[
     // Links for 64-bit ARM.
     program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    program("blkdiscard", "util-linux"),
     program("blkzone", "util-linux"),
     program("busybox", "busybox-static"),
     // Builds the fuzz targets.
     program("c++", "g++"),
     program("chromium", "chromium"),
+    program("cmp", "diffutils"),
     program("cryptsetup", "cryptsetup-bin"),
+    program("dd", "coreutils"),
     program("dmsetup", "dmsetup"),
+    program("e2fsck", "e2fsprogs"),
     program("fio", "fio"),
+    // Mounts for users who may not.
+    program("fusermount3", "fuse3"),
     program("losetup", "mount"),
     program("mkfs.btrfs", "btrfs-progs"),
     program("mkfs.ext4", "e2fsprogs"),
@@ -74,6 +80,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("nbdinfo", "libnbd-bin"),
     program("nbdkit", "nbdkit"),
     program("openssl", "openssl"),
+    program("parted", "parted"),
     program("pmempool", "pmdk-tools"),
     program("pvcreate", "lvm2"),
     // Runs programs for 64-bit ARM.
@@ -84,11 +91,14 @@ pub const PEERS: &[PeerInfo] = &[
     program("qemu-storage-daemon", "qemu-system-common"),
     program("qemu-system-x86_64", "qemu-system-x86"),
     program("sfdisk", "fdisk"),
+    program("sgdisk", "gdisk"),
     PeerInfo {
         name: "libc6-dev-arm64-cross",
         package: "libc6-dev-arm64-cross",
         probe: Probe::File("/usr/aarch64-linux-gnu/lib/libc.so"),
     },
+    // Makes recovery keys.
+    program("systemd-cryptenroll", "systemd"),
     program("unshare", "util-linux"),
     // Counts instructions.
     program("valgrind", "valgrind"),

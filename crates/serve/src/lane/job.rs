@@ -1,7 +1,7 @@
 //! A client's request while it is served: what was asked, how far it is, how it goes.
 //!
 //! ```text
-//! Asked ─► Job ─► chunk, chunk, chunk ─► (flush) ─► end
+//! Asked ─► Job ─► chunk, chunk, chunk ─► (flush, or an action on zones) ─► end
 //! ```
 //!
 //! A large request is served in chunks of [`CHUNK`] bytes. That bounds a lane's memory, a chunk is
@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use cryptline_engine::Fault;
+use cryptline_engine::{Fault, Operation};
 
 use super::wire::{Asked, Work};
 use crate::stats::OperationKind;
@@ -41,8 +41,8 @@ pub(super) struct Job<T> {
     pub writes_zeros: bool,
     /// The device has zeroed a part by itself, which only a flush makes durable.
     pub flush_owed: bool,
-    /// The final flush has begun.
-    pub flushed: bool,
+    /// What comes last has begun ([`last`](Self::last)).
+    pub is_last_begun: bool,
     pub started: Option<Instant>,
 }
 
@@ -57,7 +57,7 @@ impl<T> Job<T> {
             error: None,
             writes_zeros: false,
             flush_owed: false,
-            flushed: false,
+            is_last_begun: false,
             started,
         }
     }
@@ -68,7 +68,7 @@ impl<T> Job<T> {
             // All its buffers are there.
             Work::Read { whole: true } => return false,
             // A stream has nothing else to read before the payload is through.
-            Work::Write { .. } => false,
+            work if work.has_payload() => false,
             _ => self.in_flight >= self.depth(),
         };
         is_full || begun >= self.depth()
@@ -107,9 +107,9 @@ impl<T> Job<T> {
     pub fn kind(&self) -> OperationKind {
         match self.asked.work {
             Work::Read { .. } | Work::Cache => OperationKind::Read,
-            Work::Write { .. } | Work::Zero { .. } => OperationKind::Write,
+            Work::Write { .. } | Work::Append { .. } | Work::Zero { .. } => OperationKind::Write,
             Work::Flush => OperationKind::Flush,
-            Work::Discard { .. } => OperationKind::Other,
+            Work::Discard { .. } | Work::Zone(_) => OperationKind::Other,
         }
     }
 
@@ -117,7 +117,7 @@ impl<T> Job<T> {
     pub fn next_chunk(&self) -> Option<u32> {
         let left = self.asked.length - self.begun;
         // A stream's payload must be received whatever has happened to the first chunks.
-        let is_wanted = self.error.is_none() || matches!(self.asked.work, Work::Write { .. });
+        let is_wanted = self.error.is_none() || self.asked.work.has_payload();
         if left == 0 || self.is_awaited || !is_wanted {
             return None;
         }
@@ -136,20 +136,24 @@ impl<T> Job<T> {
         self.in_flight == 0 && !self.is_awaited && self.next_chunk().is_none()
     }
 
-    /// Whether a flush is owed before the end.
-    pub fn owes_flush(&self) -> bool {
-        let wants = match self.asked.work {
+    /// What is still to be done before the end, once all chunks are: a flush, asked for or owed, or the action.
+    pub fn last(&self) -> Option<Operation> {
+        let flush = match self.asked.work {
             Work::Flush | Work::Discard { durable: true } => true,
             Work::Zero { durable, .. } => durable && (!self.writes_zeros || self.flush_owed),
             _ => false,
         };
-        wants && self.error.is_none() && !self.flushed
+        let last = match self.asked.work {
+            Work::Zone(action) => Some(Operation::Zone(action)),
+            _ => flush.then_some(Operation::Flush),
+        };
+        last.filter(|_| self.error.is_none() && !self.is_last_begun)
     }
 
     /// Whether the chunks of a write, of data or of zeros, must be durable each.
     pub fn writes_durably(&self) -> bool {
         match self.asked.work {
-            Work::Write { durable } => durable,
+            Work::Write { durable } | Work::Append { durable } => durable,
             Work::Zero { durable, .. } => durable && !self.flush_owed,
             _ => false,
         }

@@ -8,6 +8,7 @@
 //!     pump            begins chunks of jobs while buffers last
 //!     wire.arm        all replies so far, and the next receive
 //!     (again, where more has arrived already)
+//!     look out        for a moment, where that is wanted: to be woken costs more than a small request
 //!     ring.wait       submits all of this and waits: a busy loop's only system call
 //!     reap            the wire first, then the device: completions become replies
 //! }
@@ -25,6 +26,7 @@
 
 mod clock;
 mod job;
+mod lookout;
 mod orders;
 mod wire;
 mod work;
@@ -32,12 +34,15 @@ mod work;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cryptline_engine::slab::Slab;
 use cryptline_engine::{Arena, BackendChoice, Channel, Completion, Gate, OpenError, Ring};
+use cryptline_sys::Backend;
 
 use self::clock::Clock;
 use self::job::Job;
+use self::lookout::Lookout;
 use crate::stats::{Meter, Times};
 
 pub use self::job::CHUNK;
@@ -53,7 +58,7 @@ pub const LARGE_COUNT: usize = 128;
 /// Every buffer may be in flight below, plus a flush or discard for each job, plus the wire's own.
 const RING_DEPTH: u32 = 512;
 
-/// One thread's hold on a device, and the wire that it serves.
+/// One thread's hold on a device, or on several, and the wire that it serves.
 pub struct Lane<W: Wire> {
     channel: Channel,
     wire: W,
@@ -65,8 +70,12 @@ pub struct Lane<W: Wire> {
     room: Room,
     done: Vec<Completion>,
     orders: Arc<Orders>,
-    meter: Option<Arc<Meter>>,
+    /// Reads that nobody waits for are waited for nevertheless.
+    awaits_reads: bool,
+    /// One for each device, or none.
+    meters: Vec<Arc<Meter>>,
     clock: Clock,
+    lookout: Lookout,
 }
 
 impl<W: Wire> Lane<W> {
@@ -78,8 +87,21 @@ impl<W: Wire> Lane<W> {
         meter: Option<Arc<Meter>>,
         open: impl FnOnce(&mut Ring) -> io::Result<W>,
     ) -> Result<Self, OpenError> {
-        let mut channel = Channel::open(gate, backend, RING_DEPTH)?;
-        channel.measure(meter.is_some());
+        let meters = meter.into_iter().collect();
+        Self::over(gate, &[], backend, orders, meters, open)
+    }
+
+    /// The same into several devices. [`Wire::device`] tells them apart. There is a meter for each, or none.
+    pub fn over(
+        gate: &Gate,
+        others: &[Gate],
+        backend: BackendChoice,
+        orders: Arc<Orders>,
+        meters: Vec<Arc<Meter>>,
+        open: impl FnOnce(&mut Ring) -> io::Result<W>,
+    ) -> Result<Self, OpenError> {
+        let mut channel = Channel::open_all(gate, others, backend, RING_DEPTH)?;
+        channel.measure(!meters.is_empty());
         let small = channel.buffers(SMALL, JOBS_MAX).map_err(OpenError::Ring)?;
         let large = Arena::new(CHUNK as usize, LARGE_COUNT).map_err(OpenError::Ring)?;
         let wire = open(channel.ring_mut()).map_err(OpenError::Ring)?;
@@ -92,20 +114,32 @@ impl<W: Wire> Lane<W> {
             room: Room::new(small, large, JOBS_MAX),
             done: Vec::with_capacity(RING_DEPTH as usize),
             orders,
-            meter,
+            awaits_reads: gate.awaits_reads() || others.iter().any(Gate::awaits_reads),
+            meters,
             clock: Clock::start(),
+            lookout: Lookout::default(),
         })
     }
 
+    /// Looks out for the next request, or the end of one, for as long as `limit` before it waits.
+    #[must_use]
+    pub fn looking_out(mut self, limit: Duration) -> Self {
+        // Without io_uring each look is a system call.
+        if self.channel.ring().backend() != Backend::Syscalls {
+            self.lookout = Lookout::new(limit);
+        }
+        self
+    }
+
     /// Serves the wire until it is over. Every request taken is finished first, unless the peer is gone:
-    /// then no more chunks are begun, and reads in flight are left behind. A peer that has only stopped
+    /// then no more chunks are begun, and reads in flight are left behind (but see [`Gate::awaits_reads`]). A peer that has only stopped
     /// asking is answered to the end.
     ///
     /// A lane that is told to abandon its work ends at the next chunk, with an error if requests were
     /// unfinished. What is in flight is left to the system: none of it was acknowledged.
     pub fn run(&mut self) -> io::Result<()> {
         let result = self.serve();
-        if let Some(meter) = &self.meter {
+        if let Some(meter) = self.meters.first() {
             meter.set_last_times(self.times());
         }
         result
@@ -118,26 +152,35 @@ impl<W: Wire> Lane<W> {
             if self.orders.is_abandoned() {
                 return self.given_up();
             }
-            if self.wire.arm(self.channel.ring_mut(), &self.room) {
+            let look = self.lookout.limit();
+            let ring = self.channel.ring_mut();
+            let more = match look {
+                Some(_) => self.wire.arm_to_look(ring, &self.room),
+                None => self.wire.arm(ring, &self.room),
+            };
+            if more {
                 continue;
             }
             if self.is_finished() {
                 return Ok(());
             }
-            if self.can_begin_more() {
-                self.channel.ring_mut().poll()?;
-            } else {
-                self.wait()?;
+            match look {
+                _ if self.can_begin_more() || self.wire.has_work() => {
+                    self.channel.ring_mut().poll()?
+                }
+                Some(limit) if !self.look_out(limit)? => continue,
+                Some(_) => {}
+                None => self.wait()?,
             }
             self.reap();
             self.publish_times();
         }
     }
 
-    /// Reads in flight for a peer that is gone are not waited for.
+    /// Reads in flight for a peer that is gone are not waited for, unless the queue would be lost with them.
     fn is_finished(&self) -> bool {
-        let is_done =
-            self.jobs.is_empty() || self.wire.is_gone() && self.jobs.iter().all(Job::only_reads);
+        let may_leave = !self.awaits_reads && self.wire.is_gone();
+        let is_done = self.jobs.is_empty() || may_leave && self.jobs.iter().all(Job::only_reads);
         is_done && self.wire.is_over()
     }
 
@@ -150,9 +193,26 @@ impl<W: Wire> Lane<W> {
         }
     }
 
+    /// Looks for something to do, and says whether there is.
+    fn look_out(&mut self, limit: Duration) -> io::Result<bool> {
+        let start = Instant::now();
+        loop {
+            if self.channel.ring_mut().look()? || self.wire.has_more() {
+                self.lookout.found();
+                return Ok(true);
+            }
+            if start.elapsed() >= limit {
+                self.lookout.found_nothing();
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
     /// Waits for something to happen. That time does not count as active.
     fn wait(&mut self) -> io::Result<()> {
-        if self.meter.is_none() {
+        self.lookout.waits();
+        if self.meters.is_empty() {
             return self.channel.ring_mut().wait();
         }
         self.clock.fall_asleep();
@@ -172,7 +232,7 @@ impl<W: Wire> Lane<W> {
     }
 
     fn publish_times(&mut self) {
-        if let Some(meter) = &self.meter
+        if let Some(meter) = self.meters.first()
             && self.clock.is_time_to_publish()
         {
             meter.set_times(self.times());
@@ -189,3 +249,7 @@ impl<W: Wire> Lane<W> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "zones_tests.rs"]
+mod zones_tests;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cryptline_engine::{Arena, Buffer, Fault, Ring};
+use cryptline_engine::{Arena, Buffer, Fault, Ring, ZoneAction};
 
 use super::{CHUNK, SMALL};
 
@@ -28,9 +28,22 @@ pub trait Wire {
     /// are there.
     fn bring(&mut self, tag: Self::Tag, chunk: Chunk, room: &Room) -> Brought;
 
+    /// A buffer of the wire's own, of `len` bytes, for what is read from `at` bytes behind the start of a request.
+    /// Without one the lane takes one of the room's.
+    fn lend(&mut self, _tag: Self::Tag, _at: u64, _len: usize) -> Option<Buffer> {
+        None
+    }
+
     /// Bytes read, from `at` bytes behind the start of the request. Chunks come in any order. `last` means that
     /// all of them have been given and [`end`](Self::end) follows with success.
     fn give(&mut self, tag: Self::Tag, at: u64, data: Buffer, last: bool);
+
+    /// Where on the device the bytes of an append are. [`end`](Self::end) follows with success.
+    fn placed(&mut self, _tag: Self::Tag, _offset: u64) {}
+    /// Which of the lane's devices a request is for.
+    fn device(&self, _tag: Self::Tag) -> usize {
+        0
+    }
 
     /// The end of a request.
     fn end(&mut self, tag: Self::Tag, result: Result<(), Fault>);
@@ -40,6 +53,23 @@ pub trait Wire {
     /// no need to wait. It is also `true` when the peer has just turned out to be gone, until
     /// [`take`](Self::take) has been called once more.
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool;
+
+    /// The same, where the lane looks out for a moment before it waits, and asks [`has_more`](Self::has_more): new
+    /// requests need not be reported.
+    fn arm_to_look(&mut self, ring: &mut Ring, room: &Room) -> bool {
+        self.arm(ring, room)
+    }
+
+    /// Whether more can be taken that the ring does not know of.
+    fn has_more(&mut self) -> bool {
+        false
+    }
+
+    /// Whether it has work of its own, of which [`arm`](Self::arm) does a little each time: the lane then looks at its
+    /// ring and does not wait.
+    fn has_work(&self) -> bool {
+        false
+    }
 
     /// Takes from the ring what belongs to the wire.
     fn reap(&mut self, ring: &mut Ring);
@@ -104,6 +134,21 @@ pub enum Work {
     },
     /// Flush.
     Flush,
+    /// Write the bytes that the wire brings, at most [`CHUNK`], at the write pointer of the zone that starts at the
+    /// offset. [`Wire::placed`] is told where that was.
+    Append {
+        /// It ends when the bytes are durable.
+        durable: bool,
+    },
+    /// Change the zone that starts at the offset. A request of no bytes.
+    Zone(ZoneAction),
+}
+
+impl Work {
+    /// Whether the wire brings the bytes.
+    pub(super) fn has_payload(self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Append { .. })
+    }
 }
 
 /// What a wire has for its lane.

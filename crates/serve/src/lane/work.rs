@@ -22,10 +22,11 @@ enum Begin {
 
 impl<W: Wire> Lane<W> {
     pub(super) fn take_requests(&mut self) {
-        if self.orders.is_stopping() {
-            self.wire.stop();
-        }
         while !self.orders.is_abandoned() {
+            // Each time: a medium that answers at once never ends this loop while the peer goes on asking.
+            if self.orders.is_stopping() {
+                self.wire.stop();
+            }
             match self.wire.take(&self.room) {
                 Some(Taken::Asked(asked)) => self.begin(asked),
                 Some(Taken::Bytes(job, data)) => self.bytes_came(job, data),
@@ -36,15 +37,15 @@ impl<W: Wire> Lane<W> {
 
     fn begin(&mut self, asked: Asked<W::Tag>) {
         let work = asked.work;
-        let job = Job::new(asked, self.meter.is_some().then(Instant::now));
+        let job = Job::new(asked, (!self.meters.is_empty()).then(Instant::now));
         let Ok(index) = self.jobs.insert(job) else {
             unreachable!("a wire takes requests only while the room has a job")
         };
         self.room.jobs_left -= 1;
         match work {
-            Work::Flush => self.advance(index),
+            Work::Flush | Work::Zone(_) => self.advance(index),
             // What a stream sends next is this payload, and its first bytes may be here already.
-            Work::Write { .. } => self.continue_write(index),
+            Work::Write { .. } | Work::Append { .. } => self.continue_write(index),
             _ => self.wait_for_turn(index),
         }
     }
@@ -65,7 +66,8 @@ impl<W: Wire> Lane<W> {
         let durable = job.writes_durably();
         match data {
             Some(data) => {
-                self.begin_chunk(index, Operation::Write { data, durable });
+                let operation = payload(job.asked.work, data, durable);
+                self.begin_chunk(index, operation);
                 self.continue_write(index);
             }
             None => {
@@ -195,7 +197,7 @@ impl<W: Wire> Lane<W> {
                 len: len.into(),
                 may_unmap,
             },
-            Work::Write { .. } => {
+            work if work.has_payload() => {
                 let chunk = Chunk {
                     job: JobId(index),
                     at: job.begun,
@@ -204,7 +206,7 @@ impl<W: Wire> Lane<W> {
                 match self.wire.bring(job.asked.tag, chunk, &self.room) {
                     Brought::Now(data) => {
                         debug_assert_eq!(data.len(), chunk.len, "a chunk, whole");
-                        Operation::Write { data, durable }
+                        payload(work, data, durable)
                     }
                     Brought::NoRoom => return Begin::NoRoom,
                     Brought::Later => {
@@ -219,7 +221,11 @@ impl<W: Wire> Lane<W> {
                 }
             }
             work => {
-                let Some(mut buffer) = self.room.buffer(len as usize) else {
+                let lent = match work {
+                    Work::Read { .. } => self.wire.lend(job.asked.tag, job.begun, len as usize),
+                    _ => None,
+                };
+                let Some(mut buffer) = lent.or_else(|| self.room.buffer(len as usize)) else {
                     return Begin::NoRoom;
                 };
                 match work {
@@ -246,6 +252,10 @@ impl<W: Wire> Lane<W> {
             offset: job.asked.offset + job.begun,
             token: index as u64,
         };
+        debug_assert!(
+            job.begun == 0 || !matches!(job.asked.work, Work::Append { .. }),
+            "an append in one piece"
+        );
         if request.len() > job.asked.length - job.begun {
             // A wire that brings more than it was asked for must not write behind the request.
             job.cut_short(Fault::Io(Errno::IO));
@@ -258,10 +268,13 @@ impl<W: Wire> Lane<W> {
     }
 
     fn submit(&mut self, index: usize, request: Request) {
-        if let Some(job) = self.jobs.get_mut(index) {
-            job.in_flight += 1;
-        }
-        match self.channel.submit(request) {
+        let Some(job) = self.jobs.get_mut(index) else {
+            debug_assert!(false, "a request for a job that is gone");
+            return;
+        };
+        job.in_flight += 1;
+        let device = self.wire.device(job.asked.tag);
+        match self.channel.submit_to(device, request) {
             Submitted::Done(completion) => self.complete(completion),
             Submitted::Pending => {}
         }
@@ -291,17 +304,21 @@ impl<W: Wire> Lane<W> {
             }
             (_, Err(fault)) => job.fail(fault),
         }
-        if let (Operation::Read(data), Ok(())) = (request.operation, result)
-            && matches!(job.asked.work, Work::Read { .. })
-        {
-            let last = job.is_done() && job.error.is_none();
-            let at = request.offset - job.asked.offset;
-            self.wire.give(job.asked.tag, at, data, last);
+        match (request.operation, result) {
+            (Operation::Read(data), Ok(())) if matches!(job.asked.work, Work::Read { .. }) => {
+                let last = job.is_done() && job.error.is_none();
+                let at = request.offset - job.asked.offset;
+                self.wire.give(job.asked.tag, at, data, last);
+            }
+            (Operation::ZoneAppend { .. }, Ok(())) => {
+                self.wire.placed(job.asked.tag, request.offset);
+            }
+            _ => {}
         }
         self.advance(index);
     }
 
-    /// Goes on to a job's flush or its end, once everything before is done.
+    /// Goes on to what comes last in a job or to its end, once everything before is done.
     fn advance(&mut self, index: usize) {
         let Some(job) = self.jobs.get_mut(index) else {
             return;
@@ -309,9 +326,21 @@ impl<W: Wire> Lane<W> {
         if !job.is_done() {
             return;
         }
-        if job.owes_flush() {
-            job.flushed = true;
-            return self.submit(index, Request::flush(index as u64));
+        if let Some(operation) = job.last() {
+            job.is_last_begun = true;
+            let offset = match operation {
+                Operation::Flush => 0,
+                _ => job.asked.offset,
+            };
+            let token = index as u64;
+            return self.submit(
+                index,
+                Request {
+                    operation,
+                    offset,
+                    token,
+                },
+            );
         }
         if let Some(job) = self.jobs.remove(index) {
             self.room.jobs_left += 1;
@@ -326,10 +355,19 @@ impl<W: Wire> Lane<W> {
 
     fn end(&mut self, job: &Job<W::Tag>) {
         let result = job.error.map_or(Ok(()), Err);
-        self.wire.end(job.asked.tag, result);
-        if let (Some(meter), Some(started)) = (&self.meter, job.started) {
+        let meter = self.meters.get(self.wire.device(job.asked.tag));
+        if let (Some(meter), Some(started)) = (meter, job.started) {
             let length = job.asked.length;
             meter.record(job.kind(), length, started.elapsed(), result.is_err());
         }
+        self.wire.end(job.asked.tag, result);
+    }
+}
+
+/// What writes the bytes that a wire has brought.
+fn payload(work: Work, data: Buffer, durable: bool) -> Operation {
+    match work {
+        Work::Append { .. } => Operation::ZoneAppend { data, durable },
+        _ => Operation::Write { data, durable },
     }
 }

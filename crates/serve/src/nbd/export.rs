@@ -1,8 +1,9 @@
 //! Exports: volumes as clients see them, with names and transmission flags.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cryptline_engine::Gate;
+use cryptline_sys::lock;
 
 use crate::stats::ExportStats;
 use cryptline_nbd::{
@@ -41,8 +42,9 @@ impl Export {
             trim: geometry.discard,
             write_zeroes: true,
             dont_fragment: true,
-            // All connections share one device, and its flush covers every completed write.
-            multi_conn: true,
+            // All connections share one device, and its flush covers every completed write. Where there can be
+            // one only, a client must not be told to make more.
+            multi_conn: self.gate.most_queues() > 1,
             cache: true,
             // Where zeroing must write, a fast zero is refused with ENOTSUP: that is what
             // advertising the flag promises.
@@ -51,7 +53,7 @@ impl Export {
         ExportInfo {
             name: self.name.clone(),
             description: self.description.clone(),
-            size: geometry.size,
+            size: self.gate.size(),
             flags,
             block_sizes: BlockSizes {
                 minimum,
@@ -67,7 +69,8 @@ impl Export {
 /// All that one server offers.
 pub struct Exports {
     exports: Vec<Export>,
-    offer: Arc<ServerOffer>,
+    tls: TlsMode,
+    offer: Mutex<Arc<ServerOffer>>,
 }
 
 impl Exports {
@@ -79,10 +82,10 @@ impl Exports {
         if let Some(export) = exports.iter().find(zoned) {
             return Err(OfferError::Zoned(export.name.clone()));
         }
-        let infos = exports.iter().map(Export::info).collect();
         Ok(Arc::new(Self {
-            offer: Arc::new(ServerOffer::new(infos, tls)?),
+            offer: Mutex::new(offer_of(&exports, tls)?),
             exports,
+            tls,
         }))
     }
 
@@ -92,9 +95,24 @@ impl Exports {
         &self.exports
     }
 
-    /// What the handshake offers.
+    /// What the next handshake offers: volumes that have grown are as large as they are now.
     #[must_use]
-    pub fn offer(&self) -> &Arc<ServerOffer> {
-        &self.offer
+    pub fn offer(&self) -> Arc<ServerOffer> {
+        for export in &self.exports {
+            export.gate.grow();
+        }
+        let mut offer = lock(&self.offer);
+        let told = offer.exports().iter().map(|info| info.size);
+        if !told.eq(self.exports.iter().map(|export| export.gate.size()))
+            && let Ok(new) = offer_of(&self.exports, self.tls)
+        {
+            *offer = new;
+        }
+        Arc::clone(&offer)
     }
+}
+
+fn offer_of(exports: &[Export], tls: TlsMode) -> Result<Arc<ServerOffer>, OfferError> {
+    let infos = exports.iter().map(Export::info).collect();
+    ServerOffer::new(infos, tls).map(Arc::new)
 }

@@ -9,21 +9,9 @@ use std::sync::Arc;
 use cryptline_nbd::{Handshake, Negotiated, ProtocolError, ServerOffer, Step};
 use rustls::ServerConfig;
 
-use crate::net::clients::{Member, NoPlace};
+use super::event::ClientError;
+use crate::net::clients::Member;
 use crate::net::{Connected, Stream};
-
-/// Why a handshake did not lead to transmission.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum HandshakeError {
-    #[error("{0}")]
-    Protocol(#[from] ProtocolError),
-    #[error("client left or stalled during the handshake: {0}")]
-    Io(#[from] io::Error),
-    #[error("TLS handshake failed: {0}")]
-    Tls(io::Error),
-    #[error("{0}")]
-    NoPlace(#[from] NoPlace),
-}
 
 /// Runs the handshake; `None` where the client ended it by its own wish. At its end the client has a
 /// place in transmission, or is told nothing more.
@@ -32,14 +20,14 @@ pub(super) fn negotiate(
     member: &Member,
     offer: &Arc<ServerOffer>,
     tls: Option<&Arc<ServerConfig>>,
-) -> Result<Option<(Negotiated, Connected)>, HandshakeError> {
+) -> Result<Option<(Negotiated, Connected)>, ClientError> {
     let mut state = Handshake::new(Arc::clone(offer));
     match agree(&mut state, &mut stream, member, tls) {
         Ok(Some((negotiated, leftover))) => {
             Ok(Some((negotiated, stream.into_connected(leftover)?)))
         }
         // It went; after a refusal that somebody at the server can do something about.
-        Ok(None) | Err(HandshakeError::Io(_)) if state.block_size_refused() => {
+        Ok(None) | Err(ClientError::Handshake(_)) if state.block_size_refused() => {
             Err(ProtocolError::BlockSizeRequired.into())
         }
         Ok(None) => Ok(None),
@@ -53,7 +41,7 @@ fn agree(
     stream: &mut Stream,
     member: &Member,
     tls: Option<&Arc<ServerConfig>>,
-) -> Result<Option<(Negotiated, Vec<u8>)>, HandshakeError> {
+) -> Result<Option<(Negotiated, Vec<u8>)>, ClientError> {
     stream.write(&state.greeting())?;
     let (mut input, mut output) = (Vec::new(), Vec::new());
     loop {
@@ -75,7 +63,7 @@ fn agree(
                 let config = tls.ok_or_else(|| io::ErrorKind::Unsupported.into());
                 let early = std::mem::take(&mut input);
                 let started = config.and_then(|config| stream.start_tls(config, early));
-                started.map_err(HandshakeError::Tls)?;
+                started.map_err(ClientError::Tls)?;
             }
             Step::Close => return Ok(None),
             Step::Transmission(negotiated) => return Ok(Some((negotiated, input))),

@@ -6,18 +6,20 @@
 //! wire       the transmission phase, served by a lane
 //! status       its block status replies
 //! export     what is served
+//! event      what the log is told
 //! ```
 
+mod event;
 mod export;
 mod handshake;
 mod server;
 mod status;
-mod wire;
+pub(crate) mod wire;
 
 pub use crate::net::{
-    Clients, Listener, StopHandle, Subject, SubjectError, TlsConfigError, private_key_path,
-    server_config,
+    Clients, Listener, NoPlace, StopHandle, Subject, SubjectError, TlsConfigError,
+    private_key_path, server_config,
 };
-pub use crate::stats;
+pub use event::{ClientError, Event};
 pub use export::{Export, Exports};
 pub use server::{Server, ServerOptions};

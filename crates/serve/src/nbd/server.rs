@@ -4,23 +4,25 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cryptline_engine::blocking::Blocking;
-use cryptline_engine::{BackendChoice, Fault};
-use cryptline_nbd::{ExportLimits, Negotiated};
+use cryptline_engine::BackendChoice;
+use cryptline_nbd::{ExportLimits, Negotiated, ProtocolError, ServerOffer};
 use rustls::ServerConfig;
 
+use super::event::{ClientError, Event};
 use super::export::{Export, Exports};
 use super::handshake::negotiate;
 use super::wire::{NbdWire, Start};
-use crate::lane::Lane;
+use crate::flush::{Flushed, flush_all};
+use crate::lane::{Lane, Orders};
 use crate::net::clients::{Clients, Member, NoPlace, Places};
-use crate::net::{Connected, Listener, Socket, StopHandle, Stream, wait_for_client};
-use crate::stats::Meter;
+use crate::net::{Listener, Socket, StopHandle, Stream, wait_for_client};
 
 /// How to serve.
 pub struct ServerOptions {
     /// How connections do their I/O.
     pub backend: BackendChoice,
+    /// How long a connection looks out for the next request before it waits.
+    pub poll: Duration,
     /// Certificates, where TLS is offered.
     pub tls: Option<Arc<ServerConfig>>,
     /// Clients in transmission at a time; further clients are refused.
@@ -33,16 +35,8 @@ pub struct ServerOptions {
     /// How long a stopping server finishes requests and waits for clients to read their last replies. What
     /// is unfinished then ends at its next chunk.
     pub grace: Duration,
-    /// Takes a line about each connection that ended badly.
-    pub log: Box<dyn Fn(&str) + Send + Sync>,
-}
-
-fn never_asked(client: &Member, minimum: u32, block: u32) -> String {
-    format!(
-        "client {} did not ask for block sizes, so it may write blocks of {block} bytes: each such write rewrites \
-         {minimum} bytes, which a crash meanwhile can damage; if it can be told, tell it {minimum} (nbd-client: -b {minimum})",
-        client.id()
-    )
+    /// Is told of each connection that ended badly.
+    pub log: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
 /// Serves exports to any number of clients.
@@ -73,11 +67,7 @@ impl Server {
     /// Stopping takes no longer than [`grace`](ServerOptions::grace), what one connection has under way
     /// when that is over (a chunk of 256 KiB in the cipher, 64 small reads, and what the system is already
     /// carrying out), and the flushes, whatever the clients have asked for.
-    pub fn run(
-        self: &Arc<Self>,
-        listeners: &[Listener],
-        stop: &StopHandle,
-    ) -> io::Result<Result<(), (String, Fault)>> {
+    pub fn run(self: &Arc<Self>, listeners: &[Listener], stop: &StopHandle) -> io::Result<Flushed> {
         for listener in listeners {
             listener.set_nonblocking()?;
         }
@@ -92,7 +82,9 @@ impl Server {
             }
         }
         self.clients.dismiss(self.options.grace);
-        Ok(self.flush_exports())
+        let exports = self.exports.list().iter();
+        let volumes = exports.map(|export| (export.name.as_str(), &export.gate));
+        Ok(flush_all(volumes, self.options.backend))
     }
 
     fn accept(&self, listener: &Listener) -> Option<Socket> {
@@ -100,7 +92,7 @@ impl Server {
             Ok(socket) => Some(socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => {
-                (self.options.log)(&format!("cannot accept a client: {error}"));
+                (self.options.log)(&Event::NotAccepted(error));
                 // Out of descriptors, most likely: give the others time to leave.
                 std::thread::sleep(Duration::from_millis(50));
                 None
@@ -111,31 +103,31 @@ impl Server {
     fn start(self: &Arc<Self>, id: u64, socket: Socket) {
         let member = match self.clients.enter(id, &socket) {
             Ok(member) => member,
-            Err(why) => return (self.options.log)(&why.to_string()),
+            Err(why) => return (self.options.log)(&Event::Refused(why)),
         };
         let server = Arc::clone(self);
         let spawned = std::thread::Builder::new()
             .name(format!("nbd-{id}"))
             .stack_size(cryptline_sys::GUARDED_STACK)
             .spawn(move || {
-                if let Err(message) = server.serve(socket, &member) {
-                    (server.options.log)(&format!("client {id}: {message}"));
+                if let Err(why) = server.serve(socket, &member) {
+                    (server.options.log)(&Event::Ended { client: id, why });
                 }
             });
         if let Err(error) = spawned {
-            (self.options.log)(&format!("cannot start a thread for a client: {error}"));
+            (self.options.log)(&Event::NoThread(error));
         }
     }
 
     /// One client, from its greeting to its end.
-    fn serve(&self, socket: Socket, member: &Member) -> Result<(), String> {
+    fn serve(&self, socket: Socket, member: &Member) -> Result<(), ClientError> {
         let stream = Stream::new(socket, self.options.handshake_timeout);
         let (offer, tls) = (self.exports.offer(), self.options.tls.as_ref());
-        let negotiated = negotiate(stream, member, offer, tls).map_err(|error| {
+        let negotiated = negotiate(stream, member, &offer, tls).map_err(|error| {
             if member.is_displaced() {
-                NoPlace::Displaced.to_string()
+                NoPlace::Displaced.into()
             } else {
-                error.to_string()
+                error
             }
         })?;
         let Some((negotiated, connected)) = negotiated else {
@@ -145,9 +137,17 @@ impl Server {
         // are wiped. Only for clients in transmission, since locked memory is scarce.
         let _stack = cryptline_sys::StackGuard::new();
         let export = self.exports.list().get(negotiated.export);
-        let export = export.ok_or("no such export")?;
+        let export = export.ok_or(ProtocolError::UnknownExport)?;
+        let limits = self.limits(&offer, &negotiated, member, export)?;
         let meter = export.stats.connect();
-        let result = self.transmit(&negotiated, connected, member, export, meter.clone());
+        let start = Start {
+            connected,
+            gate: export.gate.clone(),
+            limits,
+            context: negotiated.base_allocation.unwrap_or(0),
+            meter: meter.clone(),
+        };
+        let result = self.transmit(start, Arc::clone(member.orders()));
         if let Some(meter) = meter {
             export.stats.disconnect(&meter);
         }
@@ -155,66 +155,35 @@ impl Server {
     }
 
     /// The transmission phase: a lane of the client's own.
-    fn transmit(
-        &self,
-        negotiated: &Negotiated,
-        connected: Connected,
-        member: &Member,
-        export: &Export,
-        meter: Option<Arc<Meter>>,
-    ) -> Result<(), String> {
-        let start = Start {
-            connected,
-            gate: export.gate.clone(),
-            limits: self.limits(negotiated, member, export)?,
-            context: negotiated.base_allocation.unwrap_or(0),
-            meter: meter.clone(),
-        };
-        let orders = Arc::clone(member.orders());
-        let backend = self.options.backend;
-        let lane = Lane::new(&export.gate, backend, orders, meter, |ring| {
+    fn transmit(&self, start: Start, orders: Arc<Orders>) -> Result<(), ClientError> {
+        let (gate, meter) = (start.gate.clone(), start.meter.clone());
+        let lane = Lane::new(&gate, self.options.backend, orders, meter, |ring| {
             NbdWire::new(ring, start)
         });
-        let mut lane = lane.map_err(|error| error.to_string())?;
-        lane.run().map_err(|error| error.to_string())
+        let mut lane = lane?.looking_out(self.options.poll);
+        lane.run().map_err(ClientError::Connection)
     }
 
-    /// What the client's requests must keep to.
+    /// What the client's requests must keep to, as it was told.
     fn limits(
         &self,
+        offer: &ServerOffer,
         negotiated: &Negotiated,
         member: &Member,
         export: &Export,
-    ) -> Result<ExportLimits, String> {
-        let infos = self.exports.offer().exports();
-        let info = infos.get(negotiated.export).ok_or("no such export")?;
+    ) -> Result<ExportLimits, ClientError> {
+        let info = offer.exports().get(negotiated.export);
+        let info = info.ok_or(ProtocolError::UnknownExport)?;
         let geometry = export.gate.geometry();
         let mut limits = ExportLimits::new(info, negotiated, geometry.write_zeroes);
         if !negotiated.block_size_agreed && limits.min_block > geometry.logical_block {
-            (self.options.log)(&never_asked(
-                member,
-                limits.min_block,
-                geometry.logical_block,
-            ));
+            (self.options.log)(&Event::SmallBlocks {
+                client: member.id(),
+                minimum: limits.min_block,
+                block: geometry.logical_block,
+            });
             limits.min_block = geometry.logical_block;
         }
         Ok(limits)
-    }
-
-    /// Flushes all of them, even after one has failed.
-    fn flush_exports(&self) -> Result<(), (String, Fault)> {
-        let mut result = Ok(());
-        for export in self.exports.list() {
-            if export.gate.geometry().read_only {
-                continue;
-            }
-            let fault = |_| Fault::Io(rustix::io::Errno::IO);
-            let flushed = Blocking::new(&export.gate, self.options.backend)
-                .map_err(fault)
-                .and_then(|mut volume| volume.flush())
-                .map_err(|fault| (export.name.clone(), fault));
-            result = result.and(flushed);
-        }
-        result
     }
 }

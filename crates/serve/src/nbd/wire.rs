@@ -28,7 +28,7 @@ const REPLY_HEADER_RESERVE: usize = 300 * 1024;
 const REPLY_PARTS_RESERVE: usize = 480;
 
 /// What a connection in transmission is made of.
-pub(super) struct Start {
+pub(crate) struct Start {
     pub connected: Connected,
     pub gate: Gate,
     pub limits: ExportLimits,
@@ -38,7 +38,7 @@ pub(super) struct Start {
 }
 
 /// One connection in transmission.
-pub(super) struct NbdWire {
+pub(crate) struct NbdWire {
     transport: Transport,
     gate: Gate,
     limits: ExportLimits,
@@ -82,7 +82,7 @@ struct Wanted {
 
 /// What a request's reply is made from.
 #[derive(Clone, Copy)]
-pub(super) struct Tag {
+pub(crate) struct Tag {
     cookie: u64,
     form: Form,
 }

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Shutdown;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cryptline_sys::lock;
@@ -27,6 +27,8 @@ use crate::lane::Orders;
 
 /// Displaced handshakes, for each place, whose threads have not noticed yet.
 const DISPLACED: usize = 4;
+/// How long a new client waits for these, on a machine that is slow to end them.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -46,11 +48,14 @@ struct Client {
 
 /// Why a client is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoPlace {
+pub enum NoPlace {
+    /// As many as there may be are served already.
     #[error("refused a client: {0} are connected already, which is the limit")]
     Transmissions(usize),
+    /// As many as there may be are in the handshake, and none can give way.
     #[error("refused a client: too many handshakes at once")]
     Handshakes,
+    /// It was slow, and others waited.
     #[error("its handshake took too long while others waited, so it gave way to a newer client")]
     Displaced,
 }
@@ -84,20 +89,16 @@ impl Clients {
         // Out of descriptors: treated as no place.
         let handle = socket.try_clone().map_err(|_| NoPlace::Handshakes)?;
         let peer = socket.peer();
-        let mut live = lock(&self.live);
+        let mut live = self.with_room_to_displace()?;
         if count(&live, Phase::Transmission) >= self.places.transmissions {
             return Err(NoPlace::Transmissions(self.places.transmissions));
         }
         let handshakes = count(&live, Phase::Handshake);
-        if handshakes >= self.places.handshakes {
-            // Displaced clients no longer count, but a machine too slow to end them takes no more.
-            if count(&live, Phase::Displaced) >= self.places.handshakes * DISPLACED {
-                return Err(NoPlace::Handshakes);
-            }
-            if let Some(client) = who_gives_way(&live, peer).and_then(|id| live.get_mut(&id)) {
-                client.phase = Phase::Displaced;
-                client.socket.shutdown(Shutdown::Both);
-            }
+        if handshakes >= self.places.handshakes
+            && let Some(client) = who_gives_way(&live, peer).and_then(|id| live.get_mut(&id))
+        {
+            client.phase = Phase::Displaced;
+            client.socket.shutdown(Shutdown::Both);
         }
         let orders = Arc::default();
         let client = Client {
@@ -112,6 +113,25 @@ impl Clients {
             id,
             orders,
         })
+    }
+
+    /// Everybody, once one more may give way: those who did no longer count, but they have threads.
+    fn with_room_to_displace(&self) -> Result<MutexGuard<'_, BTreeMap<u64, Client>>, NoPlace> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut live = lock(&self.live);
+        let has_too_many = |live: &BTreeMap<u64, Client>| {
+            count(live, Phase::Handshake) >= self.places.handshakes
+                && count(live, Phase::Displaced) >= self.places.handshakes * DISPLACED
+        };
+        while has_too_many(&live) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(NoPlace::Handshakes);
+            }
+            let waited = self.changed.wait_timeout(live, left);
+            live = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(live)
     }
 
     /// Ends all of them: no more requests at once, nothing more at all after `grace`. Returns when

@@ -61,16 +61,29 @@ impl StopHandle {
     }
 }
 
+/// Readable once the server is to stop, and from then on.
+impl AsFd for StopHandle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Waits until a client can be accepted; `false` when the server is to stop.
 pub(crate) fn wait_for_client(listeners: &[Listener], stop: &StopHandle) -> io::Result<bool> {
     let mut polled: Vec<_> = listeners
         .iter()
         .map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
-        .chain([PollFd::from_borrowed_fd(stop.0.as_fd(), PollFlags::IN)])
+        .chain([PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)])
         .collect();
     match rustix::event::poll(&mut polled, None) {
         Ok(_) => Ok(polled.last().is_none_or(|stop| stop.revents().is_empty())),
         Err(rustix::io::Errno::INTR) => Ok(true),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Waits until a server is to stop that accepts nobody.
+pub(crate) fn wait_for_stop(stop: &StopHandle) {
+    // Where it cannot be waited for, the server stops.
+    while wait_for_client(&[], stop).unwrap_or(false) {}
 }

@@ -78,7 +78,7 @@ pub fn server_config(
     directory: &Path,
     clients: &Clients,
 ) -> Result<Arc<ServerConfig>, TlsConfigError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(cryptline_tls::provider());
     let certified = certified_key(directory, &provider)?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()

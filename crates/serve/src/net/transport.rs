@@ -9,22 +9,19 @@
 //! At most one receive and one send are in flight. While a send is, replies collect in the next
 //! batch, so a busy connection sends many with one system call.
 
-use std::io::{self, Read as _, Write as _};
-use std::ops::Range;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use cryptline_sys::{Arena, Buffer, Done, FileId, Io, Ring, SendBatch, Source};
+use cryptline_sys::{Buffer, Done, FileId, Io, Ring, SendBatch, Source};
+use cryptline_tls::Records;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustls::ServerConnection;
 
 use super::Connected;
 
 /// Bytes received at a time: many small requests, or a part of a large one.
 const RX_SIZE: usize = 256 * 1024;
-/// Ciphertext sent at a time under TLS.
-const TLS_OUT_SIZE: usize = 256 * 1024;
 /// Room for replies: a wire takes no request for whose reply there may be none.
 const BATCH_HEADER_BYTES: usize = 640 * 1024;
 const BATCH_PARTS: usize = 1000;
@@ -52,18 +49,7 @@ pub(crate) struct Transport {
     pub ended: bool,
     /// Nothing more can be sent.
     pub broken: bool,
-    tls: Option<Box<Tls>>,
-}
-
-struct Tls {
-    connection: ServerConnection,
-    /// Ciphertext from the socket; in the ring during a receive.
-    raw: Option<Buffer>,
-    /// The part of `raw` that rustls has not seen yet.
-    pending: Range<usize>,
-    /// Ciphertext to the socket goes in batches of its own.
-    out: Option<Box<SendBatch>>,
-    out_memory: Arc<Arena>,
+    tls: Option<Box<Records>>,
 }
 
 impl Transport {
@@ -76,21 +62,7 @@ impl Transport {
         let socket = Arc::new(OwnedFd::from(socket));
         let mut rx = Buffer::alloc(RX_SIZE.max(leftover.len()))?;
         rx[..leftover.len()].copy_from_slice(&leftover);
-        let tls = match tls {
-            None => None,
-            Some(mut connection) => {
-                // We bound what is encrypted at a time; with a limit of its own, rustls would
-                // refuse the rest of a reply of which it has taken the start.
-                connection.set_buffer_limit(None);
-                Some(Box::new(Tls {
-                    connection,
-                    raw: Some(Buffer::alloc(RX_SIZE)?),
-                    pending: 0..0,
-                    out: Some(SendBatch::new(0, 1)),
-                    out_memory: Arena::new(TLS_OUT_SIZE, 1)?,
-                }))
-            }
-        };
+        let tls = tls.map(Records::new).transpose()?.map(Box::new);
         let mut transport = Self {
             socket: ring.add_file(Arc::clone(&socket)),
             fd: socket,
@@ -159,10 +131,7 @@ impl Transport {
                     .spare
                     .as_ref()
                     .is_some_and(|batch| batch.remaining() > 0)
-                || self
-                    .tls
-                    .as_ref()
-                    .is_some_and(|tls| tls.connection.wants_write()))
+                || self.tls.as_ref().is_some_and(|tls| tls.wants_to_send()))
     }
 
     /// Receives more behind what is unread, if nothing is being received.
@@ -171,8 +140,7 @@ impl Transport {
             return;
         }
         if let Some(tls) = &mut self.tls {
-            debug_assert!(tls.pending.is_empty(), "received bytes not taken yet");
-            if let Some(buffer) = tls.raw.take() {
+            if let Some(buffer) = tls.take_raw() {
                 self.start_receive(ring, RECEIVE, buffer, 0);
             }
         } else if let Some(mut buffer) = self.rx.take() {
@@ -212,7 +180,9 @@ impl Transport {
             return;
         }
         let batch = match &mut self.tls {
-            Some(tls) => tls.encrypt(&mut self.filling),
+            Some(tls) => tls.seal(&mut self.filling, |plain, len| {
+                plain.advance(len);
+            }),
             None if self.filling.remaining() == 0 => None,
             None => self
                 .spare
@@ -258,8 +228,7 @@ impl Transport {
         let len = done.result.unwrap_or(0);
         self.ended |= len == 0 && !is_interrupted;
         if let Some(tls) = &mut self.tls {
-            tls.raw = Some(buffer);
-            tls.pending = 0..len;
+            tls.put_raw(buffer, len);
             self.decrypt_more();
         } else if token == RECEIVE_DIRECT {
             return Some((buffer, len));
@@ -288,7 +257,7 @@ impl Transport {
             }
         }
         match &mut self.tls {
-            Some(tls) => tls.out = Some(batch),
+            Some(tls) => tls.put_out(batch),
             None => self.spare = Some(batch),
         }
     }
@@ -299,15 +268,11 @@ impl Transport {
             return;
         };
         while self.end < rx.len() {
-            match tls.connection.reader().read(&mut rx[self.end..]) {
-                Ok(len) if len > 0 => self.end += len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match tls.take_in() {
-                    Ok(true) => {}
-                    Ok(false) => return,
-                    Err(_) => return self.ended = true,
-                },
+            match tls.open(&mut rx[self.end..]) {
+                Ok(Some(len @ 1..)) => self.end += len,
+                Ok(None) => return,
                 // close_notify, or an end without one
-                Ok(_) | Err(_) => return self.ended = true,
+                Ok(Some(_)) | Err(_) => return self.ended = true,
             }
         }
     }
@@ -328,50 +293,6 @@ impl Transport {
     }
 }
 
-impl Tls {
-    /// Feeds rustls some of the received ciphertext; `false` where there is none left.
-    fn take_in(&mut self) -> Result<bool, io::Error> {
-        let Some(raw) = self.raw.as_ref().filter(|_| !self.pending.is_empty()) else {
-            return Ok(false);
-        };
-        let mut bytes = &raw[self.pending.clone()];
-        let taken = self.connection.read_tls(&mut bytes)?;
-        self.pending.start += taken;
-        let state = self.connection.process_new_packets();
-        state.map_err(io::Error::other)?;
-        Ok(taken > 0)
-    }
-
-    /// Encrypts as much of `plain` as one send takes.
-    fn encrypt(&mut self, plain: &mut SendBatch) -> Option<Box<SendBatch>> {
-        let mut taken = 0;
-        for piece in plain.pieces() {
-            // Half of the buffer: each record of 16 KiB grows by its header and tag.
-            let room = (TLS_OUT_SIZE / 2).saturating_sub(taken);
-            let piece = &piece[..piece.len().min(room)];
-            if piece.is_empty() {
-                break;
-            }
-            self.connection.writer().write_all(piece).ok()?;
-            taken += piece.len();
-        }
-        plain.advance(taken);
-        if !self.connection.wants_write() {
-            return None;
-        }
-        let mut batch = self.out.take()?;
-        // Free again once the batch is sent, and one is sent at a time.
-        let mut buffer = self.out_memory.take()?;
-        let mut len = 0;
-        while self.connection.wants_write() && len < buffer.len() {
-            let mut room = &mut buffer[len..];
-            len += self.connection.write_tls(&mut room).ok()?;
-        }
-        batch.push_payload(buffer, 0, len);
-        Some(batch)
-    }
-}
-
 /// Whether a socket's peer accepts no more data. A TCP peer that has closed shows it when it refuses what
 /// is sent next, or a keepalive probe; a Unix peer shows it at once.
 fn is_gone(socket: &OwnedFd) -> bool {
@@ -384,6 +305,7 @@ fn is_gone(socket: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
 

@@ -9,9 +9,13 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod fuse;
+pub mod packed;
+pub mod pieces;
 pub mod raw;
 pub mod stack;
 pub mod turnstile;
+pub mod vhost;
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -21,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_nbd::TlsMode;
-use cryptline_serve::nbd::stats::{ExportStats, Snapshot};
 use cryptline_serve::nbd::{Clients, Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_serve::stats::{ExportStats, Snapshot};
 use cryptline_sys::lock;
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use tempfile::TempDir;
@@ -53,12 +57,13 @@ impl Setup {
             tls: TlsMode::Off,
             options: ServerOptions {
                 backend: BackendChoice::Auto,
+                poll: Duration::ZERO,
                 tls: None,
                 max_connections: 100,
                 max_handshakes: 50,
                 handshake_timeout: Duration::from_secs(20),
                 grace: Duration::from_millis(500),
-                log: Box::new(move |line| lock(&lines).push(line.to_owned())),
+                log: Box::new(move |event| lock(&lines).push(event.to_string())),
             },
             log,
         }

@@ -56,6 +56,18 @@ pub fn file_at(size: u64, direct: DirectMode, read_only: bool) -> (Fresh, PathBu
     (fresh, path)
 }
 
+/// A sparse file through the page cache that the device grows with, and its path.
+pub fn growing_file(size: u64) -> (Fresh, PathBuf) {
+    let (path, folder) = image(size);
+    let image = Image::open(&path, false).expect("an image");
+    let device = image.into_device(4096, DirectMode::Off).expect("a device");
+    let fresh = Fresh {
+        gate: Gate::new(device.growing()),
+        keep: vec![Box::new(folder)],
+    };
+    (fresh, path)
+}
+
 /// A sparse file of `size` bytes. Beside the test program: `/tmp` may be in memory.
 fn image(size: u64) -> (PathBuf, TempDir) {
     let program = std::env::current_exe().expect("a test has a program");

@@ -72,6 +72,21 @@ pub trait Client {
     /// The next answer, whosever it is.
     fn answer(&mut self) -> (u64, Outcome);
 
+    /// How a request ends that the protocol has no words for, so that nobody can send it.
+    fn unspeakable(&mut self, _ask: &Ask) -> Option<Outcome> {
+        None
+    }
+
+    /// What the protocol makes of an error: some know only a few.
+    fn number(&self, error: Errno) -> Errno {
+        error
+    }
+
+    /// Whether a zeroing can be asked for that rather fails than takes long.
+    fn knows_fast_zeroing(&self) -> bool {
+        true
+    }
+
     /// Waits until the server answers nothing more.
     fn wait_until_cut_off(&mut self);
 }
@@ -86,6 +101,9 @@ impl dyn Client + '_ {
 
     /// Sends a request and waits for its answer: the only one on its way.
     pub fn run(&mut self, ask: Ask) -> Outcome {
+        if let Some(outcome) = self.unspeakable(&ask) {
+            return outcome;
+        }
         let sent = self.send(&[ask]);
         let (mark, outcome) = self.answer();
         assert_eq!([mark], sent[..]);
@@ -134,6 +152,18 @@ pub trait Server {
     fn log(&self) -> Vec<String>;
     /// Stops it; how the last flush went.
     fn end(self: Box<Self>) -> Result<(), Fault>;
+    /// Whether its protocol has such a request. Otherwise clients make it of others.
+    fn has(&self, _ask: &Ask) -> bool {
+        true
+    }
+    /// Whether requests that are sent together come one by one.
+    fn takes_one_at_a_time(&self) -> bool {
+        false
+    }
+    /// Whether a lane learns from another thread that its client is gone, so a few turns late.
+    fn is_told_of_the_end(&self) -> bool {
+        false
+    }
 }
 
 /// How a server serves.
@@ -143,6 +173,9 @@ pub struct How {
     /// How long requests may take when it stops.
     pub grace: Duration,
 }
+
+/// How long servers look out for requests that are to.
+pub const POLL: Duration = Duration::from_micros(200);
 
 /// A front: starts a server.
 pub type Front = fn(Fresh, How) -> Box<dyn Server>;

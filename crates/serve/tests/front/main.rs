@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! client   what a client can ask, whatever the front     nbd     NBD, in both styles of replies
-//! checks   the promises; the name says the promise       tiny    a wire over a vector
+//! checks   the promises; the name says the promise       fuse    FUSE, with a kernel of our own
+//!                                                        tiny    a wire over a vector
+//!                                                        vhost   vhost-user-blk, with a driver of our own
 //! ```
 //!
 //! A new front gets a `client::Server` here and a line in [`conformance!`] at the end of this file.
@@ -12,8 +14,10 @@ mod common;
 
 mod checks;
 mod client;
+mod fuse;
 mod nbd;
 mod tiny;
+mod vhost;
 
 macro_rules! conformance {
     ($($front:ident => $start:expr;)+) => { $(
@@ -60,7 +64,13 @@ macro_rules! conformance {
 conformance! {
     nbd_structured => crate::nbd::structured;
     nbd_simple => crate::nbd::simple;
+    nbd_polled => crate::nbd::polled;
+    fuse_sockets => crate::fuse::sockets;
     copied => crate::tiny::copied;
     moved => crate::tiny::moved;
     later => crate::tiny::later;
+    vhost_user => crate::vhost::driver;
+    vhost_user_packed => crate::vhost::packed_driver;
+    vhost_user_polled => crate::vhost::polled_driver;
+    vhost_user_packed_polled => crate::vhost::polled_packed_driver;
 }

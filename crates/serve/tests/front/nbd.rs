@@ -1,28 +1,39 @@
 //! NBD as a front under test, with a client of our own.
 
+use std::time::Duration;
+
 use cryptline_engine::Fault;
 use cryptline_nbd::NbdError;
 use cryptline_nbd::wire::{cmd, cmd_flag};
 use cryptline_testkit::suite::Fresh;
 use rustix::io::Errno;
 
-use crate::client::{Ask, Client, How, Outcome, Server};
+use crate::client::{Ask, Client, How, Outcome, POLL, Server};
 use crate::common::raw::{Raw, Style, say};
 use crate::common::{Served, Setup};
 
 /// With structured replies: reads are answered piece by piece.
 pub fn structured(over: Fresh, how: How) -> Box<dyn Server> {
-    serve(over, how, Style::Structured)
+    serve(over, how, Duration::ZERO, Style::Structured)
+}
+
+/// The same on a server that looks out for requests before it waits.
+pub fn polled(over: Fresh, how: How) -> Box<dyn Server> {
+    serve(over, how, POLL, Style::Structured)
 }
 
 /// With simple replies: reads are answered whole.
 pub fn simple(over: Fresh, how: How) -> Box<dyn Server> {
-    serve(over, how, Style::Simple)
+    serve(over, how, Duration::ZERO, Style::Simple)
 }
 
-fn serve(over: Fresh, how: How, style: Style) -> Box<dyn Server> {
+fn serve(over: Fresh, how: How, poll: Duration, style: Style) -> Box<dyn Server> {
     let setup = Setup::new(over).backend(how.backend);
-    let served = setup.with(|options| options.grace = how.grace).start();
+    let setup = setup.with(|options| {
+        options.grace = how.grace;
+        options.poll = poll;
+    });
+    let served = setup.start();
     Box::new(Nbd { served, style })
 }
 

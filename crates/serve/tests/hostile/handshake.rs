@@ -148,7 +148,7 @@ fn slow_handshake_is_dropped_at_the_deadline() {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert!(
-            started.elapsed() < Duration::from_secs(8),
+            started.elapsed() < Duration::from_secs(60),
             "{:?}",
             started.elapsed()
         );
@@ -182,7 +182,7 @@ fn client_that_does_not_read_its_option_replies_is_dropped_at_the_deadline() {
     }
     // A sip now and then keeps every single write of the server going.
     let mut sip = [0; 4096];
-    while started.elapsed() < Duration::from_secs(5) && served.log().is_empty() {
+    while started.elapsed() < Duration::from_secs(60) && served.log().is_empty() {
         let _ = stream.read(&mut sip);
         std::thread::sleep(Duration::from_millis(20));
     }

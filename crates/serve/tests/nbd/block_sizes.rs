@@ -100,7 +100,7 @@ fn who_never_asks_is_refused_where_there_are_no_small_blocks_and_may_ask_yet() {
     say(&mut cut_off, &option(opt::EXPORT_NAME, b""));
     wait_until("both are told of", || served.log().len() == 2);
     for line in served.log() {
-        assert!(line.contains("--logical-block 512"), "{line}");
+        assert!(line.contains("no blocks of 512 bytes"), "{line}");
     }
     served.end_well();
 }

@@ -8,6 +8,7 @@ mod block_sizes;
 mod client_shapes;
 mod ending;
 mod failures;
+mod growth;
 mod libnbd;
 mod peers;
 mod promises;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline_nbd::wire::cmd;
-use cryptline_serve::nbd::stats::Times;
+use cryptline_serve::stats::Times;
 
 use crate::common::raw::Raw;
 use crate::common::{BACKENDS, Setup, stack};

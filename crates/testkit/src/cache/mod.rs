@@ -308,7 +308,11 @@ impl Kernel for Machine {
                 len,
                 ..
             } => state.allocate(file, position(*offset), position(*len)),
-            Io::Receive { .. } | Io::Send { .. } => Err(Errno::NOTSOCK),
+            Io::Receive { .. }
+            | Io::Send { .. }
+            | Io::ReadMessage { .. }
+            | Io::WriteMessage { .. }
+            | Io::Command(_) => Err(Errno::NOTSOCK),
         };
         if let Some(open) = state.open.get_mut(&fd.as_raw_fd()) {
             open.since = since;

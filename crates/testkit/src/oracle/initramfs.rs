@@ -122,7 +122,10 @@ fn add_modules(archive: &mut Archive, kernel: &Kernel) {
         dependencies.as_bytes(),
     );
     archive.file(&format!("{root}/modules.alias"), 0o644, aliases.as_bytes());
-    archive.file("modules.first", 0o644, MODULES_FIRST.join(" ").as_bytes());
+    // The others are a part of this kernel.
+    let is_there = |name: &&&str| paths.contains_key(**name);
+    let first: Vec<&str> = MODULES_FIRST.iter().filter(is_there).copied().collect();
+    archive.file("modules.first", 0o644, first.join(" ").as_bytes());
 }
 
 /// Appends the module at `path` to `order`, after everything it needs.

@@ -25,8 +25,30 @@ use sha2::{Digest, Sha256};
 
 use crate::peer;
 
-/// The package that always depends on the newest kernel.
-const META_PACKAGE: &str = "linux-image-amd64";
+/// Which kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linux {
+    /// The newest of this Debian.
+    Stable,
+    /// 6.12: the oldest that Debian builds with ublk.
+    V6_12,
+}
+
+impl Linux {
+    /// The package that always depends on the newest such kernel.
+    fn meta_package(self) -> &'static str {
+        match self {
+            Self::Stable => "linux-image-amd64",
+            Self::V6_12 => "linux-image-6.12-amd64",
+        }
+    }
+
+    /// Whether a cached version will do.
+    fn takes(self, version: &str) -> bool {
+        version.starts_with("6.12.") == (self == Self::V6_12)
+    }
+}
+
 /// Folders and files of modules worth keeping; what they depend on is kept too.
 const MODULES_WANTED: &[&str] = &[
     "kernel/arch/x86/crypto/",
@@ -35,12 +57,15 @@ const MODULES_WANTED: &[&str] = &[
     "kernel/drivers/block/loop.ko",
     "kernel/drivers/block/nbd.ko",
     "kernel/drivers/block/null_blk/",
+    "kernel/drivers/block/ublk_drv.ko",
     "kernel/drivers/block/virtio_blk.ko",
     "kernel/drivers/md/",
     "kernel/drivers/nvdimm/",
     "kernel/drivers/virtio/",
     "kernel/fs/ext4/",
 ];
+/// Later kernels' modules are compressed.
+const COMPRESSED: &str = ".xz";
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -65,17 +90,19 @@ pub(super) struct Module {
 impl Kernel {
     /// The newest kernel apt knows: from the cache, else downloaded. When apt cannot help, the
     /// newest one in the cache.
-    pub(super) fn cached_or_fetched() -> Result<Self, String> {
+    pub(super) fn cached_or_fetched(linux: Linux) -> Result<Self, String> {
         if !cfg!(target_arch = "x86_64") {
             return Err("the kernel oracle takes its programs from an x86-64 machine".to_owned());
         }
         let cache = cache_folder()?;
         fs::create_dir_all(&cache).map_err(at(&cache))?;
         let _lock = lock(&cache)?;
-        let folder = match newest_package() {
+        let folder = match newest_package(linux) {
             Ok(package) if cache.join(&package.version).is_dir() => cache.join(&package.version),
-            Ok(package) => fetch(&package, &cache).or_else(|why| any_cached(&cache).ok_or(why))?,
-            Err(why) => any_cached(&cache).ok_or(why)?,
+            Ok(package) => {
+                fetch(&package, &cache).or_else(|why| any_cached(&cache, linux).ok_or(why))?
+            }
+            Err(why) => any_cached(&cache, linux).ok_or(why)?,
         };
         Self::open(folder)
     }
@@ -150,6 +177,7 @@ fn modinfo<'a>(bytes: &'a [u8], key: &'static [u8]) -> impl Iterator<Item = &'a 
 /// The name by which other modules depend on the one at `path`.
 pub(super) fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
+    let file = file.strip_suffix(COMPRESSED).unwrap_or(file);
     file.strip_suffix(".ko").unwrap_or(file).replace('-', "_")
 }
 
@@ -159,8 +187,8 @@ struct Package {
     version: String,
 }
 
-fn newest_package() -> Result<Package, String> {
-    let name = query(&["depends", META_PACKAGE], |line| {
+fn newest_package(linux: Linux) -> Result<Package, String> {
+    let name = query(&["depends", linux.meta_package()], |line| {
         let name = line.trim().strip_prefix("Depends: ")?.split(' ').next()?;
         name.starts_with("linux-image-").then(|| name.to_owned())
     })?;
@@ -238,51 +266,76 @@ fn keep(unpacked: &Path, kept: &Path) -> Result<(), String> {
     fs::create_dir_all(kept).map_err(at(kept))?;
     fs::copy(boot.join(&image), kept.join("vmlinuz")).map_err(at(kept))?;
     fs::write(kept.join("release"), release).map_err(at(kept))?;
-    for path in wanted_modules(&tree)? {
-        let to = kept.join("modules").join(&path);
+    for (path, bytes) in wanted_modules(&tree)? {
+        let to = kept.join("modules");
+        let to = to.join(path.strip_suffix(COMPRESSED).unwrap_or(&path));
         let parent = to.parent().unwrap_or(kept);
         fs::create_dir_all(parent).map_err(at(parent))?;
-        fs::copy(tree.join(&path), &to).map_err(at(&to))?;
+        fs::write(&to, bytes).map_err(at(&to))?;
     }
     Ok(())
 }
 
-/// The modules of [`MODULES_WANTED`] and, step by step, what they depend on.
-fn wanted_modules(tree: &Path) -> Result<Vec<String>, String> {
+/// The modules of [`MODULES_WANTED`] and, step by step, what they depend on; with their bytes.
+fn wanted_modules(tree: &Path) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let is_module = |path: &String| {
+        path.strip_suffix(COMPRESSED)
+            .unwrap_or(path)
+            .ends_with(".ko")
+    };
     let all: BTreeMap<String, String> = files_below(tree)
         .map_err(at(tree))?
         .into_iter()
-        .filter(|path| path.ends_with(".ko"))
+        .filter(is_module)
         .map(|path| (module_name(&path), path))
         .collect();
     let wanted = |path: &String| MODULES_WANTED.iter().any(|start| path.starts_with(start));
-    let mut kept: Vec<String> = all.values().filter(|path| wanted(path)).cloned().collect();
-    if kept.is_empty() {
+    let mut paths: Vec<String> = all.values().filter(|path| wanted(path)).cloned().collect();
+    if paths.is_empty() {
         return Err("the kernel package has none of the modules the oracle needs".to_owned());
     }
-    let mut next = 0;
-    while next < kept.len() {
-        let bytes = fs::read(tree.join(&kept[next])).map_err(at(tree))?;
-        for name in Module::parse(bytes).depends {
+    let mut kept = Vec::new();
+    while let Some(path) = paths.get(kept.len()).cloned() {
+        let bytes = read_module(&tree.join(&path))?;
+        for name in Module::parse(bytes.clone()).depends {
             let path = all
                 .get(&name)
                 .ok_or_else(|| format!("the kernel has no module {name}"))?;
-            if !kept.contains(path) {
-                kept.push(path.clone());
+            if !paths.contains(path) {
+                paths.push(path.clone());
             }
         }
-        next += 1;
+        kept.push((path, bytes));
     }
     Ok(kept)
 }
 
+/// A module's bytes, decompressed.
+fn read_module(path: &Path) -> Result<Vec<u8>, String> {
+    if !path.to_string_lossy().ends_with(COMPRESSED) {
+        return fs::read(path).map_err(at(path));
+    }
+    let mut unpack = Command::new("xz");
+    unpack.args(["--decompress", "--stdout"]).arg(path);
+    let run = peer::run(&mut unpack, UNPACK_TIMEOUT);
+    if run.status.success() {
+        Ok(run.stdout)
+    } else {
+        Err(format!("no kernel for the oracle:\n{run}"))
+    }
+}
+
 /// The newest kernel that is already in the cache.
-fn any_cached(cache: &Path) -> Option<PathBuf> {
+fn any_cached(cache: &Path, linux: Linux) -> Option<PathBuf> {
     let folders = fs::read_dir(cache)
         .ok()?
         .filter_map(|entry| Some(entry.ok()?.path()));
     folders
         .filter(|folder| folder.join("SHA256SUMS").is_file())
+        .filter(|folder| {
+            let version = folder.file_name().unwrap_or_default();
+            linux.takes(&version.to_string_lossy())
+        })
         .max_by_key(|folder| {
             folder
                 .metadata()

@@ -1,4 +1,4 @@
-//! QEMU's emulated PC: one processor, the cases' disks, the console on one serial line and the
+//! QEMU's emulated PC: one processor or a few, the cases' disks, the console on one serial line and the
 //! results on another.
 //!
 //! Emulation (`tcg`) and not KVM: it works on every machine, inside containers and other guests too.
@@ -15,12 +15,15 @@ use crate::peer::{Background, Run};
 const BOOT_MAX: Duration = Duration::from_secs(180);
 /// PCI slots left for disks (0 to 2 belong to the chipset and a display), and functions in each.
 const SLOT_FIRST: usize = 3;
-const SLOT_END: usize = 31;
-/// The last slot is for persistent memory.
+const SLOT_END: usize = 30;
+/// The last slots are for vhost-user disks and persistent memory.
+const VHOST_SLOT: usize = 30;
 const MEMORY_SLOT: usize = 31;
 const FUNCTIONS: usize = 8;
 /// A kernel that stumbles stops at once, and with it QEMU: what it would say afterwards is worth nothing.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 oops=panic panic=-1 quiet mitigations=off";
+/// Nor does it look whether its timer works: on a busy machine an emulated one seems not to.
+const KERNEL_ARGUMENTS: &str =
+    "console=ttyS0 oops=panic panic=-1 quiet mitigations=off no_timer_check";
 
 /// A guest that is off again.
 pub(super) struct Ended {
@@ -52,9 +55,14 @@ pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
         "-display",
         "none",
     ]);
-    command.args([
-        "-machine", "pc", "-accel", "tcg", "-cpu", "max", "-smp", "1",
-    ]);
+    let processors = oracle.processors.to_string();
+    command.args(["-accel", "tcg", "-cpu", "max", "-smp", &processors]);
+    command.arg("-machine");
+    if oracle.vhost_user.is_empty() {
+        command.arg("pc");
+    } else {
+        share_memory(&mut command, oracle);
+    }
     command.args(["-m", &memory(oracle), "-append", KERNEL_ARGUMENTS]);
     command
         .arg("-kernel")
@@ -82,6 +90,28 @@ pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
         late,
         results: read(&results),
         console: String::from_utf8_lossy(&read(&console)).into_owned(),
+    }
+}
+
+/// Memory that a vhost-user server can map, and the disks that it serves.
+fn share_memory(command: &mut Command, oracle: &Oracle) {
+    let size = oracle.memory_mib;
+    command.args([
+        "pc,memory-backend=shared",
+        "-object",
+        &format!("memory-backend-memfd,id=shared,size={size}M,share=on"),
+    ]);
+    for (function, (socket, properties)) in oracle.vhost_user.iter().enumerate() {
+        let path = option_text(socket);
+        command.args([
+            "-chardev",
+            &format!("socket,id=vhost{function},path={path},reconnect=1"),
+            "-device",
+            &format!(
+                "vhost-user-blk-pci,chardev=vhost{function},num-queues=2,{properties},\
+                 addr={VHOST_SLOT:#x}.{function},multifunction=on"
+            ),
+        ]);
     }
 }
 

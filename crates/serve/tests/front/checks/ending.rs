@@ -6,13 +6,16 @@ use std::time::Duration;
 use cryptline_testkit::suite::devices;
 
 use super::{GRACE, JOBS_MAX, on_each_backend};
-use crate::client::{Ask, Front, How, Range, Zeroing, at};
+use crate::client::{Ask, Front, How, Range, Server, Zeroing, at};
 use crate::common::turnstile::Turnstile;
 use crate::common::{BACKENDS, stack, wait_until};
 
 const GIB: u32 = 1 << 30;
 /// Chunks that a lane begins in one turn, and between two looks for its client.
 const TURN: u64 = 8;
+
+/// Chunks of [`everything`].
+const EVERYTHING: u64 = JOBS_MAX as u64 * (GIB as u64 / (256 << 10));
 
 /// What a client can ask for with a few bytes.
 const ENDLESS: [fn(Range) -> Ask; 3] = [
@@ -30,6 +33,11 @@ fn everything(ask: fn(Range) -> Ask) -> Vec<Ask> {
     ranges.map(ask).collect()
 }
 
+/// Whether clients make such a request of many, so that nobody knows how many.
+fn is_made_of_others(server: &dyn Server, ask: fn(Range) -> Ask) -> bool {
+    !server.has(&ask(at(0, GIB)))
+}
+
 fn disk() -> Turnstile {
     Turnstile::new(JOBS_MAX as u64 * u64::from(GIB))
 }
@@ -42,6 +50,9 @@ pub fn server_stops_at_the_next_chunk_of_whatever_was_asked(front: Front) {
         let disk = disk();
         let grace = Duration::ZERO;
         let server = front(disk.stack(), How { backend, grace });
+        if is_made_of_others(&*server, ask) {
+            continue;
+        }
         let mut client = server.connect();
         client.send(&everything(ask));
         disk.let_pass(5);
@@ -53,10 +64,15 @@ pub fn server_stops_at_the_next_chunk_of_whatever_was_asked(front: Front) {
         disk.let_pass(1);
         wait_until("it stops with no more than that", || server.is_over());
         assert_eq!(disk.passed(), 6, "{backend:?}");
-        assert_eq!(disk.flushes(), 1, "what others wrote is safe");
+        assert!(disk.flushes() > 0, "what others wrote is safe");
         let log = server.log();
-        let expected = format!("{JOBS_MAX} of its requests were not done");
-        assert!(log[0].contains(&expected), "{log:?}");
+        let count = if server.takes_one_at_a_time() {
+            String::new()
+        } else {
+            format!("{JOBS_MAX} ")
+        };
+        let expected = format!("{count}of its requests were not done");
+        assert!(log.iter().any(|line| line.contains(&expected)), "{log:?}");
         assert_eq!(server.end(), Ok(()));
     }
 }
@@ -73,6 +89,9 @@ pub fn server_stops_in_time_over_a_slow_medium(front: Front) {
             let over = devices::dispatched(slow, &stack::AES_4096, dispatch);
             let grace = Duration::from_millis(50);
             let server = front(over, How { backend, grace });
+            if is_made_of_others(&*server, *ask) {
+                continue;
+            }
             let mut client = server.connect();
             client.send(&everything(*ask)[..JOBS_MAX - 1]);
             wait_until("it has begun", || disk.passed() > 0);
@@ -90,15 +109,25 @@ pub fn work_for_a_client_that_is_gone_ends_soon(front: Front) {
     {
         let disk = disk();
         let server = front(disk.stack(), How { backend, grace });
+        if is_made_of_others(&*server, ask) {
+            continue;
+        }
         let mut client = server.connect();
         client.send(&everything(ask));
         disk.let_pass(5);
         disk.wait_for(5);
         drop(client);
-        disk.let_pass(TURN + 1);
-        wait_until("its thread is free", || server.connections() == 0);
+        let mut turns = 0;
+        wait_until("its thread is free", || {
+            if turns == 0 || server.is_told_of_the_end() {
+                disk.let_pass(TURN + 1);
+                turns += 1;
+            }
+            server.connections() == 0
+        });
         let passed = disk.passed();
-        assert!(passed <= 5 + TURN + 1, "{passed}");
+        assert!(passed <= 5 + turns * (TURN + 1), "{passed}");
+        assert!(passed < EVERYTHING / 2, "{passed}");
         disk.let_pass(u64::MAX);
         let mut other = server.connect();
         other.write(0, &[1; 4096]).expect("others are served");
@@ -114,10 +143,15 @@ pub fn short_request_waits_for_no_more_than_a_turn_of_a_long_one(front: Front) {
             front,
             || disk.stack(),
             |server| {
+                if is_made_of_others(server, ask) {
+                    return;
+                }
                 let mut client = server.connect();
                 let short = Ask::Read(at(0, 4096));
                 let marks = client.send(&[ask(at(0, GIB)), short]);
-                disk.let_pass(turn + 1);
+                // The long one has had a turn already where the short one is seen later.
+                let turns = if server.takes_one_at_a_time() { 2 } else { 1 };
+                disk.let_pass(turns * turn + 1);
                 let (first, outcome) = client.answer();
                 assert_eq!(first, marks[1]);
                 assert!(outcome.is_ok());

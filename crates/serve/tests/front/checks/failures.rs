@@ -124,7 +124,8 @@ pub fn full_disk_is_told_and_does_not_fail_later_flushes(front: Front) {
     with_faults(front, &["write:nth=2:error=ENOSPC"], Ok(()), |server| {
         let mut client = server.connect();
         client.write(0, &[1; 4096]).expect("there is room");
-        assert_eq!(client.write(4096, &[2; 4096]), Err(Errno::NOSPC));
+        let full = client.number(Errno::NOSPC);
+        assert_eq!(client.write(4096, &[2; 4096]), Err(full));
         client.write(4096, &[3; 4096]).expect("there is room again");
         client.flush().expect("nothing that was promised is lost");
         assert!(client.read(4096, 4096) == [3; 4096]);
@@ -145,8 +146,10 @@ pub fn failed_discard_zeroing_and_durable_write_are_told(front: Front) {
     with_faults(front, &rules, Err(Fault::Latched), |server| {
         let mut client = server.connect();
         let (range, durable) = (at(0, 8192), false);
-        let discard = client.run(Ask::Discard { range, durable });
-        assert_eq!(discard, Err(Errno::IO));
+        let discard = Ask::Discard { range, durable };
+        if server.has(&discard) {
+            assert_eq!(client.run(discard), Err(Errno::IO));
+        }
         client.write(0, &[1; 4096]).expect("written");
         client.write(4096, &[1; 4096]).expect("written");
         assert_eq!(client.write_as(0, &[2; 4096], true), Err(Errno::IO));
@@ -173,7 +176,11 @@ pub fn zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast(front
             };
             Ask::Zero(at(0, 1 << 20), how)
         };
-        assert_eq!(client.run(zero(true)), Err(Errno::OPNOTSUPP));
+        if client.knows_fast_zeroing() {
+            assert_eq!(client.run(zero(true)), Err(Errno::OPNOTSUPP));
+        } else {
+            client.write(0, &[1; 512]).expect_err("the first one fails");
+        }
         assert_eq!(client.run(zero(false)), Ok(vec![]));
         assert!(client.read(0, 1 << 20).iter().all(|byte| *byte == 0));
     });

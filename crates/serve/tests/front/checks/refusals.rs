@@ -39,10 +39,14 @@ pub fn request_that_leaves_the_disk_or_its_blocks_is_refused(front: Front) {
                     Ask::Zero(range, Zeroing::default()),
                     Ask::Discard { range, durable },
                 ] {
+                    if matches!(ask, Ask::Cache(_)) && !server.has(&ask) {
+                        continue;
+                    }
                     let name = format!("{ask:?}");
                     let refused = client.run(ask).expect_err(&name);
                     // NBD has its own number for a change past the end.
-                    assert!([Errno::INVAL, Errno::NOSPC].contains(&refused), "{name}");
+                    let expected = [client.number(Errno::INVAL), Errno::NOSPC];
+                    assert!(expected.contains(&refused), "{name}");
                 }
             }
             client.flush().expect("nothing was lost");
@@ -61,11 +65,12 @@ pub fn read_only_disk_refuses_every_change(front: Front) {
         |server| {
             let mut client = server.connect();
             let (range, durable) = (at(0, 4096), false);
-            assert_eq!(client.write(0, &[1; 4096]), Err(Errno::PERM));
+            let refusal = client.number(Errno::PERM);
+            assert_eq!(client.write(0, &[1; 4096]), Err(refusal));
             let zero = client.run(Ask::Zero(range, Zeroing::default()));
-            assert_eq!(zero, Err(Errno::PERM));
+            assert_eq!(zero, Err(refusal));
             let discard = client.run(Ask::Discard { range, durable });
-            assert_eq!(discard, Err(Errno::PERM));
+            assert_eq!(discard, Err(refusal));
             assert_eq!(client.read(0, 4096).len(), 4096);
             client.flush().expect("nothing to flush");
         },

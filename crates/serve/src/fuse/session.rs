@@ -1,0 +1,332 @@
+//! A mount, from the first word of the kernel to the last flush.
+//!
+//! ```text
+//! start  agree ─► one lane for each descriptor, on a thread of its own ─► all of them ready
+//! wait   until told to stop, or unmounted ─► lanes finish what they have ─► flush
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cryptline_engine::{BackendChoice, Gate, OpenError, Ring};
+use cryptline_sys::{Waker, lock};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::TRANSFER_MAX;
+use super::abi::{self, Body, Call, HEAD, Init};
+use super::nodes::Nodes;
+use super::wire::{FuseWire, Start};
+use crate::lane::{Lane, Orders};
+use crate::stats::ExportStats;
+use crate::{Flushed, StopHandle, flush_all};
+
+/// How long the kernel may take to say its first word.
+const FIRST_WORD_MAX: Duration = Duration::from_secs(10);
+
+/// How to serve.
+pub struct Options {
+    /// How lanes do their I/O.
+    pub backend: BackendChoice,
+    /// How long a lane looks out for the next request before it waits.
+    pub poll: Duration,
+    /// Clear text may stay in the kernel's page cache.
+    pub cached: bool,
+    /// How long a session that ends finishes the requests that it has taken.
+    pub grace: Duration,
+    /// Counts what is done: for each disk.
+    pub stats: Vec<Arc<ExportStats>>,
+    /// Takes a line about each lane that ended badly.
+    pub log: Box<dyn Fn(&str) + Send + Sync>,
+    /// Called where requests were not done within the grace: whoever waits for them is to be told.
+    pub cut_off: Box<dyn Fn() + Send + Sync>,
+}
+
+/// Why a session did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The kernel did not say its first word, or could not be answered.
+    #[error("the kernel does not answer on /dev/fuse: {0}")]
+    Kernel(io::Error),
+    /// Its protocol is another or too old.
+    #[error("the kernel speaks FUSE {0}.{1}, and at least 7.31 is needed (Linux 5.4)")]
+    Version(u32, u32),
+    /// The device has no blocks that a file can have.
+    #[error("a zoned volume cannot be a file: its zones are written in order only")]
+    Zoned,
+    /// A lane has no queue.
+    #[error("{0}")]
+    Lane(#[from] OpenError),
+    /// There is no thread for a lane.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// Volumes that are served as files.
+pub struct Session {
+    nodes: Arc<Nodes>,
+    options: Arc<Options>,
+    lanes: Vec<Serving>,
+    /// Each lane says here that it has ended.
+    ended: Receiver<()>,
+    /// Used when a lane has ended.
+    over: StopHandle,
+    failure: Arc<OnceLock<Errno>>,
+}
+
+struct Serving {
+    orders: Arc<Orders>,
+    waker: Waker,
+    thread: JoinHandle<()>,
+}
+
+impl Session {
+    /// Agrees with the kernel over the first of `descriptors`, and starts a lane for each. They are all of
+    /// one mount.
+    pub fn start(
+        nodes: &Arc<Nodes>,
+        descriptors: Vec<OwnedFd>,
+        options: Options,
+    ) -> Result<Self, StartError> {
+        let disks = nodes.disks().iter();
+        if disks
+            .into_iter()
+            .any(|disk| disk.gate.geometry().zones.is_some())
+        {
+            return Err(StartError::Zoned);
+        }
+        for descriptor in &descriptors {
+            set_nonblocking(descriptor).map_err(StartError::Kernel)?;
+        }
+        if let Some(first) = descriptors.first() {
+            agree(first)?;
+        }
+        let (ending, ended) = mpsc::channel();
+        let over = StopHandle::new().map_err(StartError::Thread)?;
+        let mut session = Self {
+            nodes: Arc::clone(nodes),
+            options: Arc::new(options),
+            lanes: Vec::with_capacity(descriptors.len()),
+            ended,
+            over,
+            failure: Arc::default(),
+        };
+        for (index, descriptor) in descriptors.into_iter().enumerate() {
+            let start = Start {
+                descriptor: Arc::new(descriptor),
+                nodes: Arc::clone(nodes),
+                cached: session.options.cached,
+                failure: Arc::clone(&session.failure),
+            };
+            match session.start_lane(index, start, ending.clone()) {
+                Ok(lane) => session.lanes.push(lane),
+                Err(error) => {
+                    session.end_lanes(Duration::ZERO);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(session)
+    }
+
+    /// Starts a lane; returns when it is ready.
+    fn start_lane(
+        &self,
+        index: usize,
+        start: Start,
+        ending: Sender<()>,
+    ) -> Result<Serving, StartError> {
+        let orders = Arc::<Orders>::default();
+        let ordered = Arc::clone(&orders);
+        let disks = self.nodes.disks().iter();
+        let gates: Vec<Gate> = disks.map(|disk| disk.gate.clone()).collect();
+        let (options, over) = (Arc::clone(&self.options), self.over.clone());
+        let failure = Arc::clone(&self.failure);
+        let (ready, is_ready) = mpsc::channel();
+        let serve = move || {
+            let _stack = cryptline_sys::StackGuard::new();
+            let stats = options.stats.iter();
+            let meters: Vec<_> = stats.filter_map(|it| it.connect()).collect();
+            let waker = Mutex::new(None);
+            let open = |ring: &mut Ring| {
+                *lock(&waker) = Some(ring.waker()?);
+                FuseWire::new(ring, start)
+            };
+            let (backend, lane_meters) = (options.backend, meters.clone());
+            let (first, others) = (&gates[0], &gates[1..]);
+            let lane = Lane::over(first, others, backend, ordered, lane_meters, open);
+            match (lane, lock(&waker).take()) {
+                (Ok(lane), Some(waker)) => {
+                    let mut lane = lane.looking_out(options.poll);
+                    // Where nobody waits for this, the session is being ended already.
+                    let _ = ready.send(Ok(waker));
+                    if let Err(error) = lane.run() {
+                        (options.log)(&error.to_string());
+                        let _ = failure.set(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                    }
+                }
+                (Ok(_), None) => {}
+                (Err(error), _) => drop(ready.send(Err(error))),
+            }
+            for (stats, meter) in options.stats.iter().zip(&meters) {
+                stats.disconnect(meter);
+            }
+            let _ = ending.send(());
+            over.stop();
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("fuse-{index}"))
+            .stack_size(cryptline_sys::GUARDED_STACK)
+            .spawn(serve)
+            .map_err(StartError::Thread)?;
+        let no_word = |_| StartError::Thread(io::ErrorKind::BrokenPipe.into());
+        let waker = is_ready.recv().map_err(no_word)??;
+        Ok(Serving {
+            orders,
+            waker,
+            thread,
+        })
+    }
+
+    /// Whether it has been unmounted, or has failed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.thread.is_finished())
+    }
+
+    /// Serves until `stop` is used or the file system is unmounted. An error where it could not be served on.
+    pub fn wait(&self, stop: &StopHandle) -> io::Result<()> {
+        self.wait_for_end(stop)?;
+        match self.failure.get() {
+            Some(&error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn wait_for_end(&self, stop: &StopHandle) -> io::Result<()> {
+        loop {
+            let watched = [stop.as_fd(), self.over.as_fd()];
+            let mut watched = watched.map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
+            match rustix::event::poll(&mut watched, None) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Finishes the requests that were taken, within the grace, and flushes the volumes. What was not taken is
+    /// answered by the kernel, with an error, once it has no server any more.
+    pub fn finish(mut self) -> Flushed {
+        self.end_lanes(self.options.grace);
+        let disks = self.nodes.disks().iter();
+        let disks = disks.map(|disk| (disk.name.as_str(), &disk.gate));
+        flush_all(disks, self.options.backend)
+    }
+
+    fn end_lanes(&mut self, grace: Duration) {
+        for lane in &self.lanes {
+            lane.orders.stop();
+            lane.waker.wake();
+        }
+        let deadline = Instant::now() + grace;
+        let is_over = |lane: &Serving| lane.thread.is_finished();
+        while !self.lanes.iter().all(is_over) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                for lane in &self.lanes {
+                    lane.orders.abandon();
+                    lane.waker.wake();
+                }
+                (self.options.cut_off)();
+                break;
+            }
+            // A thread that has said so is about to end.
+            let wait = left.min(Duration::from_millis(10));
+            if self.ended.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected) {
+                break;
+            }
+        }
+        for lane in self.lanes.drain(..) {
+            if lane.thread.join().is_err() {
+                (self.options.log)("a thread has failed");
+            }
+        }
+    }
+}
+
+fn set_nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(descriptor)?;
+    rustix::fs::fcntl_setfl(descriptor, flags | OFlags::NONBLOCK)?;
+    Ok(())
+}
+
+/// Answers the kernel's first word.
+fn agree(descriptor: &OwnedFd) -> Result<(), StartError> {
+    let mut message = vec![0; HEAD + TRANSFER_MAX as usize];
+    loop {
+        let len = first_word(descriptor, &mut message).map_err(StartError::Kernel)?;
+        let parsed = abi::parse(&message[..HEAD], &message[HEAD..], len);
+        let Some((header, Ok(Call::Init(init)))) = parsed else {
+            let error = io::Error::from(io::ErrorKind::InvalidData);
+            return Err(StartError::Kernel(error));
+        };
+        let mut body = Body::new();
+        if init.major > abi::MAJOR {
+            // It will say it again in our version.
+            body.word(abi::MAJOR);
+            body.push(&[0; 60]);
+        } else if is_old(&init) {
+            answer(descriptor, header.unique, Err(Errno::PROTO), &[])?;
+            return Err(StartError::Version(init.major, init.minor));
+        } else {
+            let pages = TRANSFER_MAX as usize / cryptline_sys::page_size();
+            let pages = u16::try_from(pages).unwrap_or(u16::MAX);
+            body.init(&init, TRANSFER_MAX, pages);
+        }
+        answer(descriptor, header.unique, Ok(()), body.as_bytes())?;
+        if init.major <= abi::MAJOR {
+            return Ok(());
+        }
+    }
+}
+
+fn is_old(init: &Init) -> bool {
+    init.major < abi::MAJOR || init.minor < abi::MINOR_MIN
+}
+
+fn first_word(descriptor: &OwnedFd, message: &mut [u8]) -> io::Result<usize> {
+    let deadline = Instant::now() + FIRST_WORD_MAX;
+    loop {
+        match rustix::io::read(descriptor, &mut *message) {
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOENT) => {}
+            read => return Ok(read?),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut watched = [PollFd::from_borrowed_fd(descriptor.as_fd(), PollFlags::IN)];
+        let left = Timespec::try_from(left).ok();
+        let _ = rustix::event::poll(&mut watched, left.as_ref());
+    }
+}
+
+fn answer(
+    descriptor: &OwnedFd,
+    unique: u64,
+    result: Result<(), Errno>,
+    body: &[u8],
+) -> Result<(), StartError> {
+    let header = abi::out_header(unique, result, body.len());
+    let answer = [&header[..], body].concat();
+    let written = rustix::io::write(descriptor, &answer);
+    written
+        .map(drop)
+        .map_err(|error| StartError::Kernel(error.into()))
+}

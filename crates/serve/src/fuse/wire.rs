@@ -1,0 +1,191 @@
+//! `/dev/fuse` as a lane sees it.
+//!
+//! ```text
+//! kernel ─► Intake ─► call ─┬─► take, bring ─► lane
+//!                           └─► answered here             calls
+//! kernel ◄─ Replies ◄─ give, end ◄─ lane
+//! ```
+//!
+//! A call is taken only while there is a place for its answer. So whoever does not read answers is not read from.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use cryptline_engine::{Buffer, Fault, Ring};
+use cryptline_sys::{FileId, Io, Source};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use super::intake::Intake;
+use super::nodes::Nodes;
+use super::replies::Replies;
+use crate::lane::{Brought, Chunk, Room, Taken, Wire};
+
+/// What a lane of a session is made of.
+pub struct Start {
+    pub descriptor: Arc<OwnedFd>,
+    pub nodes: Arc<Nodes>,
+    /// Clear text may stay in the kernel's page cache.
+    pub cached: bool,
+    /// Why a lane has ended, where it is not the end of the mount.
+    pub failure: Arc<OnceLock<Errno>>,
+}
+
+/// One descriptor of `/dev/fuse`.
+pub struct FuseWire {
+    pub(super) start: Start,
+    pub(super) intake: Intake,
+    pub(super) replies: Replies,
+    source: Source,
+    file: FileId,
+    is_stopping: bool,
+}
+
+impl FuseWire {
+    pub fn new(ring: &mut Ring, start: Start) -> io::Result<Self> {
+        let file = ring.add_file(Arc::clone(&start.descriptor));
+        Ok(Self {
+            intake: Intake::new(),
+            replies: Replies::new(),
+            source: ring.add_source(),
+            file,
+            is_stopping: false,
+            start,
+        })
+    }
+
+    fn can_take(&self, room: &Room) -> bool {
+        !self.is_stopping && !self.intake.is_gone && room.has_job() && self.replies.has_place()
+    }
+
+    /// Reads what has come behind a message.
+    fn read_more(&mut self, ring: &mut Ring) {
+        while self.intake.read_at_once(ring, self.source, self.file) {
+            let mut found = false;
+            while let Some(done) = ring.next_done(self.source) {
+                match done.io {
+                    Io::ReadMessage { batch, .. } => {
+                        found |= self.intake.came_at_once(done.result, batch);
+                    }
+                    io => self.written(done.token, done.result, io),
+                }
+            }
+            if !found {
+                return;
+            }
+        }
+    }
+
+    fn written(&mut self, token: u64, result: Result<usize, Errno>, io: Io) {
+        let (Io::WriteMessage { batch, .. }, Ok(index)) = (io, usize::try_from(token)) else {
+            debug_assert!(false, "nothing else was submitted");
+            return;
+        };
+        match result {
+            // Whoever waited for the answer has given up.
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(Errno::NODEV | Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                self.intake.is_gone = true;
+            }
+            // Nobody must wait for ever: what cannot be answered has failed.
+            Err(_) if self.replies.can_fail(index) => return self.replies.fail(index, batch),
+            Err(error) => self.intake.fail(error),
+        }
+        self.replies.written(index, batch);
+    }
+}
+
+impl Wire for FuseWire {
+    type Tag = usize;
+
+    fn take(&mut self, room: &Room) -> Option<Taken<usize>> {
+        while self.can_take(room) {
+            let message = self.intake.next()?;
+            if let Some(asked) = self.judge(message) {
+                return Some(Taken::Asked(asked));
+            }
+        }
+        None
+    }
+
+    fn bring(&mut self, tag: usize, chunk: Chunk, _room: &Room) -> Brought {
+        let data = self.replies.take(tag, chunk.at);
+        data.map_or(Brought::Never, |mut data| {
+            data.set_len(chunk.len);
+            Brought::Now(data)
+        })
+    }
+
+    fn give(&mut self, tag: usize, at: u64, data: Buffer, _last: bool) {
+        self.replies.keep(tag, at, data);
+    }
+
+    fn device(&self, tag: usize) -> usize {
+        self.replies.device(tag)
+    }
+
+    fn end(&mut self, tag: usize, result: Result<(), Fault>) {
+        self.replies.end_served(tag, result);
+    }
+
+    fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
+        if self.intake.is_gone {
+            return false;
+        }
+        self.replies.write(ring, self.source, self.file);
+        let can_take = self.can_take(room);
+        if self.intake.has_arrived() {
+            return can_take;
+        }
+        if can_take {
+            self.intake.post(ring, self.source, self.file, room);
+        }
+        false
+    }
+
+    fn reap(&mut self, ring: &mut Ring) {
+        let mut has_come = false;
+        while let Some(done) = ring.next_done(self.source) {
+            match done.io {
+                Io::ReadMessage { batch, .. } => {
+                    self.intake.came(done.result, batch);
+                    has_come = true;
+                }
+                io => self.written(done.token, done.result, io),
+            }
+        }
+        if has_come && !self.is_stopping {
+            self.read_more(ring);
+        }
+        if let Some(error) = self.intake.failure {
+            // The first of all lanes counts.
+            let _ = self.start.failure.set(error);
+        }
+    }
+
+    fn stop(&mut self) {
+        self.is_stopping = true;
+    }
+
+    fn is_over(&self) -> bool {
+        self.intake.is_gone || self.is_stopping && !self.replies.has_unwritten()
+    }
+
+    fn look_for_peer(&mut self) {
+        let descriptor = self.start.descriptor.as_fd();
+        let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let ends = PollFlags::ERR | PollFlags::HUP;
+        if rustix::event::poll(&mut polled, Some(&now)).is_ok() {
+            self.intake.is_gone |= polled[0].revents().intersects(ends);
+        }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.intake.is_gone
+    }
+}

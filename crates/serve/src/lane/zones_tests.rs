@@ -1,0 +1,186 @@
+//! Appends and actions on zones, from a wire that asks for one thing after the other.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cryptline_engine::base::{RamDevice, ZonedDevice};
+use cryptline_engine::layer::zoned;
+use cryptline_engine::zone::ZoneLayout;
+use cryptline_engine::{BackendChoice, Buffer, Fault, Gate, Ring, Zone, ZoneAction, ZoneCondition};
+
+use super::*;
+
+const ZONE: u64 = 1 << 20;
+
+/// Asks for one thing after the other, and keeps how each ended.
+#[derive(Default)]
+struct Script {
+    asks: VecDeque<(Work, u64, u64)>,
+    is_busy: bool,
+    place: Option<u64>,
+    ends: Vec<(Option<u64>, Result<(), Fault>)>,
+    /// Rounds of work of its own, and how many were left when the first request ended.
+    own_work: u32,
+    left_at_end: Option<u32>,
+}
+
+impl Wire for Script {
+    type Tag = ();
+
+    fn take(&mut self, room: &Room) -> Option<Taken<()>> {
+        if self.is_busy || !room.has_job() {
+            return None;
+        }
+        let (work, offset, length) = self.asks.pop_front()?;
+        self.is_busy = true;
+        Some(Taken::Asked(Asked {
+            tag: (),
+            work,
+            offset,
+            length,
+        }))
+    }
+
+    fn bring(&mut self, (): (), chunk: Chunk, room: &Room) -> Brought {
+        room.buffer(chunk.len).map_or(Brought::NoRoom, |mut data| {
+            data.fill(7);
+            Brought::Now(data)
+        })
+    }
+
+    fn give(&mut self, (): (), _at: u64, _data: Buffer, _last: bool) {}
+
+    fn placed(&mut self, (): (), offset: u64) {
+        self.place = Some(offset);
+    }
+
+    fn end(&mut self, (): (), result: Result<(), Fault>) {
+        self.is_busy = false;
+        self.left_at_end.get_or_insert(self.own_work);
+        self.ends.push((self.place.take(), result));
+    }
+
+    fn arm(&mut self, _ring: &mut Ring, _room: &Room) -> bool {
+        self.own_work = self.own_work.saturating_sub(1);
+        !self.is_busy && !self.asks.is_empty()
+    }
+
+    fn has_work(&self) -> bool {
+        self.own_work > 0
+    }
+
+    fn reap(&mut self, _ring: &mut Ring) {}
+
+    fn stop(&mut self) {}
+
+    fn is_over(&self) -> bool {
+        self.asks.is_empty() && !self.is_busy && self.own_work == 0
+    }
+}
+
+/// How each of them ends, with the place of an append.
+fn ends_of(gate: &Gate, asks: &[(Work, u64, u64)]) -> Vec<(Option<u64>, Result<(), Fault>)> {
+    let open = |_: &mut Ring| {
+        Ok(Script {
+            asks: asks.iter().copied().collect(),
+            ..Script::default()
+        })
+    };
+    let orders = Arc::new(Orders::default());
+    let mut lane = Lane::new(gate, BackendChoice::Syscalls, orders, None, open).unwrap();
+    lane.run().unwrap();
+    assert_eq!(lane.room.jobs_left, JOBS_MAX, "every job has ended");
+    std::mem::take(&mut lane.wire.ends)
+}
+
+fn zones() -> Gate {
+    let layout = ZoneLayout::new(4 * ZONE, ZONE).unwrap().check().unwrap();
+    let ram = Gate::new(RamDevice::new(layout.size()).unwrap());
+    zoned::ordered(Gate::new(ZonedDevice::in_memory(ram, layout).unwrap())).unwrap()
+}
+
+#[test]
+fn requests_go_on_while_the_wire_has_work_of_its_own() {
+    let open = |_: &mut Ring| {
+        Ok(Script {
+            asks: [(Work::Append { durable: false }, 0, 4096)].into(),
+            own_work: 1000,
+            ..Script::default()
+        })
+    };
+    let orders = Arc::new(Orders::default());
+    let mut lane = Lane::new(&zones(), BackendChoice::Syscalls, orders, None, open).unwrap();
+    lane.run().unwrap();
+    assert_eq!(lane.wire.own_work, 0);
+    assert!(lane.wire.left_at_end.is_some_and(|left| left > 900));
+}
+
+#[test]
+fn append_tells_where_its_bytes_are() {
+    let gate = zones();
+    let append = |durable| Work::Append { durable };
+    let asks = [
+        (append(false), ZONE, 8192),
+        (append(true), ZONE, 4096),
+        (Work::Write { durable: false }, ZONE + 12288, 4096),
+        (append(false), ZONE, 4096),
+        // No zone starts there.
+        (append(false), ZONE + 4096, 4096),
+    ];
+    let ends = ends_of(&gate, &asks);
+    assert_eq!(
+        ends,
+        [
+            (Some(ZONE), Ok(())),
+            (Some(ZONE + 8192), Ok(())),
+            (None, Ok(())),
+            (Some(ZONE + 16384), Ok(())),
+            (None, Err(Fault::Misaligned)),
+        ]
+    );
+}
+
+#[test]
+fn actions_change_the_zone_that_they_name() {
+    let gate = zones();
+    let append = Work::Append { durable: false };
+    let asks = [
+        (append, 0, 4096),
+        (Work::Zone(ZoneAction::Finish), ZONE, 0),
+        (append, ZONE, 4096),
+        (Work::Zone(ZoneAction::Open), 2 * ZONE, 0),
+        (append, 3 * ZONE, 4096),
+        (Work::Zone(ZoneAction::Reset), 0, 0),
+        (Work::Zone(ZoneAction::Close), 3 * ZONE, 0),
+        (Work::Zone(ZoneAction::Close), 100 * ZONE, 0),
+    ];
+    let failed: Vec<_> = ends_of(&gate, &asks)
+        .into_iter()
+        .enumerate()
+        .filter_map(|(number, (_, result))| Some((number, result.err()?)))
+        .collect();
+    assert_eq!(failed[1..], [(7, Fault::OutOfRange)]);
+    assert_eq!(failed[0].0, 2, "nothing is appended to a full zone");
+    let mut report = [Zone::default(); 4];
+    assert_eq!(gate.report_zones(0, &mut report), Ok(4));
+    assert_eq!(
+        report.map(|zone| zone.condition),
+        [
+            ZoneCondition::Empty,
+            ZoneCondition::Full,
+            ZoneCondition::ExplicitOpen,
+            ZoneCondition::Closed,
+        ]
+    );
+    assert!(
+        ends_of(&gate, &[(Work::Zone(ZoneAction::ResetAll), 0, 0)])[0]
+            .1
+            .is_ok()
+    );
+    assert_eq!(gate.report_zones(0, &mut report), Ok(4));
+    assert!(
+        report
+            .iter()
+            .all(|zone| zone.condition == ZoneCondition::Empty)
+    );
+}

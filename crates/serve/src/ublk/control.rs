@@ -1,0 +1,219 @@
+//! The driver's commands, by name.
+
+use std::io;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use cryptline_sys::{UblkControl, UblkDevice};
+use rustix::fs::Access;
+use rustix::io::Errno;
+
+use super::abi::{Info, Parameters, UNPRIVILEGED, command};
+use super::{NAME, path};
+use crate::device::AttachError;
+
+/// For what changes little. On Linux 6.17, adding a device can hang for ever.
+const SHORT: Duration = Duration::from_secs(10);
+/// For what waits for requests to end: the partition table is read, caches are written.
+const LONG: Duration = Duration::from_secs(600);
+/// For what waits until nobody has the device open. It goes away as well when that is later.
+const DELETION: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(20);
+
+pub(super) struct Control(UblkControl);
+
+impl Control {
+    pub fn open() -> Result<Self, AttachError> {
+        let opened = UblkControl::open();
+        let opened = opened.map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => AttachError::NoDriver(NAME),
+            _ => AttachError::at("open /dev/ublk-control")(error),
+        });
+        opened.map(Self)
+    }
+
+    /// The same, for a device that is there.
+    pub fn of(id: u32) -> Result<Self, AttachError> {
+        let mut control = Self::open()?;
+        let found = control.info_of_any(id);
+        control.0.name_by_path(match found {
+            Ok(info) => is_unprivileged(&info),
+            // Kernels before 6.3 do not know the question, and no devices of users.
+            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        });
+        Ok(control)
+    }
+
+    /// What is known of a device, whoever has made it.
+    pub fn info_of_any(&mut self, id: u32) -> io::Result<Info> {
+        let number = command::GET_INFO_OF_ANY;
+        let found = self.run(number, id, 0, vec![0; Info::LEN], SHORT)?;
+        Info::parse(&found).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Kernels before 6.5 do not know the question.
+    pub fn features(&mut self) -> Result<u64, AttachError> {
+        let found = self.run(command::GET_FEATURES, super::abi::ANY, 0, vec![0; 8], SHORT);
+        let found = found.map_err(AttachError::at("ask the ublk driver for its features"))?;
+        Ok(found
+            .first_chunk()
+            .map_or(0, |bits| u64::from_ne_bytes(*bits)))
+    }
+
+    pub fn add(&mut self, wanted: Info) -> Result<Info, AttachError> {
+        let added = self.run(command::ADD, wanted.id, 0, wanted.to_bytes(), SHORT);
+        let added = added.map_err(|error| match Errno::from_io_error(&error) {
+            _ if error.kind() == io::ErrorKind::TimedOut => AttachError::Hangs,
+            Some(Errno::ACCESS) => AttachError::TooMany,
+            _ => AttachError::at("add a ublk device")(error),
+        })?;
+        let info = Info::parse(&added).ok_or(AttachError::Hangs)?;
+        self.0.name_by_path(is_unprivileged(&info));
+        Ok(info)
+    }
+
+    pub fn info(&mut self, id: u32) -> Result<Info, AttachError> {
+        let found = self.run(command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT);
+        let found = found.map_err(AttachError::at("ask for the ublk device"))?;
+        Info::parse(&found).ok_or(AttachError::Different(path(id)))
+    }
+
+    /// The process that serves a device, or has served it last: no more than 0 where nobody has. `None` where there is
+    /// no such device.
+    pub fn server(&mut self, id: u32) -> io::Result<Option<i32>> {
+        match self.run(command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT) {
+            Ok(found) => {
+                let info = Info::parse(&found).ok_or(io::ErrorKind::InvalidData)?;
+                Ok(Some(info.pid))
+            }
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Size in sectors, and bytes of a logical block.
+    pub fn shape(&mut self, id: u32) -> Result<(u64, u32), AttachError> {
+        let found = self.run(command::GET_PARAMETERS, id, 0, Parameters::query(), SHORT);
+        let found = found.map_err(AttachError::at("ask for the ublk device's size"))?;
+        Parameters::shape(&found).ok_or(AttachError::Different(path(id)))
+    }
+
+    pub fn set_parameters(&mut self, id: u32, parameters: Parameters) -> Result<(), AttachError> {
+        self.run(command::SET_PARAMETERS, id, 0, parameters.to_bytes(), SHORT)
+            .map(drop)
+            .map_err(AttachError::at("set the ublk device's parameters"))
+    }
+
+    /// Opens the device's own side. Its node may have just been made, and be given its rights only now.
+    pub fn open_device(&mut self, id: u32) -> Result<UblkDevice, AttachError> {
+        insist(
+            |error| matches!(error, Errno::NOENT | Errno::ACCESS | Errno::BUSY),
+            || UblkDevice::open(&mut self.0, id),
+        )
+        .map_err(AttachError::at("open the ublk device"))
+    }
+
+    /// Returns once all queues serve and the partition table has been read.
+    pub fn start(&mut self, id: u32) -> Result<(), AttachError> {
+        self.run(command::START, id, our_pid(), Vec::new(), LONG)
+            .map(drop)
+            .map_err(AttachError::at("start the ublk device"))
+    }
+
+    /// The kernel notices late that a server is gone.
+    pub fn start_recovery(&mut self, id: u32) -> Result<(), AttachError> {
+        insist(
+            |error| error == Errno::BUSY,
+            || self.run(command::START_RECOVERY, id, 0, Vec::new(), SHORT),
+        )
+        .map(drop)
+        .map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::BUSY) => AttachError::InUse(path(id)),
+            _ => AttachError::at("recover the ublk device")(error),
+        })
+    }
+
+    pub fn end_recovery(&mut self, id: u32) -> Result<(), AttachError> {
+        self.run(command::END_RECOVERY, id, our_pid(), Vec::new(), LONG)
+            .map(drop)
+            .map_err(AttachError::at("end the ublk device's recovery"))
+    }
+
+    pub fn stop(&mut self, id: u32) -> io::Result<()> {
+        gone_is_well(self.run(command::STOP, id, 0, Vec::new(), LONG))
+    }
+
+    pub fn delete(&mut self, id: u32) -> io::Result<()> {
+        match self.run(command::DELETE, id, 0, Vec::new(), DELETION) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(()),
+            deleted => gone_is_well(deleted),
+        }
+    }
+
+    /// Does not wait until it has gone.
+    pub fn delete_soon(&mut self, id: u32) -> io::Result<()> {
+        gone_is_well(self.run(command::DELETE, id, 0, Vec::new(), SOON))
+    }
+
+    fn run(
+        &mut self,
+        number: u32,
+        id: u32,
+        data: u64,
+        payload: Vec<u8>,
+        limit: Duration,
+    ) -> io::Result<Vec<u8>> {
+        self.0.command(number, id, data, payload, limit)
+    }
+}
+
+/// Whether a user without privileges has made a device.
+pub(super) fn is_unprivileged(info: &Info) -> bool {
+    info.flags & UNPRIVILEGED != 0
+}
+
+/// Waits until a device's node may be used: whoever looks after nodes gives it to its user only now.
+pub(super) fn wait_for_node(node: &Path) -> Result<(), AttachError> {
+    insist(
+        |error| matches!(error, Errno::NOENT | Errno::ACCESS | Errno::PERM),
+        || {
+            Ok(rustix::fs::access(
+                node,
+                Access::READ_OK | Access::WRITE_OK,
+            )?)
+        },
+    )
+    .map_err(|_| AttachError::NotGiven(node.to_owned()))
+}
+
+fn our_pid() -> u64 {
+    std::process::id().into()
+}
+
+fn gone_is_well(done: io::Result<Vec<u8>>) -> io::Result<()> {
+    match done {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// Tries again for a while where it was too early.
+fn insist<T>(
+    is_early: impl Fn(Errno) -> bool,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let deadline = Instant::now() + SHORT;
+    loop {
+        match attempt() {
+            Err(error)
+                if Errno::from_io_error(&error).is_some_and(&is_early)
+                    && Instant::now() < deadline =>
+            {
+                sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a disk offers: feature bits, and the configuration space that a driver reads.
+
+use cryptline_engine::Geometry;
+
+use super::queue::{QUEUE_SIZE_MAX, SEGMENTS_MAX};
+use super::request::SECTOR;
+
+/// Feature bits of the device, the ring and the protocol.
+pub(super) mod feature {
+    pub const SEG_MAX: u64 = 1 << 2;
+    pub const READ_ONLY: u64 = 1 << 5;
+    pub const BLOCK_SIZE: u64 = 1 << 6;
+    pub const FLUSH: u64 = 1 << 9;
+    pub const TOPOLOGY: u64 = 1 << 10;
+    pub const WRITE_CACHE: u64 = 1 << 11;
+    pub const MULTI_QUEUE: u64 = 1 << 12;
+    pub const DISCARD: u64 = 1 << 13;
+    pub const WRITE_ZEROES: u64 = 1 << 14;
+    pub const LOG: u64 = 1 << 26;
+    pub const INDIRECT: u64 = 1 << 28;
+    pub const EVENT_IDX: u64 = 1 << 29;
+    pub const PROTOCOL: u64 = 1 << 30;
+    pub const VERSION_1: u64 = 1 << 32;
+    pub const RING_PACKED: u64 = 1 << 34;
+}
+
+/// Bytes of a disk's name.
+pub(super) const SERIAL: usize = 20;
+/// Bytes of the configuration space; what is asked for behind them reads as zeros.
+const SPACE: usize = 60;
+/// More than this nobody may ask for.
+pub(super) const SPACE_MAX: usize = 256;
+/// Bytes of its beginning, which say how large the disk is.
+pub(super) const CAPACITY: usize = 8;
+/// Where the configuration space says whether writes are cached.
+pub(super) const WRITE_CACHE_AT: usize = 32;
+/// Queues of this size fit every front-end, so the segments of a request are to fit into one.
+const QUEUE_SIZE: u16 = 128;
+
+/// What a driver is told of one disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub geometry: Geometry,
+    /// The logical block that the driver is told.
+    pub block: u32,
+    pub queues: u16,
+    /// The size that each queue is to have at most, where it was chosen.
+    pub queue_size: Option<u16>,
+}
+
+impl Shape {
+    /// The largest queue that is served.
+    pub fn queue_size_max(&self) -> u16 {
+        self.queue_size.unwrap_or(QUEUE_SIZE_MAX)
+    }
+
+    /// Segments of data in a request: what fits into a queue with a header and a status.
+    fn segments(&self) -> u32 {
+        let most = u16::try_from(SEGMENTS_MAX).unwrap_or(u16::MAX);
+        let size = self.queue_size.unwrap_or(QUEUE_SIZE).min(most);
+        u32::from(size).saturating_sub(2).max(1)
+    }
+
+    /// The device's and the ring's features.
+    pub fn features(&self) -> u64 {
+        let mut bits = feature::SEG_MAX
+            | feature::BLOCK_SIZE
+            | feature::FLUSH
+            | feature::TOPOLOGY
+            | feature::LOG
+            | feature::INDIRECT
+            | feature::EVENT_IDX
+            | feature::PROTOCOL
+            | feature::VERSION_1
+            | feature::RING_PACKED;
+        if self.queues > 1 {
+            bits |= feature::MULTI_QUEUE;
+        }
+        if self.geometry.read_only {
+            bits |= feature::READ_ONLY;
+        } else {
+            bits |= feature::WRITE_ZEROES | feature::WRITE_CACHE;
+            if self.geometry.discard {
+                bits |= feature::DISCARD;
+            }
+        }
+        bits
+    }
+
+    /// The configuration space, padded with zeros.
+    pub fn space(&self, is_cached: bool) -> [u8; SPACE_MAX] {
+        let mut space = [0; SPACE_MAX];
+        let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
+        let block = self.block.max(self.geometry.logical_block);
+        let preferred = self.geometry.preferred_block.max(block);
+        // Both are powers of two.
+        let exponent = preferred.trailing_zeros() - block.trailing_zeros();
+        let alignment = sectors(preferred.into());
+        put(0, &(self.geometry.size / SECTOR).to_le_bytes());
+        put(12, &self.segments().to_le_bytes());
+        put(20, &block.to_le_bytes());
+        put(24, &[u8::try_from(exponent).unwrap_or(0)]);
+        put(
+            26,
+            &u16::try_from(preferred / block).unwrap_or(1).to_le_bytes(),
+        );
+        put(WRITE_CACHE_AT, &[is_cached.into()]);
+        put(34, &self.queues.to_le_bytes());
+        if !self.geometry.read_only {
+            if self.geometry.discard {
+                put(36, &SectorLimits::RANGE_MAX.to_le_bytes());
+                put(40, &1u32.to_le_bytes());
+                put(44, &alignment.to_le_bytes());
+            }
+            put(48, &SectorLimits::RANGE_MAX.to_le_bytes());
+            put(52, &1u32.to_le_bytes());
+            put(56, &[1]);
+        }
+        debug_assert!(space[SPACE..].iter().all(|byte| *byte == 0));
+        space
+    }
+}
+
+fn sectors(bytes: u64) -> u32 {
+    u32::try_from(bytes / SECTOR).unwrap_or(1).max(1)
+}
+
+/// What requests are judged by.
+#[derive(Clone)]
+pub(super) struct SectorLimits {
+    /// Bytes of the disk.
+    pub size: u64,
+    /// Offsets and lengths are multiples of this.
+    pub block: u64,
+    pub read_only: bool,
+    pub discards: bool,
+    pub zeroes: bool,
+    /// The driver flushes what is to be durable: it knows that writes are cached.
+    pub flushes: bool,
+}
+
+impl SectorLimits {
+    /// Sectors of one discard or zeroing: 2 GiB.
+    pub const RANGE_MAX: u32 = 1 << 22;
+
+    pub fn new(geometry: &Geometry, features: u64) -> Self {
+        let is_on = |bit| features & bit != 0;
+        Self {
+            size: geometry.size,
+            block: geometry.logical_block.into(),
+            read_only: geometry.read_only,
+            discards: !geometry.read_only && is_on(feature::DISCARD),
+            zeroes: !geometry.read_only && is_on(feature::WRITE_ZEROES),
+            flushes: is_on(feature::FLUSH),
+        }
+    }
+
+    /// Whether a write is durable before it ends.
+    pub fn writes_durably(&self) -> bool {
+        !self.flushes
+    }
+
+    /// The offset in bytes, where all of the range lies on the disk.
+    pub fn place(&self, sector: u64, length: u64) -> Option<u64> {
+        let offset = sector.checked_mul(SECTOR)?;
+        let is_inside = offset.checked_add(length)? <= self.size;
+        let is_aligned = offset.is_multiple_of(self.block) && length.is_multiple_of(self.block);
+        (is_inside && is_aligned).then_some(offset)
+    }
+}

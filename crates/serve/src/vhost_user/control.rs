@@ -1,0 +1,408 @@
+//! One front-end: its messages, one after another, and what they do to the queues.
+//!
+//! A queue runs from its first kick descriptor on, in a thread of its own, until the front-end asks for its base,
+//! resets the device, or leaves. Whatever changes meanwhile it is told by its mailbox.
+
+mod cache;
+mod growth;
+mod inflight;
+mod memory;
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use cryptline_sys::{DirtyLog, GuestMemory};
+use rustix::fs::{FileType, OFlags, fstat};
+
+use self::cache::WriteCache;
+use self::growth::Listener;
+use self::inflight::Inflight;
+use super::config::{SectorLimits, Shape, feature};
+use super::connection::Ended;
+use super::mailbox::Letter;
+use super::messages::{Addresses, Message, MessageError, REGIONS_MAX, protocol, reply, request};
+use super::queue::Layout;
+use super::running::{Host, Running};
+
+/// How a message was taken.
+enum Outcome {
+    /// The answer is this, with a descriptor perhaps.
+    Reply(Vec<u8>, Option<OwnedFd>),
+    Done,
+    /// What it asks for is not in force; a queue that it was to start again may be down. Whoever has asked for an answer
+    /// is told; nobody else goes on.
+    Refused(String),
+}
+
+type Handled = Result<Outcome, Ended>;
+
+/// One virtqueue as the front-end has described it.
+#[derive(Default)]
+struct Vring {
+    size: u16,
+    addresses: Option<Addresses>,
+    base: u32,
+    kick: Option<Arc<OwnedFd>>,
+    call: Option<Arc<OwnedFd>>,
+    error: Option<Arc<OwnedFd>>,
+    is_enabled: bool,
+    running: Option<Running>,
+    has_run: bool,
+}
+
+/// One front-end's state.
+pub(super) struct Session<'a> {
+    host: &'a Host,
+    shape: Shape,
+    features: u64,
+    protocol: u64,
+    memory: Arc<GuestMemory>,
+    log: Option<Arc<DirtyLog>>,
+    inflight: Option<Inflight>,
+    cache: WriteCache,
+    listener: Listener,
+    /// As the queues know it.
+    is_cached: bool,
+    status: u8,
+    vrings: Vec<Vring>,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(host: &'a Host, shape: Shape) -> Self {
+        Self {
+            host,
+            shape,
+            features: 0,
+            protocol: 0,
+            memory: Arc::default(),
+            log: None,
+            inflight: None,
+            cache: WriteCache::default(),
+            listener: Listener::default(),
+            is_cached: false,
+            status: 0,
+            vrings: (0..shape.queues).map(|_| Vring::default()).collect(),
+        }
+    }
+
+    /// Serves the front-end until it leaves. Its queues have ended when this returns.
+    pub fn run(mut self) -> Result<(), Ended> {
+        let result = loop {
+            if let Err(ended) = self.serve_one() {
+                break ended;
+            }
+            self.cache.answered();
+        };
+        self.end_queues();
+        match result {
+            Ended::Well => Ok(()),
+            ended => Err(ended),
+        }
+    }
+
+    fn serve_one(&mut self) -> Result<(), Ended> {
+        self.watch_growth()?;
+        let message = self.host.connection.receive()?;
+        let header = message.header;
+        let acknowledges = header.needs_reply && self.protocol & protocol::REPLY_ACK != 0;
+        let (payload, descriptor) = match self.handle(message)? {
+            Outcome::Reply(payload, descriptor) => (payload, descriptor),
+            Outcome::Done if acknowledges => (0u64.to_ne_bytes().into(), None),
+            Outcome::Done => return Ok(()),
+            Outcome::Refused(why) if acknowledges => {
+                (self.host.log)(&why);
+                (1u64.to_ne_bytes().into(), None)
+            }
+            Outcome::Refused(why) => return Err(Ended::Refused(why)),
+        };
+        let bytes = reply(header.request, &payload);
+        self.host
+            .connection
+            .send(&bytes, descriptor.as_ref().map(AsFd::as_fd))
+    }
+
+    fn handle(&mut self, message: Message) -> Handled {
+        let number = |value: u64| Ok(Outcome::Reply(value.to_ne_bytes().into(), None));
+        match message.header.request {
+            request::GET_FEATURES => number(self.shape.features()),
+            request::SET_FEATURES => self.set_features(message.number()?),
+            request::SET_OWNER => Ok(Outcome::Done),
+            request::GET_PROTOCOL_FEATURES => number(protocol::ALL),
+            request::SET_PROTOCOL_FEATURES => {
+                self.protocol = message.number()? & protocol::ALL;
+                Ok(Outcome::Done)
+            }
+            request::GET_QUEUE_NUM => number(self.shape.queues.into()),
+            request::GET_MAX_MEM_SLOTS => number(REGIONS_MAX as u64),
+            request::SET_MEM_TABLE => self.set_memory(message),
+            request::ADD_MEM_REG => self.add_memory(message),
+            request::REM_MEM_REG => self.remove_memory(message),
+            request::GET_CONFIG => self.get_config(&message),
+            request::SET_CONFIG => self.set_config(&message),
+            request::SET_BACKEND_REQ_FD => self.set_listener(message),
+            request::SET_LOG_BASE => self.set_log(message),
+            request::SET_LOG_FD => Ok(Outcome::Refused(
+                "it wants to be told of each page that is written; it has to look at its log"
+                    .to_owned(),
+            )),
+            request::GET_INFLIGHT_FD => self.get_inflight(&message),
+            request::SET_INFLIGHT_FD => self.set_inflight(message),
+            request::RESET_OWNER | request::RESET_DEVICE => {
+                // The rings that follow are new ones. A status of 0 may also be a pause.
+                let reset = self.reset();
+                self.inflight = None;
+                Ok(reset)
+            }
+            request::GET_STATUS => number(self.status.into()),
+            request::SET_STATUS => self.set_status(message.number()?),
+            request::SET_VRING_NUM
+            | request::SET_VRING_BASE
+            | request::GET_VRING_BASE
+            | request::SET_VRING_ENABLE => self.set_queue(&message),
+            request::SET_VRING_ADDR => self.set_addresses(&message),
+            request::SET_VRING_KICK | request::SET_VRING_CALL | request::SET_VRING_ERR => {
+                self.set_descriptor(message)
+            }
+            unknown => Err(MessageError::Unknown(unknown).into()),
+        }
+    }
+
+    fn set_features(&mut self, features: u64) -> Handled {
+        let unknown = features & !self.shape.features();
+        if unknown != 0 {
+            let why = format!("it takes features that were not offered ({unknown:#x})");
+            return Ok(Outcome::Refused(why));
+        }
+        let has_changed = (self.features ^ features) & feature::LOG != 0;
+        self.features = features;
+        if has_changed && self.log.is_some() {
+            self.share_again();
+        }
+        if features & feature::PROTOCOL == 0 {
+            for index in 0..self.vrings.len() {
+                self.enable(index, true);
+            }
+        }
+        self.settle_cache()
+    }
+
+    fn set_status(&mut self, status: u64) -> Handled {
+        self.status = u8::try_from(status & 0xff).unwrap_or(0);
+        if self.status == 0 {
+            return Ok(self.reset());
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Stops everything; what the front-end has described stays.
+    fn reset(&mut self) -> Outcome {
+        self.status = 0;
+        self.halt(0..self.vrings.len());
+        for vring in &mut self.vrings {
+            vring.is_enabled = false;
+        }
+        Outcome::Done
+    }
+
+    fn index(&self, message: u32, number: u64) -> Result<usize, MessageError> {
+        let index = usize::try_from(number).ok();
+        let index = index.filter(|index| *index < self.vrings.len());
+        index.ok_or(MessageError::Queue(message, number))
+    }
+
+    fn set_queue(&mut self, message: &Message) -> Handled {
+        let (number, value) = message.queue_state()?;
+        let request = message.header.request;
+        let index = self.index(request, number)?;
+        let small = u16::try_from(value).ok();
+        match request {
+            request::GET_VRING_BASE => {
+                self.halt(index..index + 1);
+                let base = self.vrings[index].base.to_ne_bytes();
+                let mut payload = message.payload[..4].to_vec();
+                payload.extend(base);
+                return Ok(Outcome::Reply(payload, None));
+            }
+            request::SET_VRING_ENABLE => self.enable(index, value != 0),
+            request::SET_VRING_BASE if small.is_some() || self.is_packed() => {
+                self.vrings[index].base = value;
+            }
+            request::SET_VRING_BASE => {
+                return Ok(Outcome::Refused(format!("queue {index} begins at {value}")));
+            }
+            _ => match small.filter(|size| self.is_size(*size)) {
+                Some(size) => self.vrings[index].size = size,
+                None => {
+                    return Ok(Outcome::Refused(format!(
+                        "queue {index} has {value} places, and up to {} are served",
+                        self.shape.queue_size_max()
+                    )));
+                }
+            },
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn is_packed(&self) -> bool {
+        self.features & feature::RING_PACKED != 0
+    }
+
+    fn is_size(&self, size: u16) -> bool {
+        let is_possible = self.is_packed() || size.is_power_of_two();
+        is_possible && (1..=self.shape.queue_size_max()).contains(&size)
+    }
+
+    fn set_addresses(&mut self, message: &Message) -> Handled {
+        let (number, addresses) = message.queue_addresses()?;
+        let index = self.index(message.header.request, number)?;
+        let vring = &mut self.vrings[index];
+        let has_moved = vring.addresses.replace(addresses) != Some(addresses);
+        if has_moved && vring.running.is_some() {
+            self.halt(index..index + 1);
+            return self.start(index);
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn set_descriptor(&mut self, message: Message) -> Handled {
+        let request = message.header.request;
+        let (number, file) = message.queue_descriptor()?;
+        let index = self.index(request, number)?;
+        let file = match file.map(checked_event).transpose() {
+            Ok(file) => file.map(Arc::new),
+            Err(error) => {
+                let why = format!("queue {index}: a descriptor that can not be used: {error}");
+                return Ok(Outcome::Refused(why));
+            }
+        };
+        let vring = &mut self.vrings[index];
+        match request {
+            request::SET_VRING_CALL => {
+                vring.call.clone_from(&file);
+                vring.tell(Letter::Call(file), self.host);
+            }
+            request::SET_VRING_ERR => {
+                vring.error.clone_from(&file);
+                vring.tell(Letter::Error(file), self.host);
+            }
+            _ => {
+                self.halt(index..index + 1);
+                self.vrings[index].kick = file;
+                return self.start(index);
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn enable(&mut self, index: usize, on: bool) {
+        let vring = &mut self.vrings[index];
+        vring.is_enabled = on;
+        vring.tell(Letter::Enable(on), self.host);
+    }
+
+    fn start(&mut self, index: usize) -> Handled {
+        let Some(layout) = self.layout(index) else {
+            let why = format!("queue {index} is started without a size or without addresses");
+            return Ok(Outcome::Refused(why));
+        };
+        if !std::mem::replace(&mut self.vrings[index].has_run, true) {
+            self.cache.begin(layout.is_fresh(&self.memory));
+        }
+        if let refused @ Outcome::Refused(_) = self.settle_cache()? {
+            return Ok(refused);
+        }
+        if let Err(error) = self.cache.note() {
+            return Ok(Outcome::Refused(format!("queue {index}: {error}")));
+        }
+        let inflight = match self.inflight_of(index) {
+            Ok(inflight) => inflight,
+            Err(error) => return Ok(Outcome::Refused(format!("queue {index}: {error}"))),
+        };
+        let vring = &self.vrings[index];
+        let mut limits = SectorLimits::new(&self.shape.geometry, self.features);
+        limits.flushes = self.is_cached;
+        let started = Running::start(self.host, index, |mailbox, serial, log| {
+            super::wire::Start {
+                layout,
+                memory: Arc::clone(&self.memory),
+                inflight,
+                kick: vring.kick.clone(),
+                call: vring.call.clone(),
+                error: vring.error.clone(),
+                is_enabled: vring.is_enabled,
+                limits,
+                serial,
+                mailbox,
+                log,
+            }
+        });
+        match started {
+            Ok(running) => {
+                self.vrings[index].running = Some(running);
+                Ok(Outcome::Done)
+            }
+            Err(error) => Ok(Outcome::Refused(format!("queue {index}: {error}"))),
+        }
+    }
+
+    /// Where a queue lies, once the front-end has told all of it.
+    fn layout(&self, index: usize) -> Option<Layout> {
+        let vring = &self.vrings[index];
+        let addresses = vring.addresses.filter(|_| vring.size > 0)?;
+        let is_on = |bit| self.features & bit != 0;
+        Some(Layout {
+            size: vring.size,
+            descriptors: addresses.descriptors,
+            available: addresses.available,
+            used: addresses.used,
+            base: vring.base,
+            is_packed: self.is_packed(),
+            event_idx: is_on(feature::EVENT_IDX),
+            indirect: is_on(feature::INDIRECT),
+        })
+    }
+
+    /// Stops queues, all of whose requests have ended when this returns, and notes where they are to go on.
+    fn halt(&mut self, queues: Range<usize>) {
+        let vrings = self.vrings[queues].iter_mut();
+        let mut halted: Vec<_> = vrings.filter(|it| it.running.is_some()).collect();
+        let running = halted.iter_mut().filter_map(|it| it.running.take());
+        let bases = Running::halt(running.collect(), self.host);
+        for (vring, base) in halted.into_iter().zip(bases) {
+            vring.base = base;
+        }
+    }
+
+    /// Ends all queues of a front-end that is gone, or of a server that stops.
+    fn end_queues(&mut self) {
+        let running = self.vrings.iter_mut().filter_map(|it| it.running.take());
+        let running: Vec<_> = running.collect();
+        Running::end(running, self.host);
+    }
+}
+
+impl Vring {
+    fn tell(&self, letter: Letter, host: &Host) {
+        if let Some(running) = &self.running {
+            running.tell(letter, host);
+        }
+    }
+}
+
+fn unmappable(error: &io::Error) -> String {
+    format!("the memory that it shares can not be used: {error}")
+}
+
+/// A descriptor of the kernel's own kind, as eventfds are: reading and writing it never takes long, as it could with a
+/// file or a pipe. Whatever the front-end has made of it: nobody waits for it but the ring, which knows how.
+fn checked_event(file: OwnedFd) -> io::Result<OwnedFd> {
+    let mode = fstat(&file)?.st_mode;
+    if FileType::from_raw_mode(mode) != FileType::Unknown {
+        return Err(io::Error::other("it is no eventfd"));
+    }
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, flags | OFlags::NONBLOCK)?;
+    Ok(file)
+}

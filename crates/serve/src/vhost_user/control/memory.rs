@@ -1,0 +1,82 @@
+//! The memory that a front-end shares, and the log of what is written there.
+
+use std::sync::Arc;
+
+use cryptline_sys::{DirtyLog, GuestMemory};
+
+use super::{Handled, Outcome, Session, feature, protocol, unmappable};
+use crate::vhost_user::mailbox::Letter;
+use crate::vhost_user::messages::{Message, MessageError, REGIONS_MAX};
+
+impl Session<'_> {
+    pub(super) fn set_memory(&mut self, message: Message) -> Handled {
+        let mut memory = GuestMemory::default();
+        for (region, file) in message.memory_table()? {
+            if let Err(error) = memory.add(region, &file) {
+                return Ok(Outcome::Refused(unmappable(&error)));
+            }
+        }
+        self.share(memory);
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn add_memory(&mut self, message: Message) -> Handled {
+        let request = message.header.request;
+        let (region, file) = message.memory_region()?;
+        let file = file.ok_or(MessageError::Descriptors(request))?;
+        let mut memory = GuestMemory::clone(&self.memory);
+        if memory.len() == REGIONS_MAX {
+            let why = format!("it shares more than {REGIONS_MAX} regions of memory");
+            return Ok(Outcome::Refused(why));
+        }
+        if let Err(error) = memory.add(region, &file) {
+            return Ok(Outcome::Refused(unmappable(&error)));
+        }
+        self.share(memory);
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn remove_memory(&mut self, message: Message) -> Handled {
+        let (region, _file) = message.memory_region()?;
+        let mut memory = GuestMemory::clone(&self.memory);
+        if !memory.remove(&region) {
+            let why = "it takes back memory that it has not shared".to_owned();
+            return Ok(Outcome::Refused(why));
+        }
+        self.share(memory);
+        Ok(Outcome::Done)
+    }
+
+    /// A log for written pages. Where the ring lies in guest memory the table of memory says, so each write to it is
+    /// noted, whatever the flags and the log address of the ring are.
+    pub(super) fn set_log(&mut self, message: Message) -> Handled {
+        if self.protocol & protocol::SHARED_LOG == 0 {
+            let why = "it wants a log of written pages in memory that it does not share".to_owned();
+            return Ok(Outcome::Refused(why));
+        }
+        let (file, offset, len) = message.log()?;
+        match DirtyLog::map(&file, offset, len) {
+            Ok(log) => self.log = Some(Arc::new(log)),
+            Err(error) => return Ok(Outcome::Refused(unmappable(&error))),
+        }
+        self.share_again();
+        // An answer is due even where none is asked for.
+        Ok(Outcome::Reply(0u64.to_ne_bytes().into(), None))
+    }
+
+    /// Whether written pages are noted has changed, perhaps.
+    pub(super) fn share_again(&mut self) {
+        self.share(GuestMemory::clone(&self.memory));
+    }
+
+    /// All queues use this memory when it returns, and note what they write if that is wanted. A ring that does not lie
+    /// in it as a whole stays where it was, with the log that it had, until the memory has it again.
+    fn share(&mut self, mut memory: GuestMemory) {
+        let is_wanted = self.features & feature::LOG != 0;
+        memory.set_log(self.log.clone().filter(|_| is_wanted));
+        self.memory = Arc::new(memory);
+        for vring in &self.vrings {
+            vring.tell(Letter::Memory(Arc::clone(&self.memory)), self.host);
+        }
+    }
+}

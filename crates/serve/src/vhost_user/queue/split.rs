@@ -1,0 +1,374 @@
+//! The split virtqueue (virtio 1.3, section 2.7).
+//!
+//! ```text
+//! descriptors  size x { address u64, length u32, flags u16, next u16 }       the driver's
+//! available    flags u16, index u16, size x head u16, used_event u16         the driver's
+//! used         flags u16, index u16, size x { head u32, length u32 }, avail_event u16      ours
+//! ```
+
+use std::sync::atomic::{Ordering, fence};
+
+use cryptline_sys::{GuestMemory, GuestRange};
+
+use super::super::inflight::SplitInflight;
+use super::super::shared::Shared;
+use super::{Chain, Layout, RingError, SEGMENTS_MAX, Segment, Virtqueue, is_crossed};
+
+const DESCRIPTOR: usize = 16;
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const INDIRECT: u16 = 4;
+/// In the available ring's flags: the driver wants no interrupts.
+const NO_INTERRUPT: u16 = 1;
+/// In the used ring's flags: the device wants no kicks.
+const NO_NOTIFY: u16 = 1;
+const INDEX: usize = 2;
+const ENTRIES: usize = 4;
+
+pub(in super::super) struct SplitRing {
+    layout: Layout,
+    descriptors: Shared,
+    available: Shared,
+    used: Shared,
+    /// The next entry of the available ring to take.
+    next: u16,
+    /// The available index as last read.
+    seen: u16,
+    /// Elements written to the used ring.
+    finished: u16,
+    /// Elements that the driver has been told of.
+    published: u16,
+    /// The driver has been told not to kick.
+    is_quiet: bool,
+    inflight: Option<SplitInflight>,
+    /// Requests that were under way when an earlier server ended, last first.
+    again: Vec<u16>,
+}
+
+struct Descriptor {
+    segment: Segment,
+    flags: u16,
+    next: u16,
+}
+
+/// Where descriptors are read from.
+#[derive(Clone, Copy)]
+enum Table {
+    Ring,
+    Indirect { address: u64, count: u32 },
+}
+
+struct Places {
+    descriptors: Shared,
+    available: Shared,
+    used: Shared,
+}
+
+impl Places {
+    fn find(layout: &Layout, memory: &GuestMemory) -> Result<Self, RingError> {
+        let size = usize::from(layout.size);
+        let event = if layout.event_idx { 2 } else { 0 };
+        let available = ENTRIES + 2 * size + event;
+        let used = ENTRIES + 8 * size + event;
+        let range = |user, len| memory.user_range(user, len).map(Shared::new);
+        Ok(Self {
+            descriptors: range(layout.descriptors, DESCRIPTOR * size)?,
+            available: range(layout.available, available)?,
+            used: range(layout.used, used)?,
+        })
+    }
+}
+
+impl SplitRing {
+    /// Begins where the driver and an earlier server have left it.
+    pub fn new(
+        layout: Layout,
+        memory: &GuestMemory,
+        inflight: Option<GuestRange>,
+    ) -> Result<Self, RingError> {
+        if !layout.size.is_power_of_two() {
+            return Err(RingError::Size(layout.size));
+        }
+        let places = Places::find(&layout, memory)?;
+        // An earlier server may have stored it and ended before it was logged.
+        places.used.touch(INDEX)?;
+        let used = u16::from_le(places.used.load16(INDEX)?);
+        let [low, high, ..] = layout.base.to_le_bytes();
+        let (mut next, mut again) = (u16::from_le_bytes([low, high]), Vec::new());
+        let inflight = inflight.map(|range| SplitInflight::open(range, layout.size, used));
+        let inflight = match inflight.transpose()? {
+            Some((inflight, left)) => {
+                // All that was taken and is not in the used ring is under way.
+                next = used.wrapping_add(u16::try_from(left.len()).unwrap_or(u16::MAX));
+                again = left;
+                Some(inflight)
+            }
+            None => None,
+        };
+        Ok(Self {
+            layout,
+            descriptors: places.descriptors,
+            available: places.available,
+            used: places.used,
+            next,
+            seen: next,
+            finished: used,
+            published: used,
+            is_quiet: false,
+            inflight,
+            again,
+        })
+    }
+
+    /// The memory lies elsewhere from now on. Where it does not have all of the ring, as between two messages that
+    /// replace a region, the ring stays where it was.
+    pub fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
+        let places = Places::find(&self.layout, memory)?;
+        self.descriptors = places.descriptors;
+        self.available = places.available;
+        self.used = places.used;
+        // A log may come after the ring: see `new`.
+        Ok(self.used.touch(INDEX)?)
+    }
+
+    /// The next request; `false` where there is none.
+    pub fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
+        if let Some(head) = self.again.pop() {
+            self.walk(head, memory, chain)?;
+            return Ok(true);
+        }
+        if self.seen == self.next && !self.look()? {
+            return Ok(false);
+        }
+        let place = usize::from(self.next % self.layout.size);
+        let head = u16::from_le(self.available.load16(ENTRIES + 2 * place)?);
+        self.walk(head, memory, chain)?;
+        self.next = self.next.wrapping_add(1);
+        if let Some(inflight) = &mut self.inflight {
+            inflight.take(head)?;
+        }
+        self.keep_quiet()?;
+        Ok(true)
+    }
+
+    /// Whether the driver has made more available.
+    fn look(&mut self) -> Result<bool, RingError> {
+        let seen = u16::from_le(self.available.load16(INDEX)?);
+        let ahead = seen.wrapping_sub(self.next);
+        if ahead > self.layout.size {
+            return Err(RingError::Ahead(ahead));
+        }
+        self.seen = seen;
+        Ok(ahead > 0)
+    }
+
+    /// While the device looks by itself, kicks are of no use.
+    fn keep_quiet(&mut self) -> Result<(), RingError> {
+        // With event indices an old one is all it takes.
+        if !self.layout.event_idx && !self.is_quiet {
+            self.is_quiet = true;
+            self.used.store16(0, NO_NOTIFY.to_le())?;
+        }
+        Ok(())
+    }
+
+    fn walk(&self, head: u16, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
+        chain.begin(head);
+        let (mut table, mut index) = (Table::Ring, head);
+        // Segments of no bytes count as well, so a loop of them ends.
+        let mut left = SEGMENTS_MAX;
+        loop {
+            left = left.checked_sub(1).ok_or(RingError::Long)?;
+            let Descriptor {
+                segment,
+                flags,
+                next,
+            } = self.descriptor(table, index, memory)?;
+            if flags & INDIRECT != 0 {
+                table = self.indirect(table, segment, flags)?;
+                index = 0;
+                continue;
+            }
+            if segment.len > 0 {
+                chain.push(segment, flags & WRITE != 0)?;
+            }
+            if flags & NEXT == 0 {
+                return Ok(());
+            }
+            index = next;
+        }
+    }
+
+    fn indirect(&self, table: Table, segment: Segment, flags: u16) -> Result<Table, RingError> {
+        let size = u32::try_from(DESCRIPTOR).unwrap_or(u32::MAX);
+        let count = segment.len / size;
+        let is_first = matches!(table, Table::Ring);
+        let is_whole = count > 0 && segment.len.is_multiple_of(size) && flags & NEXT == 0;
+        if !self.layout.indirect || !is_first || !is_whole {
+            return Err(RingError::Indirect);
+        }
+        Ok(Table::Indirect {
+            address: segment.address,
+            count,
+        })
+    }
+
+    fn descriptor(
+        &self,
+        table: Table,
+        index: u16,
+        memory: &GuestMemory,
+    ) -> Result<Descriptor, RingError> {
+        let mut bytes = [0; DESCRIPTOR];
+        let offset = usize::from(index) * DESCRIPTOR;
+        match table {
+            Table::Ring if index < self.layout.size => {
+                self.descriptors.read(offset, &mut bytes)?;
+            }
+            Table::Indirect { address, count } if u32::from(index) < count => {
+                let address = address.checked_add(offset as u64);
+                let address = address.ok_or(RingError::Indirect)?;
+                memory.read(address, &mut bytes)?;
+            }
+            _ => return Err(RingError::Index(index.into())),
+        }
+        let word = u128::from_le_bytes(bytes);
+        let part = |shift: u32| (word >> shift) & u128::from(u32::MAX);
+        let [low, high, len, rest] = [0, 32, 64, 96].map(|at| {
+            let part = part(at);
+            u32::try_from(part).unwrap_or(0)
+        });
+        let [flags_low, flags_high, next_low, next_high] = rest.to_le_bytes();
+        Ok(Descriptor {
+            segment: Segment {
+                address: u64::from(low) | u64::from(high) << 32,
+                len,
+            },
+            flags: u16::from_le_bytes([flags_low, flags_high]),
+            next: u16::from_le_bytes([next_low, next_high]),
+        })
+    }
+
+    /// Notes that a request is over, for which `written` bytes were written. The driver does not know yet.
+    pub fn finish(&mut self, head: u16, written: u32) -> Result<(), RingError> {
+        let place = usize::from(self.finished % self.layout.size);
+        let element = u64::from(head) | u64::from(written) << 32;
+        self.used
+            .write(ENTRIES + 8 * place, &element.to_le_bytes())?;
+        self.finished = self.finished.wrapping_add(1);
+        if let Some(inflight) = &mut self.inflight {
+            inflight.finish(head)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the driver know of everything that is over. Whether it wants an interrupt for that.
+    pub fn publish(&mut self) -> Result<bool, RingError> {
+        if self.finished == self.published {
+            return Ok(false);
+        }
+        self.used.store16(INDEX, self.finished.to_le())?;
+        if let Some(inflight) = &mut self.inflight {
+            inflight.published(self.finished)?;
+        }
+        let old = std::mem::replace(&mut self.published, self.finished);
+        // The driver stores what it wants, then looks at the index; so the index goes first here.
+        fence(Ordering::SeqCst);
+        if self.layout.event_idx {
+            let event = ENTRIES + 2 * usize::from(self.layout.size);
+            let event = u16::from_le(self.available.load16(event)?);
+            return Ok(is_crossed(event, self.finished, old));
+        }
+        let flags = u16::from_le(self.available.load16(0)?);
+        Ok(flags & NO_INTERRUPT == 0)
+    }
+
+    /// Asks for a kick when the driver makes more available. `true` where it has done so already.
+    pub fn ask_for_kick(&mut self) -> Result<bool, RingError> {
+        if self.has_seen_more() {
+            return Ok(true);
+        }
+        if self.layout.event_idx {
+            let event = ENTRIES + 8 * usize::from(self.layout.size);
+            self.used.store16(event, self.next.to_le())?;
+        } else {
+            self.is_quiet = false;
+            self.used.store16(0, 0)?;
+        }
+        // Whoever was in the middle of making it available has not seen that it is to kick.
+        fence(Ordering::SeqCst);
+        self.look()
+    }
+
+    /// Whether there is more for certain, without a look.
+    pub fn has_seen_more(&self) -> bool {
+        !self.again.is_empty() || self.seen != self.next
+    }
+
+    /// Whether the driver does not know yet of something that is over.
+    pub fn has_unpublished(&self) -> bool {
+        self.finished != self.published
+    }
+
+    /// Where the next server is to begin, once nothing is under way.
+    pub fn base(&self) -> u16 {
+        let waiting = u16::try_from(self.again.len()).unwrap_or(0);
+        self.next.wrapping_sub(waiting)
+    }
+}
+
+impl Virtqueue for SplitRing {
+    fn open(
+        layout: Layout,
+        memory: &GuestMemory,
+        inflight: Option<GuestRange>,
+    ) -> Result<Self, RingError> {
+        Self::new(layout, memory, inflight)
+    }
+
+    fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError> {
+        let places = Places::find(layout, memory)?;
+        let last = ENTRIES + 8 * usize::from(layout.size.saturating_sub(1));
+        let mut element = [0; 8];
+        places.used.read(last, &mut element)?;
+        // A request that is over has at least its status written.
+        let has_been_used = element[4..] != [0; 4];
+        Ok(layout.base == 0 && places.used.load16(INDEX)? == 0 && !has_been_used)
+    }
+
+    fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
+        self.remap(memory)
+    }
+
+    fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
+        self.next(memory, chain)
+    }
+
+    fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError> {
+        self.finish(chain.head, written)
+    }
+
+    fn publish(&mut self) -> Result<bool, RingError> {
+        self.publish()
+    }
+
+    fn ask_for_kick(&mut self) -> Result<bool, RingError> {
+        self.ask_for_kick()
+    }
+
+    fn has_more(&mut self) -> Result<bool, RingError> {
+        Ok(self.has_seen_more() || self.look()?)
+    }
+
+    fn has_unpublished(&self) -> bool {
+        self.has_unpublished()
+    }
+
+    fn base(&self) -> u32 {
+        self.base().into()
+    }
+}
+
+#[cfg(test)]
+#[path = "split_tests.rs"]
+mod tests;

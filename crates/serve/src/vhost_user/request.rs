@@ -1,0 +1,172 @@
+//! virtio-blk requests (virtio 1.3, section 5.2.6): what a chain asks for, judged against the disk.
+//!
+//! ```text
+//! readable   type u32, ioprio u32, sector u64, data of a write
+//! writable   data of a read, status u8
+//! ```
+//!
+//! The layout is free: a header may be cut into any segments and share one with the data.
+
+use cryptline_sys::GuestMemory;
+
+use super::config::{SERIAL, SectorLimits};
+use super::queue::{Chain, RingError};
+use crate::lane::Work;
+
+pub(super) const SECTOR: u64 = 512;
+const HEADER: usize = 16;
+/// The payload of a discard or a zeroing: sector u64, count u32, flags u32.
+const RANGE: usize = 16;
+const UNMAP: u32 = 1;
+
+mod kind {
+    pub const IN: u32 = 0;
+    pub const OUT: u32 = 1;
+    pub const FLUSH: u32 = 4;
+    pub const GET_ID: u32 = 8;
+    pub const DISCARD: u32 = 11;
+    pub const WRITE_ZEROES: u32 = 13;
+}
+
+/// How a request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Status {
+    Ok = 0,
+    IoError = 1,
+    Unsupported = 2,
+}
+
+/// What is to be done about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The lane serves it.
+    Serve {
+        work: Work,
+        offset: u64,
+        length: u64,
+    },
+    /// The disk's name is written to the chain.
+    Identify {
+        length: usize,
+    },
+    Refuse(Status),
+}
+
+/// Where the data of a write begins among the readable bytes.
+pub(super) const DATA_AT: u64 = HEADER as u64;
+
+/// Reads the header of a request, once, and judges it.
+///
+/// Errors: what makes it no request.
+pub(super) fn judge(
+    chain: &Chain,
+    memory: &GuestMemory,
+    limits: &SectorLimits,
+) -> Result<Verdict, RingError> {
+    let (readable, writable) = (chain.readable_len(), chain.writable_len());
+    if readable < DATA_AT || writable == 0 {
+        return Err(RingError::Header);
+    }
+    let mut header = [0; HEADER];
+    chain.read(memory, 0, &mut header)?;
+    let (kind, sector) = (word(&header, 0), long(&header, 8));
+    let (to_device, to_driver) = (readable - DATA_AT, writable - 1);
+    let refuse = |status| Ok(Verdict::Refuse(status));
+    match kind {
+        kind::IN => Ok(transfer(
+            Work::Read { whole: false },
+            sector,
+            to_driver,
+            limits,
+        )),
+        kind::OUT | kind::DISCARD | kind::WRITE_ZEROES if limits.read_only => {
+            refuse(Status::IoError)
+        }
+        kind::OUT => {
+            let durable = limits.writes_durably();
+            let work = Work::Write { durable };
+            Ok(transfer(work, sector, to_device, limits))
+        }
+        kind::FLUSH => Ok(Verdict::Serve {
+            work: Work::Flush,
+            offset: 0,
+            length: 0,
+        }),
+        kind::GET_ID => {
+            let most = SERIAL as u64;
+            let length = usize::try_from(to_driver.min(most)).unwrap_or(SERIAL);
+            Ok(Verdict::Identify { length })
+        }
+        kind::DISCARD | kind::WRITE_ZEROES => {
+            let is_offered = if kind == kind::DISCARD {
+                limits.discards
+            } else {
+                limits.zeroes
+            };
+            // One range a request, which is what the configuration says.
+            if !is_offered || to_device > RANGE as u64 {
+                return refuse(Status::Unsupported);
+            }
+            if to_device < RANGE as u64 {
+                return Err(RingError::Header);
+            }
+            let mut range = [0; RANGE];
+            chain.read(memory, DATA_AT, &mut range)?;
+            Ok(change(kind == kind::DISCARD, range, limits))
+        }
+        _ => refuse(Status::Unsupported),
+    }
+}
+
+fn transfer(work: Work, sector: u64, length: u64, limits: &SectorLimits) -> Verdict {
+    let is_whole = length > 0 && length.is_multiple_of(SECTOR);
+    match limits.place(sector, length) {
+        Some(offset) if is_whole => Verdict::Serve {
+            work,
+            offset,
+            length,
+        },
+        _ => Verdict::Refuse(Status::IoError),
+    }
+}
+
+/// A discard, or a zeroing.
+fn change(is_discard: bool, range: [u8; RANGE], limits: &SectorLimits) -> Verdict {
+    let (sector, count, flags) = (long(&range, 0), word(&range, 8), word(&range, 12));
+    let length = u64::from(count) * SECTOR;
+    let place = limits.place(sector, length);
+    let is_possible = (1..=SectorLimits::RANGE_MAX).contains(&count);
+    let (Some(offset), true) = (place, is_possible) else {
+        return Verdict::Refuse(Status::IoError);
+    };
+    let known = if is_discard { 0 } else { UNMAP };
+    if flags & !known != 0 {
+        return Verdict::Refuse(Status::Unsupported);
+    }
+    let durable = limits.writes_durably();
+    let work = if is_discard {
+        Work::Discard { durable }
+    } else {
+        Work::Zero {
+            durable,
+            fast: false,
+            may_unmap: flags & UNMAP != 0,
+        }
+    };
+    Verdict::Serve {
+        work,
+        offset,
+        length,
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let bytes = bytes[at..].first_chunk().copied();
+    bytes.map_or(0, u32::from_le_bytes)
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    let bytes = bytes[at..].first_chunk().copied();
+    bytes.map_or(0, u64::from_le_bytes)
+}

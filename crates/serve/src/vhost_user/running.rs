@@ -1,0 +1,219 @@
+//! A virtqueue that runs: a thread with a lane of its own.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cryptline_engine::{BackendChoice, Gate, OpenError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::AsFd;
+
+use super::config::SERIAL;
+use super::connection::Connection;
+use super::mailbox::{LOOK, Letter, Mailbox};
+use super::queue::{PackedRing, SplitRing, Virtqueue};
+use super::wire::{Start, VringWire};
+use crate::lane::Lane;
+use crate::net::StopHandle;
+use crate::stats::ExportStats;
+
+/// How long a queue may take to end once it is to leave its requests alone.
+const LAST: Duration = Duration::from_secs(1);
+
+/// What the queues of one disk have in common.
+pub(super) struct Host {
+    pub gate: Gate,
+    pub serial: [u8; SERIAL],
+    pub stats: Arc<ExportStats>,
+    pub backend: BackendChoice,
+    pub poll: Duration,
+    pub connection: Connection,
+    pub grace: Arc<Grace>,
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Host {
+    /// Whether nobody waits for a queue any longer that does not answer.
+    fn is_done_waiting(&self) -> bool {
+        self.grace.is_over() || self.connection.is_gone()
+    }
+}
+
+/// How long requests may take once the server stops: until the same moment for all of its disks and queues.
+pub(super) struct Grace {
+    stop: StopHandle,
+    length: Duration,
+    end: OnceLock<Instant>,
+}
+
+impl Grace {
+    pub fn new(stop: &StopHandle, length: Duration) -> Self {
+        let (stop, end) = (stop.clone(), OnceLock::new());
+        Self { stop, length, end }
+    }
+
+    fn is_stopping(&self) -> bool {
+        is_stopping(&self.stop, Duration::ZERO)
+    }
+
+    fn is_over(&self) -> bool {
+        let end = || Instant::now() + self.length;
+        self.is_stopping() && Instant::now() >= *self.end.get_or_init(end)
+    }
+}
+
+pub(super) struct Running {
+    mailbox: Arc<Mailbox>,
+    thread: JoinHandle<()>,
+}
+
+type Log = Box<dyn Fn(&str) + Send>;
+
+impl Running {
+    /// Starts a queue's thread. Its ring is served when this returns, or the error says why not.
+    pub fn start(
+        host: &Host,
+        index: usize,
+        make: impl FnOnce(Arc<Mailbox>, [u8; SERIAL], Log) -> Start,
+    ) -> io::Result<Self> {
+        let mailbox = Arc::<Mailbox>::default();
+        let log = Arc::clone(&host.log);
+        let said = Arc::clone(&log);
+        let line: Log = Box::new(move |why| said(&format!("queue {index} ends: {why}")));
+        let start = make(Arc::clone(&mailbox), host.serial, line);
+        mailbox.set_base(start.layout.base);
+        let (gate, stats) = (host.gate.clone(), Arc::clone(&host.stats));
+        let how = (host.backend, host.poll);
+        let end = EndOnDrop(Arc::clone(&mailbox));
+        let serve = move || {
+            let end = end;
+            let _stack = cryptline_sys::StackGuard::new();
+            let serve = if start.layout.is_packed {
+                serve::<PackedRing>
+            } else {
+                serve::<SplitRing>
+            };
+            if let Err(error) = serve(&gate, &stats, how, start)
+                && end.0.fail(&error)
+            {
+                log(&format!("queue {index} ends: {error}"));
+            }
+            drop(end);
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("vring-{index}"))
+            .stack_size(cryptline_sys::GUARDED_STACK)
+            .spawn(serve)?;
+        let opened = mailbox.wait_until_open(|| host.is_done_waiting());
+        opened.map_err(io::Error::other)?;
+        Ok(Self { mailbox, thread })
+    }
+
+    pub fn tell(&self, letter: Letter, host: &Host) {
+        self.mailbox.post(letter, || host.is_done_waiting());
+    }
+
+    /// Stops queues once everything they have taken has ended; where the next ones are to begin.
+    pub fn halt(all: Vec<Self>, host: &Host) -> Vec<u32> {
+        let mailboxes: Vec<_> = all.iter().map(|it| Arc::clone(&it.mailbox)).collect();
+        for mailbox in &mailboxes {
+            mailbox.orders.stop();
+            mailbox.wake();
+        }
+        Self::join(all, host);
+        mailboxes.iter().map(|mailbox| mailbox.base()).collect()
+    }
+
+    /// Ends queues for whose answers nobody waits, or whose server stops.
+    pub fn end(all: Vec<Self>, host: &Host) {
+        let is_stopping = host.grace.is_stopping();
+        for running in &all {
+            if is_stopping {
+                running.mailbox.orders.stop();
+                running.mailbox.wake();
+            } else {
+                running.mailbox.leave();
+            }
+        }
+        Self::join(all, host);
+    }
+
+    /// Waits until they have ended. A server that stops waits for so long and no longer.
+    fn join(all: Vec<Self>, host: &Host) {
+        let mut abandoned = None;
+        for running in &all {
+            while !running.mailbox.is_over(LOOK) {
+                if host.grace.is_over() {
+                    let since = *abandoned.get_or_insert_with(|| {
+                        (host.log)("the server stops, and requests are unfinished");
+                        Instant::now()
+                    });
+                    Self::abandon(&all);
+                    if since.elapsed() >= LAST {
+                        break;
+                    }
+                } else if host.connection.is_gone() && !host.grace.is_stopping() {
+                    // Whoever asked it to end; nobody hears what is left to be told.
+                    all.iter().for_each(|it| it.mailbox.leave());
+                }
+            }
+        }
+        for running in all {
+            if running.mailbox.is_over(Duration::ZERO) {
+                // A panic was reported by its thread.
+                let _ = running.thread.join();
+            } else {
+                // It is in the kernel. None of what it has not done was acknowledged.
+                (host.log)("a queue does not end, and is left behind");
+            }
+        }
+    }
+
+    fn abandon(all: &[Self]) {
+        for running in all {
+            running.mailbox.orders.abandon();
+            running.mailbox.wake();
+        }
+    }
+}
+
+fn serve<Q: Virtqueue>(
+    gate: &Gate,
+    stats: &ExportStats,
+    (backend, poll): (BackendChoice, Duration),
+    start: Start,
+) -> Result<(), String> {
+    let meter = stats.connect();
+    let orders = Arc::clone(&start.mailbox.orders);
+    let lane = Lane::new(gate, backend, orders, meter.clone(), |ring| {
+        VringWire::<Q>::new(ring, start)
+    });
+    let result = lane
+        .map_err(|error: OpenError| error.to_string())
+        .and_then(|lane| {
+            lane.looking_out(poll)
+                .run()
+                .map_err(|error| error.to_string())
+        });
+    if let Some(meter) = meter {
+        stats.disconnect(&meter);
+    }
+    result
+}
+
+/// Whether the server is to stop; waits for that as long as `patience`.
+pub(super) fn is_stopping(stop: &StopHandle, patience: Duration) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+    let timeout = Timespec::try_from(patience).ok();
+    poll(&mut polled, timeout.as_ref()).is_ok_and(|ready| ready > 0)
+}
+
+/// However the thread ends, whoever waits for it goes on.
+struct EndOnDrop(Arc<Mailbox>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}

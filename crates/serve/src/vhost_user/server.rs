@@ -1,0 +1,226 @@
+//! The server: for each disk a socket, and one front-end at a time on it.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cryptline_engine::{BackendChoice, Gate, Geometry};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use super::config::{SERIAL, Shape};
+use super::connection::Connection;
+use super::control::Session;
+use super::queue::{QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
+use super::running::{Grace, Host, is_stopping};
+use crate::net::StopHandle;
+use crate::stats::ExportStats;
+use crate::{Flushed, flush_all};
+
+/// Where front-ends come from.
+pub enum Front {
+    /// They connect, one after another.
+    Listener(UnixListener),
+    /// There is one, which has connected already.
+    Connected(UnixStream),
+}
+
+/// One volume to serve.
+pub struct Disk {
+    /// What it is called in messages.
+    pub name: String,
+    /// The volume.
+    pub gate: Gate,
+    /// The logical block in bytes that a driver is told, where it is larger than the volume's.
+    pub block: u32,
+    /// What a driver is told when it asks for the disk's name; 20 bytes of it.
+    pub serial: String,
+    /// Virtqueues, each served by a thread of its own.
+    pub queues: u16,
+    /// The size that each virtqueue has at most: a power of two from [`QUEUE_SIZE_MIN`] to [`QUEUE_SIZE_MAX`]. A driver
+    /// is told that its requests may have as many segments as fit, up to 254; without it, as fit into one of 128.
+    pub queue_size: Option<u16>,
+    /// Its counters.
+    pub stats: Arc<ExportStats>,
+    /// Where its front-ends come from.
+    pub front: Front,
+}
+
+/// How to serve.
+pub struct ServerOptions {
+    /// How queues do their I/O.
+    pub backend: BackendChoice,
+    /// How long a queue looks out for the next request before it waits. Meanwhile the driver need not kick.
+    pub poll: Duration,
+    /// How long a stopping server finishes requests, from the stop on and for all disks together. What is unfinished
+    /// then ends at its next chunk, or is left behind a second later.
+    pub grace: Duration,
+    /// Takes a line about each front-end or queue that ended badly.
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// A volume that can not be served.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// Drivers would have to know its zones.
+    #[error("{0}: a zoned volume can not be served over vhost-user")]
+    Zoned(String),
+    /// No guest could use it.
+    #[error("{0}: its logical block of {1} bytes is larger than a page")]
+    Block(String, u32),
+    /// No virtqueue is like that.
+    #[error("{0}: a virtqueue can not have {1} places")]
+    QueueSize(String, u16),
+}
+
+/// Serves disks to virtual machines.
+pub struct Server {
+    disks: Vec<Disk>,
+    options: ServerOptions,
+}
+
+impl Server {
+    /// A server; nothing happens before [`run`](Self::run).
+    pub fn new(disks: Vec<Disk>, options: ServerOptions) -> Result<Self, DiskError> {
+        for disk in &disks {
+            let geometry = disk.gate.geometry();
+            let block = disk.block.max(geometry.logical_block);
+            if geometry.zones.is_some() {
+                return Err(DiskError::Zoned(disk.name.clone()));
+            }
+            if block > 4096 {
+                return Err(DiskError::Block(disk.name.clone(), block));
+            }
+            let is_possible = |size: &u16| {
+                size.is_power_of_two() && (QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(size)
+            };
+            if let Some(size) = disk.queue_size
+                && !is_possible(&size)
+            {
+                return Err(DiskError::QueueSize(disk.name.clone(), size));
+            }
+        }
+        Ok(Self { disks, options })
+    }
+
+    /// Serves front-ends until `stop` is used, then lets requests end, and flushes every disk. Where a flush fails, the
+    /// result names the first such disk.
+    ///
+    /// A server whose front-ends were all connected from the beginning ends when they have left.
+    pub fn run(self, stop: &StopHandle) -> io::Result<Flushed> {
+        let server = &self;
+        let grace = Arc::new(Grace::new(stop, self.options.grace));
+        let grace = &grace;
+        std::thread::scope(|scope| {
+            let spawn = |disk| {
+                let serve = move || server.serve(disk, stop, grace);
+                let thread = std::thread::Builder::new().name("vhost-user".to_owned());
+                thread.spawn_scoped(scope, serve)
+            };
+            let threads: Vec<_> = self.disks.iter().map(spawn).collect();
+            let mut result = Ok(());
+            for thread in threads {
+                match thread {
+                    Ok(thread) => result = result.and(thread.join().unwrap_or(Ok(()))),
+                    Err(error) => {
+                        // The others would wait for ever.
+                        stop.stop();
+                        result = Err(error);
+                    }
+                }
+            }
+            result
+        })?;
+        let volumes = self
+            .disks
+            .iter()
+            .map(|disk| (disk.name.as_str(), &disk.gate));
+        Ok(flush_all(volumes, self.options.backend))
+    }
+
+    /// One disk, front-end after front-end.
+    fn serve(&self, disk: &Disk, stop: &StopHandle, grace: &Arc<Grace>) -> io::Result<()> {
+        match &disk.front {
+            Front::Connected(stream) => {
+                self.serve_one(disk, Connection::new(stream.try_clone()?, stop), grace, 1);
+                // Ours stays open for as long as the server runs.
+                let _ = stream.shutdown(Shutdown::Both);
+                Ok(())
+            }
+            Front::Listener(listener) => {
+                listener.set_nonblocking(true)?;
+                let mut number = 0;
+                while let Some(stream) = self.accept(listener, stop)? {
+                    number += 1;
+                    self.serve_one(disk, Connection::new(stream, stop), grace, number);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The next front-end; `None` when the server is to stop.
+    fn accept(&self, listener: &UnixListener, stop: &StopHandle) -> io::Result<Option<UnixStream>> {
+        loop {
+            let mut polled = [
+                PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut polled, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if is_stopping(stop, Duration::ZERO) {
+                return Ok(None);
+            }
+            match listener.accept() {
+                Ok((stream, _)) => return Ok(Some(stream)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    (self.options.log)(&format!("cannot accept a front-end: {error}"));
+                    // Out of descriptors, most likely.
+                    is_stopping(stop, Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    fn serve_one(&self, disk: &Disk, connection: Connection, grace: &Arc<Grace>, number: u64) {
+        let log = Arc::clone(&self.options.log);
+        let name = disk.name.clone();
+        let host = Host {
+            gate: disk.gate.clone(),
+            serial: serial(&disk.serial),
+            stats: Arc::clone(&disk.stats),
+            backend: self.options.backend,
+            poll: self.options.poll,
+            connection,
+            grace: Arc::clone(grace),
+            log: Arc::new(move |line| log(&format!("{name}: front-end {number}: {line}"))),
+        };
+        let shape = Shape {
+            geometry: Geometry {
+                size: disk.gate.grow(),
+                ..*disk.gate.geometry()
+            },
+            block: disk.block,
+            queues: disk.queues.max(1),
+            queue_size: disk.queue_size,
+        };
+        if let Err(ended) = Session::new(&host, shape).run() {
+            (host.log)(&format!("disconnected: {ended}"));
+        }
+    }
+}
+
+/// As many bytes as fit, then zeros.
+fn serial(text: &str) -> [u8; SERIAL] {
+    let mut serial = [0; SERIAL];
+    for (to, from) in serial.iter_mut().zip(text.bytes()) {
+        *to = from;
+    }
+    serial
+}

@@ -1,0 +1,324 @@
+//! A virtqueue as a lane sees it.
+//!
+//! ```text
+//! ring ─► Chain ─► judge ─► take ─► lane
+//! guest memory ─► bring (a copy, once) ─► lane ─► give (a copy) ─► guest memory
+//! ring ◄─ used element, status ◄─ end;   arm: publish, interrupt, wait for a kick
+//! ```
+//!
+//! The cipher never works in guest memory: bytes are copied out before they are encrypted and copied in after they
+//! were decrypted. Whoever changes them meanwhile spoils their own data only, and nobody sees ciphertext.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use cryptline_engine::{Buffer, Fault, Ring};
+use cryptline_sys::{GuestFault, GuestMemory, GuestRange};
+
+use super::config::{SERIAL, SectorLimits};
+use super::doorbell::Doorbell;
+use super::mailbox::{Letter, Mailbox};
+use super::queue::{Chain, Layout, RingError, Virtqueue};
+use super::request::{DATA_AT, Status, Verdict, judge};
+use crate::lane::{Asked, Brought, Chunk, JOBS_MAX, Room, Taken, Wire};
+
+/// Requests that are answered here in one look at the ring: the lane has its orders to read in between.
+const REFUSALS_MAX: u32 = 256;
+
+/// What one virtqueue is made of.
+pub(super) struct Start {
+    pub layout: Layout,
+    pub memory: Arc<GuestMemory>,
+    pub inflight: Option<GuestRange>,
+    pub kick: Option<Arc<OwnedFd>>,
+    pub call: Option<Arc<OwnedFd>>,
+    pub error: Option<Arc<OwnedFd>>,
+    pub is_enabled: bool,
+    pub limits: SectorLimits,
+    pub serial: [u8; SERIAL],
+    pub mailbox: Arc<Mailbox>,
+    /// Takes the reason why the ring is served no further.
+    pub log: Box<dyn Fn(&str) + Send>,
+}
+
+/// A request that the lane has; a tag is a place among these.
+struct Slot {
+    chain: Chain,
+    /// Bytes written to the chain.
+    written: u64,
+    has_failed: bool,
+}
+
+pub(super) struct VringWire<Q> {
+    memory: Arc<GuestMemory>,
+    ring: Q,
+    doorbell: Doorbell,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    limits: SectorLimits,
+    serial: [u8; SERIAL],
+    error: Option<Arc<OwnedFd>>,
+    mailbox: Arc<Mailbox>,
+    log: Box<dyn Fn(&str) + Send>,
+    is_enabled: bool,
+    is_stopped: bool,
+    is_broken: bool,
+    /// The front-end does not know that the ring is broken.
+    owes_alarm: bool,
+}
+
+impl<Q: Virtqueue> VringWire<Q> {
+    pub fn new(ring: &mut Ring, start: Start) -> io::Result<Self> {
+        let queue = Q::open(start.layout, &start.memory, start.inflight);
+        let queue = queue.map_err(|error| io::Error::other(error.to_string()))?;
+        start.mailbox.set_base(queue.base());
+        start.mailbox.open(ring.waker()?);
+        let slot = |_| Slot {
+            chain: Chain::new(),
+            written: 0,
+            has_failed: false,
+        };
+        // One more than jobs: the next request is read before it is known to be one for the lane.
+        let count = JOBS_MAX + 1;
+        Ok(Self {
+            memory: start.memory,
+            ring: queue,
+            doorbell: Doorbell::new(ring, start.kick, start.call),
+            slots: (0..count).map(slot).collect(),
+            free: (0..count).rev().collect(),
+            limits: start.limits,
+            serial: start.serial,
+            error: start.error,
+            mailbox: start.mailbox,
+            log: start.log,
+            is_enabled: start.is_enabled,
+            is_stopped: false,
+            is_broken: false,
+            owes_alarm: false,
+        })
+    }
+
+    /// Whether requests are taken at all.
+    fn is_open(&self) -> bool {
+        self.is_enabled && !self.is_stopped && !self.is_broken && !self.mailbox.is_gone()
+    }
+
+    fn take_next(&mut self, room: &Room) -> Result<Option<Taken<usize>>, RingError> {
+        for _ in 0..REFUSALS_MAX {
+            if !self.is_open() || !room.has_job() {
+                return Ok(None);
+            }
+            let Some(&tag) = self.free.last() else {
+                return Ok(None);
+            };
+            let slot = &mut self.slots[tag];
+            if !self.ring.next(&self.memory, &mut slot.chain)? {
+                return Ok(None);
+            }
+            (slot.written, slot.has_failed) = (0, false);
+            match judge(&slot.chain, &self.memory, &self.limits)? {
+                Verdict::Serve {
+                    work,
+                    offset,
+                    length,
+                } => {
+                    self.free.pop();
+                    return Ok(Some(Taken::Asked(Asked {
+                        tag,
+                        work,
+                        offset,
+                        length,
+                    })));
+                }
+                Verdict::Identify { length } => {
+                    let name = &self.serial[..length];
+                    slot.chain.write(&self.memory, 0, name)?;
+                    slot.written = length as u64;
+                    self.finish(tag, Status::Ok)?;
+                }
+                Verdict::Refuse(status) => self.finish(tag, status)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes the status and the used element.
+    fn finish(&mut self, tag: usize, status: Status) -> Result<(), RingError> {
+        let Slot { chain, written, .. } = &self.slots[tag];
+        let status_at = chain.writable_len() - 1;
+        chain.write(&self.memory, status_at, &[status as u8])?;
+        let written = u32::try_from(written + 1).unwrap_or(u32::MAX);
+        self.ring.finish(chain, written)
+    }
+
+    /// Serves the ring no further: nothing that follows could be understood.
+    fn give_up(&mut self, error: RingError) {
+        if std::mem::replace(&mut self.is_broken, true) {
+            return;
+        }
+        (self.log)(&error.to_string());
+        self.owes_alarm = true;
+    }
+
+    fn hold(&mut self, result: Result<(), RingError>) {
+        if let Err(error) = result {
+            self.give_up(error);
+        }
+    }
+
+    fn read_letters(&mut self) {
+        let mailbox = Arc::clone(&self.mailbox);
+        mailbox.read(|letter| match letter {
+            Letter::Memory(memory) => {
+                // What it keeps where this fails is still mapped, and the next letter may put it right.
+                let _ = self.ring.remap(&memory);
+                self.memory = memory;
+            }
+            Letter::Call(file) => self.doorbell.call_at(file),
+            Letter::Error(file) => self.error = file,
+            Letter::Enable(on) => self.is_enabled = on,
+            Letter::Size(bytes) => self.limits.size = bytes,
+        });
+    }
+
+    /// Publishes what is over, and interrupts the driver if it wants that.
+    fn publish(&mut self, ring: &mut Ring) {
+        if self.is_broken {
+            return;
+        }
+        match self.ring.publish() {
+            Ok(true) => self.doorbell.ring(),
+            Ok(false) => {}
+            Err(error) => self.give_up(error),
+        }
+        let sent = self.doorbell.send(ring);
+        self.hold(sent);
+    }
+
+    /// Where the next server is to begin, while nothing is under way.
+    fn note_base(&self) {
+        if self.free.len() == self.slots.len() {
+            self.mailbox.set_base(self.ring.base());
+        }
+    }
+
+    /// Whether there is more to take right now; otherwise a kick is waited for.
+    fn look_or_listen(&mut self, ring: &mut Ring, room: &Room) -> Result<bool, RingError> {
+        if !self.is_open() {
+            return Ok(false);
+        }
+        if !room.has_job() || self.free.is_empty() {
+            // What ends makes room, and then the ring is looked at again.
+            return Ok(false);
+        }
+        if self.ring.ask_for_kick()? {
+            return Ok(true);
+        }
+        self.doorbell.listen(ring);
+        Ok(false)
+    }
+
+    fn copy_out(&self, tag: usize, chunk: Chunk, to: &mut Buffer) -> Result<(), GuestFault> {
+        let chain = &self.slots[tag].chain;
+        chain.read(&self.memory, DATA_AT + chunk.at, to)
+    }
+}
+
+impl<Q: Virtqueue> Wire for VringWire<Q> {
+    type Tag = usize;
+
+    fn take(&mut self, room: &Room) -> Option<Taken<usize>> {
+        if self.mailbox.has_news() {
+            self.read_letters();
+        }
+        match self.take_next(room) {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.give_up(error);
+                None
+            }
+        }
+    }
+
+    fn bring(&mut self, tag: usize, chunk: Chunk, room: &Room) -> Brought {
+        let Some(mut buffer) = room.buffer(chunk.len) else {
+            return Brought::NoRoom;
+        };
+        match self.copy_out(tag, chunk, &mut buffer) {
+            Ok(()) => Brought::Now(buffer),
+            Err(_) => Brought::Never,
+        }
+    }
+
+    fn give(&mut self, tag: usize, at: u64, data: Buffer, _last: bool) {
+        let slot = &mut self.slots[tag];
+        match slot.chain.write(&self.memory, at, &data) {
+            Ok(()) => slot.written += data.len() as u64,
+            Err(_) => slot.has_failed = true,
+        }
+    }
+
+    fn end(&mut self, tag: usize, result: Result<(), Fault>) {
+        let status = match result {
+            _ if self.slots[tag].has_failed => Status::IoError,
+            Ok(()) => Status::Ok,
+            Err(Fault::NotSupported) => Status::Unsupported,
+            Err(_) => Status::IoError,
+        };
+        // Nobody is told by a ring that makes no sense, or by one that others may have by now.
+        if !self.is_broken && !self.mailbox.is_gone() {
+            let finished = self.finish(tag, status);
+            self.hold(finished);
+        }
+        self.free.push(tag);
+    }
+
+    fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
+        self.publish(ring);
+        self.note_base();
+        let more = self.look_or_listen(ring, room).unwrap_or_else(|error| {
+            self.give_up(error);
+            false
+        });
+        if std::mem::take(&mut self.owes_alarm)
+            && let Some(file) = self.error.take()
+        {
+            self.doorbell.alarm(ring, file);
+        }
+        more
+    }
+
+    /// Without asking for kicks, which a virtual machine pays dearly for.
+    fn arm_to_look(&mut self, ring: &mut Ring, room: &Room) -> bool {
+        if !self.is_open() || !room.has_job() || self.free.is_empty() {
+            return self.arm(ring, room);
+        }
+        self.publish(ring);
+        self.note_base();
+        false
+    }
+
+    fn has_more(&mut self) -> bool {
+        // What is wrong with a ring is told by `take`.
+        self.is_open() && self.ring.has_more().unwrap_or(true)
+    }
+
+    fn reap(&mut self, ring: &mut Ring) {
+        let reaped = self.doorbell.reap(ring);
+        self.hold(reaped);
+    }
+
+    fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    fn is_over(&self) -> bool {
+        let is_told = !self.ring.has_unpublished() && self.doorbell.is_silent();
+        self.is_broken || self.mailbox.is_gone() || self.is_stopped && is_told
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_broken || self.mailbox.is_gone()
+    }
+}
