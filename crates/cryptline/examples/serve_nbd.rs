@@ -7,8 +7,8 @@ use std::time::Duration;
 use cryptline::Open;
 use cryptline::engine::BackendChoice;
 use cryptline_nbd::TlsMode;
-use cryptline_serve::nbd::stats::ExportStats;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_serve::stats::ExportStats;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let exports = Exports::new(vec![export], TlsMode::Off)?;
     let options = ServerOptions {
         backend: BackendChoice::Auto,
+        poll: Duration::ZERO,
         tls: None,
         max_connections: 16,
         max_handshakes: 16,

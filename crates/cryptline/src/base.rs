@@ -9,17 +9,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cryptline_engine::base::{
-    DirectMode, Image, PersistentMemory, PmemDevice, RamDevice, ZonedDevice, ZonedFile,
+    Blank, BlankDevice, DirectMode, FileDevice, Image, NbdDevice, PersistentMemory, PmemDevice,
+    RamDevice, ZonedDevice, ZonedFile,
 };
 use cryptline_engine::btt::{Btt, BttDevice, Medium as _, locate};
+use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::{Gate, OpenError};
 use rustix::fs::OFlags;
 
-use crate::bytes::{GateBytes, ReadSeek};
+use crate::bytes::{GateBytes, ReadSeek, WindowBytes};
 use crate::error::Problem;
 use crate::info::BaseInfo;
 use crate::medium::{Medium, MediumDevice};
 use crate::target::{Place, Target, Zoned};
+use crate::volume::LEAST_BLOCK;
+use crate::window::Slice;
 use crate::{Result, Warning};
 
 /// A target that is open. All but memory is locked against others.
@@ -28,6 +32,26 @@ pub(crate) enum Base {
     Image(Image),
     /// Everything else.
     Device(BaseDevice),
+    /// A part of another one. No device lies between: whatever is laid over it begins further on.
+    Slice(Box<Part>),
+}
+
+/// A part of a base.
+pub(crate) struct Part {
+    of: Base,
+    range: Range<u64>,
+    /// Of the table that told where it is.
+    warning: Option<Warning>,
+}
+
+impl Part {
+    pub fn of(&self) -> &Base {
+        &self.of
+    }
+
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
 }
 
 /// A target that needs no more to be known of it.
@@ -43,6 +67,7 @@ pub(crate) struct BaseDevice {
 pub(crate) enum Source {
     Target(Target),
     Medium(Arc<dyn Medium>),
+    Device(Gate),
 }
 
 impl Source {
@@ -50,8 +75,10 @@ impl Source {
     pub fn open(&self, access: Access) -> Result<Base> {
         match self {
             Self::Target(target) => Base::open(target, access),
-            Self::Medium(_) if access.shared => Err(Problem::NotShareable.on(MEDIUM)),
-            Self::Medium(medium) => BaseDevice::medium(medium, access).map(Base::Device),
+            Self::Medium(_) | Self::Device(_) if access.shared => {
+                Err(Problem::NotShareable.on(MEDIUM))
+            }
+            other => other.open_device(access).map(Base::Device),
         }
     }
 
@@ -60,6 +87,7 @@ impl Source {
         match self {
             Self::Target(target) => BaseDevice::open(target, access),
             Self::Medium(medium) => BaseDevice::medium(medium, access),
+            Self::Device(gate) => Ok(BaseDevice::own(gate, access)),
         }
     }
 
@@ -68,6 +96,7 @@ impl Source {
         match self {
             Self::Target(Target::Path(path)) => Look::file(path),
             Self::Target(target) if target.is_memory() => Err(Problem::HoldsNothing.on(target)),
+            Self::Target(Target::Slice(slice)) => Look::slice(slice),
             other => Look::device(other),
         }
     }
@@ -81,12 +110,12 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Target(target) => target.fmt(f),
-            Self::Medium(_) => f.write_str(MEDIUM),
+            Self::Medium(_) | Self::Device(_) => f.write_str(MEDIUM),
         }
     }
 }
 
-/// What messages call a [`Medium`].
+/// What messages call a [`Medium`], and a device that the caller has.
 const MEDIUM: &str = "the volume";
 
 /// How to open a target.
@@ -108,6 +137,12 @@ impl Base {
             };
             return Ok(Self::Image(image?));
         }
+        if let Target::Slice(slice) = target {
+            return Self::slice(slice, access);
+        }
+        if let Target::Keyed(keyed) = target {
+            return Self::open(&keyed.of, access);
+        }
         if access.shared {
             return Err(Problem::NotShareable.on(target));
         }
@@ -119,7 +154,42 @@ impl Base {
         if is_mapped && access.direct == DirectMode::On {
             return Err(Problem::Mapped.on(target));
         }
+        if access.direct == DirectMode::On && matches!(device.info, BaseInfo::Nbd { .. }) {
+            return Err(Problem::Elsewhere.on(target));
+        }
         Ok(Self::Device(device))
+    }
+
+    fn slice(slice: &Slice, access: Access) -> Result<Self> {
+        let of = Self::open(&slice.of, access)?;
+        let block = match &of {
+            Self::Image(image) => image.block(),
+            Self::Device(device) => device.gate.geometry().logical_block,
+            Self::Slice(_) => LEAST_BLOCK,
+        };
+        let name = slice.of.to_string();
+        let (range, warning) = slice.window.find(of.reader()?, of.size(), block, &name)?;
+        Ok(Self::Slice(Box::new(Part { of, range, warning })))
+    }
+
+    /// Itself, or what it is a part of, and which part.
+    pub fn into_whole(self, warnings: &mut Vec<Warning>) -> (Self, Option<Range<u64>>) {
+        let Self::Slice(part) = self else {
+            return (self, None);
+        };
+        let Part { of, range, warning } = *part;
+        warnings.extend(warning);
+        let (whole, outer) = of.into_whole(warnings);
+        let start = outer.map_or(0, |outer| outer.start);
+        (whole, Some(start + range.start..start + range.end))
+    }
+
+    /// Its first byte on what it is a part of.
+    pub fn start(&self) -> u64 {
+        match self {
+            Self::Slice(part) => part.of.start() + part.range.start,
+            _ => 0,
+        }
     }
 
     /// Bytes on it.
@@ -127,6 +197,7 @@ impl Base {
         match self {
             Self::Image(image) => image.size(),
             Self::Device(device) => device.gate.geometry().size,
+            Self::Slice(part) => part.range.end - part.range.start,
         }
     }
 
@@ -135,6 +206,7 @@ impl Base {
         match self {
             Self::Image(image) => Some(image.file()),
             Self::Device(_) => None,
+            Self::Slice(part) => part.of.file(),
         }
     }
 
@@ -143,6 +215,7 @@ impl Base {
         Ok(match self {
             Self::Image(image) => Box::new(image.file()),
             Self::Device(device) => Box::new(GateBytes::new(&device.gate)?),
+            Self::Slice(part) => Box::new(WindowBytes::new(part.of.reader()?, part.range.clone())),
         })
     }
 }
@@ -157,9 +230,25 @@ impl BaseDevice {
         }
     }
 
+    /// A file or block device that is open.
+    pub fn of_file(device: FileDevice) -> Self {
+        let direct = device.is_direct();
+        Self::new(Gate::new(device), BaseInfo::File { direct })
+    }
+
     fn medium(medium: &Arc<dyn Medium>, access: Access) -> Result<Self> {
         let device = MediumDevice::new(Arc::clone(medium), access.read_only)?;
         Ok(Self::new(Gate::new(device), BaseInfo::Medium))
+    }
+
+    fn own(gate: &Gate, access: Access) -> Self {
+        let gate = gate.clone();
+        let gate = if access.read_only {
+            gate.read_only()
+        } else {
+            gate
+        };
+        Self::new(gate, BaseInfo::Medium)
     }
 
     /// Opens what is no plain file or block device; that, too, where its smallest transfer may be any.
@@ -170,8 +259,7 @@ impl BaseDevice {
         match target {
             Target::Path(path) => {
                 let device = Image::open(path, read_only)?.into_device(512, direct)?;
-                let direct = device.is_direct();
-                Ok(Self::new(Gate::new(device), BaseInfo::File { direct }))
+                Ok(Self::of_file(device))
             }
             Target::Ram(size) => Ok(Self::new(Gate::new(RamDevice::new(*size)?), BaseInfo::Ram)),
             Target::Pmem(path) => {
@@ -195,8 +283,43 @@ impl BaseDevice {
                     })
                 }
             },
+            Target::Nbd(uri) => {
+                let device = NbdDevice::open(uri, read_only)?;
+                let multi_conn = device.takes_connections();
+                Ok(Self::new(Gate::new(device), BaseInfo::Nbd { multi_conn }))
+            }
             Target::Table(_) => Err(Problem::Target("a table is no device".to_owned()).into()),
+            Target::Slice(slice) => Self::slice(slice, access),
+            Target::Keyed(keyed) => Self::open(&keyed.of, access),
         }
+    }
+
+    /// What nothing is stored in.
+    pub fn blank(what: Blank, size: u64, read_only: bool) -> Result<Self> {
+        let device = BlankDevice::new(what, size, read_only)?;
+        Ok(Self::new(Gate::new(device), BaseInfo::Nothing))
+    }
+
+    /// For who lays nothing over it that could begin further on: a device of its own.
+    fn slice(slice: &Slice, access: Access) -> Result<Self> {
+        let of = Self::open(&slice.of, access)?;
+        let (geometry, name) = (*of.gate.geometry(), slice.of.to_string());
+        let bytes = Box::new(GateBytes::new(&of.gate)?);
+        let block = geometry.logical_block;
+        let (range, warning) = slice.window.find(bytes, geometry.size, block, &name)?;
+        let segment = Segment {
+            lower: of.gate,
+            offset: range.start,
+            len: range.end - range.start,
+        };
+        let gate = joined(vec![segment]).map_err(|error| Problem::Device(error).on(slice))?;
+        Ok(Self {
+            gate,
+            info: of.info,
+            warnings: of.warnings.into_iter().chain(warning).collect(),
+            // Where they lie in what is mapped is not known of a part.
+            data: Vec::new(),
+        })
     }
 
     fn btt(path: &Path, read_only: bool) -> Result<Self> {
@@ -228,7 +351,8 @@ impl BaseDevice {
         Ok(Self::new(Gate::new(device), BaseInfo::Zoned(layout)))
     }
 
-    /// Refuses transfers in units of `unit` bytes where a block translation table has larger sectors.
+    /// Refuses transfers in units of `unit` bytes where a block translation table has larger sectors, or a server
+    /// larger blocks.
     pub fn check_sectors(&self, unit: u32) -> Result<()> {
         match self.info {
             BaseInfo::Btt { sector_size, .. } if unit < sector_size => Err(Problem::BttSectors {
@@ -236,6 +360,10 @@ impl BaseDevice {
                 sector: sector_size,
             }
             .into()),
+            BaseInfo::Nbd { .. } if unit < self.gate.geometry().logical_block => {
+                let block = self.gate.geometry().logical_block;
+                Err(Problem::DeviceBlocks { unit, block }.into())
+            }
             _ => Ok(()),
         }
     }
@@ -264,6 +392,14 @@ pub(crate) struct Look {
     pub device_number: Option<String>,
     /// For messages.
     pub name: String,
+    /// The path of a file, and the name of anything else.
+    pub place: String,
+    /// Its first byte there.
+    pub start: u64,
+    /// Bytes in a block of it.
+    pub block: u32,
+    /// All of what is there.
+    is_whole: bool,
 }
 
 enum Bytes {
@@ -278,11 +414,29 @@ impl Look {
             ..Access::default()
         };
         let device = source.open_device(access)?;
+        let geometry = *device.gate.geometry();
         Ok(Self {
-            size: device.gate.geometry().size,
+            size: geometry.size,
             bytes: Bytes::Device(device),
             device_number: None,
             name: source.to_string(),
+            place: source.to_string(),
+            start: 0,
+            block: geometry.logical_block,
+            is_whole: true,
+        })
+    }
+
+    fn slice(slice: &Slice) -> Result<Self> {
+        let of = Source::Target(slice.of.clone()).look()?;
+        let found = slice.window.find(of.reader()?, of.size, of.block, &of.name);
+        let (range, _) = found?;
+        Ok(Self {
+            size: range.end - range.start,
+            name: slice.to_string(),
+            start: of.start + range.start,
+            is_whole: false,
+            ..of
         })
     }
 
@@ -307,13 +461,13 @@ impl Look {
         if kind.is_dir() {
             return Err(wrong("a directory").into());
         }
-        let (size, device_number) = if kind.is_block_device() {
-            let (size, _) = cryptline_sys::block_device_size(&file).map_err(failed)?;
+        let (size, block, device_number) = if kind.is_block_device() {
+            let (size, block) = cryptline_sys::block_device_size(&file).map_err(failed)?;
             let number = metadata.rdev();
             let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-            (size, Some(format!("{major}:{minor}")))
+            (size, block, Some(format!("{major}:{minor}")))
         } else if kind.is_file() {
-            (metadata.len(), None)
+            (metadata.len(), LEAST_BLOCK, None)
         } else {
             return Err(wrong("neither a regular file nor a block device").into());
         };
@@ -322,14 +476,23 @@ impl Look {
             size,
             device_number,
             name: path.display().to_string(),
+            place: path.display().to_string(),
+            start: 0,
+            block,
+            is_whole: true,
         })
     }
 
     /// The bytes.
     pub fn reader(&self) -> Result<Box<dyn ReadSeek + '_>> {
-        Ok(match &self.bytes {
+        let all: Box<dyn ReadSeek + '_> = match &self.bytes {
             Bytes::File(file) => Box::new(file),
             Bytes::Device(device) => Box::new(GateBytes::new(&device.gate)?),
-        })
+        };
+        if self.is_whole {
+            return Ok(all);
+        }
+        let end = self.start + self.size;
+        Ok(Box::new(WindowBytes::new(all, self.start..end)))
     }
 }

@@ -74,12 +74,7 @@ impl Read for GateBytes {
 
 impl Seek for GateBytes {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let position = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.size.checked_add_signed(by),
-            SeekFrom::Current(by) => self.position.checked_add_signed(by),
-        };
-        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
+        self.position = moved(self.position, self.size, to)?;
         Ok(self.position)
     }
 }
@@ -109,5 +104,100 @@ impl Write for GateBytes {
 
     fn flush(&mut self) -> io::Result<()> {
         self.blocking.flush().map_err(io::Error::other)
+    }
+}
+
+/// A range of other bytes.
+pub(crate) struct WindowBytes<T> {
+    of: T,
+    range: Range<u64>,
+    position: u64,
+}
+
+impl<T> WindowBytes<T> {
+    pub fn new(of: T, range: Range<u64>) -> Self {
+        Self {
+            of,
+            range,
+            position: 0,
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+impl<T: Seek> WindowBytes<T> {
+    /// Goes to the position in the whole; how many of `wanted` bytes lie in the window from there on.
+    fn reach(&mut self, wanted: usize) -> io::Result<usize> {
+        let size = self.size();
+        let left = size.saturating_sub(self.position);
+        // A partition table can lead anywhere.
+        let at = SeekFrom::Start(self.range.start + self.position.min(size));
+        self.of.seek(at)?;
+        Ok(usize::try_from(left).map_or(wanted, |left| left.min(wanted)))
+    }
+}
+
+impl<T: Write + Seek> Write for WindowBytes<T> {
+    fn write(&mut self, source: &[u8]) -> io::Result<usize> {
+        let len = self.reach(source.len())?;
+        let written = self.of.write(&source[..len])?;
+        self.position += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.of.flush()
+    }
+}
+
+impl<T: Read + Seek> Read for WindowBytes<T> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let len = self.reach(target.len())?;
+        let read = self.of.read(&mut target[..len])?;
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+impl<T> Seek for WindowBytes<T> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.position = moved(self.position, self.size(), to)?;
+        Ok(self.position)
+    }
+}
+
+/// Where `to` leads among `size` bytes.
+fn moved(position: u64, size: u64, to: SeekFrom) -> io::Result<u64> {
+    let moved = match to {
+        SeekFrom::Start(at) => Some(at),
+        SeekFrom::End(by) => size.checked_add_signed(by),
+        SeekFrom::Current(by) => position.checked_add_signed(by),
+    };
+    Ok(moved.ok_or(io::ErrorKind::InvalidInput)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn window_ends_where_it_ends() {
+        let all: Vec<u8> = (0..100).collect();
+        let mut window = WindowBytes::new(io::Cursor::new(all), 10..20);
+        let mut found = Vec::new();
+        window.read_to_end(&mut found).unwrap();
+        assert_eq!(found, (10..20).collect::<Vec<_>>());
+        assert_eq!(window.seek(SeekFrom::End(-2)).unwrap(), 8);
+        let mut last = [0; 4];
+        assert_eq!(window.read(&mut last).unwrap(), 2);
+        assert_eq!(last[..2], [18, 19]);
+        assert_eq!(window.seek(SeekFrom::Start(50)).unwrap(), 50);
+        assert_eq!(window.read(&mut last).unwrap(), 0);
+        assert!(window.seek(SeekFrom::Current(-51)).is_err());
+        assert_eq!(window.seek(SeekFrom::Start(u64::MAX)).unwrap(), u64::MAX);
+        assert_eq!(window.read(&mut last).unwrap(), 0);
     }
 }

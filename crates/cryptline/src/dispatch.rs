@@ -1,7 +1,7 @@
 //! Who runs the cipher, from what the caller, the table and the header say about it.
 //!
 //! ```text
-//! flags      the caller's, the table's words and the header's flags, all together
+//! flags      the caller's, the words of all lines of the table and the header's flags, all together
 //! modes      what the caller asked for: stronger than any flag
 //!
 //! a direction's mode: the mode that was asked for

@@ -14,7 +14,10 @@ use cryptline_engine::{Fault, OpenError};
 pub use cryptline_luks::ErrorKind;
 
 use crate::VolumeKind;
+use crate::contents::Contents;
+use crate::copy::Left;
 use crate::direction::Direction;
+use crate::partition::PartitionError;
 use crate::size::human;
 
 /// A failure to open, unlock or create a volume.
@@ -46,11 +49,32 @@ pub enum Problem {
     /// Zones cannot lie so.
     #[error(transparent)]
     Zones(#[from] LayoutError),
-    /// A device-mapper table line was refused.
+    /// A device-mapper table was refused.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// A table that is no text, or has several lines.
-    #[error("this is no table; give one `START LEN crypt ...` line")]
+    /// A partition is not there, or cannot be used.
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+    /// There is no LUKS header, and something else.
+    #[error("not a LUKS device: it holds {0}")]
+    NotLuks(Contents),
+    /// A plain volume would be opened for writing over something else.
+    #[error("it holds {0}, which a plain volume would overwrite")]
+    PlainOver(Contents),
+    /// A range that leaves its target.
+    #[error(
+        "{length} bytes from byte {offset} on are asked for, it has {size} in all; is the file cut short?"
+    )]
+    PastEnd {
+        /// The first byte that was asked for.
+        offset: u64,
+        /// How many.
+        length: u64,
+        /// The bytes there are.
+        size: u64,
+    },
+    /// A table that is no text.
+    #[error("this is no table; give `START LEN crypt ...` lines")]
     NoTable,
     /// There is no such cipher here.
     #[error("{word}: {error}")]
@@ -81,6 +105,9 @@ pub enum Problem {
     /// There is no page cache to bypass.
     #[error("it is mapped into memory, so there is no page cache to bypass")]
     Mapped,
+    /// The page cache is another machine's or program's.
+    #[error("its server decides about the page cache")]
+    Elsewhere,
     /// Memory that cannot be written would stay empty for ever.
     #[error("it starts empty, so opening it read-only makes no sense")]
     StartsEmpty,
@@ -122,7 +149,7 @@ pub enum Problem {
     },
     /// The device has larger blocks than the volume would be written in.
     #[error(
-        "the volume would be read and written in units of {unit} bytes, the device has blocks of {block}; make a LUKS2 volume with sectors of that size"
+        "the volume would be read and written in units of {unit} bytes, the device has blocks of {block}; {}", smaller_blocks(*.block)
     )]
     DeviceBlocks {
         /// Bytes in the volume's smallest transfer.
@@ -167,8 +194,23 @@ pub enum Problem {
     /// Nothing was given to unlock the volume with.
     #[error("no key was given")]
     NoKey,
-    /// A volume key, where a new volume takes a passphrase.
-    #[error("a new volume takes a passphrase, not a volume key")]
+    /// Only tokens may unlock it, and there is none.
+    #[error("{0}")]
+    NoSuchToken(String),
+    /// Only tokens may unlock it, and none does.
+    #[error("no token unlocks it: {0}")]
+    NoToken(String),
+    /// Nothing was given for the new key slot.
+    #[error("no new passphrase was given")]
+    NoNewKey,
+    /// A recovery key is marked by a token.
+    #[error("LUKS1 has no recovery keys")]
+    NoRecoveryKeys,
+    /// Another program keeps the lock of the header.
+    #[error("another program is reading or writing the header")]
+    HeaderLocked,
+    /// A volume key, where only a passphrase will do.
+    #[error("a passphrase is needed here, not a volume key")]
     NotAPassphrase,
     /// Something was given that this volume takes from elsewhere, or does not have.
     #[error("{volume} has no use for {given}")]
@@ -221,9 +263,12 @@ pub enum Problem {
         "it is not a regular file; volumes are made in files, `cryptsetup luksFormat` formats devices"
     )]
     NotAFile,
+    /// It cannot be written.
+    #[error("it is read-only, so no volume can be made there")]
+    ReadOnly,
     /// No volume can be made there.
     #[error(
-        "volumes are made in files and on pmem:PATH and btt:PATH; for a file of this name give ./{0}"
+        "volumes are made in files, on pmem:PATH and btt:PATH, and at NBD URIs; for a file of this name give ./{0}"
     )]
     NoPlace(String),
     /// A new file needs a size.
@@ -251,6 +296,68 @@ pub enum Problem {
         "what was made does not open again ({0}), and what was there before is lost; is the disk failing?"
     )]
     DoesNotOpenInPlace(String),
+    /// A copy onto itself.
+    #[error("the source and the destination are the same")]
+    SameFile,
+    /// A source of no bytes.
+    #[error("it is empty, so there is nothing to copy")]
+    NothingToCopy,
+    /// Zones are not copied.
+    #[error("it has zones; disks with zones are not copied")]
+    CopyZones,
+    /// No copy can be made there.
+    #[error("copies go into files, devices, volumes and to NBD URIs")]
+    CopyNoPlace,
+    /// What lies in the holes of a device is not known.
+    #[error("holes can be kept in a new file only")]
+    HolesOfDevice,
+    /// A volume that has been written to.
+    #[error("something may have been written to this volume already")]
+    CopyOver,
+    /// A destination that cannot be written.
+    #[error("it is read-only, so nothing can be copied to it")]
+    CopyReadOnly,
+    /// The destination cannot take all of the source.
+    #[error("it has room for {has} bytes, and the source needs {needs}")]
+    CopyTooSmall {
+        /// The bytes there are.
+        has: u64,
+        /// The bytes there must be.
+        needs: u64,
+    },
+    /// A stream that does not end where the destination does.
+    #[error("it has more bytes than there is room for, {room}; {left}")]
+    CopyFull {
+        /// The bytes there are.
+        room: u64,
+        /// What is left of the copy.
+        left: Left,
+    },
+    /// Something could not be read, written or made durable.
+    #[error("cannot {action}{}: {fault}; {left}", offset.map_or_else(|| " it".to_owned(), |at| format!(" at byte {at}")))]
+    CopyFault {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// Where.
+        offset: Option<u64>,
+        /// Why not.
+        fault: Fault,
+        /// What is left of the copy.
+        left: Left,
+    },
+    /// The caller wanted no more.
+    #[error("stopped; {0}")]
+    CopyStopped(Left),
+    /// The copy is not one.
+    #[error(
+        "read back, it has other bytes at {offset} than the source had; {left}, is the disk failing?"
+    )]
+    CopyDiffers {
+        /// The first byte of the chunk.
+        offset: u64,
+        /// What is left of the copy.
+        left: Left,
+    },
     /// The new file has its name, but the folder could not be made durable.
     #[error(
         "it was made and is whole, but a crash of the machine may still undo its name ({0}); sync its folder"
@@ -300,6 +407,15 @@ pub enum Problem {
         /// What it said.
         source: Box<dyn StdError + Send + Sync>,
     },
+}
+
+/// What helps against blocks of `block` bytes.
+fn smaller_blocks(block: u32) -> &'static str {
+    if block <= 4096 {
+        "make a LUKS2 volume with sectors of that size"
+    } else {
+        "no volume has sectors of that size, so let its server take smaller blocks"
+    }
 }
 
 impl Error {
@@ -370,8 +486,14 @@ impl Problem {
             Self::Luks(error) => error.kind(),
             Self::Device(OpenError::Memory(_)) | Self::KeyMemory(_) => ErrorKind::Memory,
             Self::Device(error) if error.is_busy() => ErrorKind::Busy,
-            Self::Exists { .. } | Self::Holds { .. } => ErrorKind::Busy,
+            Self::Exists { .. }
+            | Self::Holds { .. }
+            | Self::PlainOver(_)
+            | Self::HeaderLocked
+            | Self::CopyOver => ErrorKind::Busy,
             Self::Keys { kind, .. } => *kind,
+            Self::NoToken(_) => ErrorKind::NoKey,
+            Self::Partition(error) => error.kind(),
             Self::Device(_)
             | Self::Btt(_)
             | Self::Zones(_)
@@ -380,14 +502,24 @@ impl Problem {
             | Self::BttSectors { .. }
             | Self::DeviceBlocks { .. }
             | Self::TooShort { .. }
+            | Self::PastEnd { .. }
+            | Self::NotLuks(_)
             | Self::KeyLengthUnknown
             | Self::NoReport(_)
             | Self::NotAFile
+            | Self::ReadOnly
             | Self::Draft { .. }
             | Self::DoesNotOpen(_)
             | Self::DoesNotOpenInPlace(_)
             | Self::NameNotDurable(_)
             | Self::BttWrite(_)
+            | Self::NothingToCopy
+            | Self::CopyReadOnly
+            | Self::CopyTooSmall { .. }
+            | Self::CopyFull { .. }
+            | Self::CopyFault { .. }
+            | Self::CopyStopped(_)
+            | Self::CopyDiffers { .. }
             | Self::Io { .. } => ErrorKind::Device,
             _ => ErrorKind::Parameters,
         }

@@ -12,18 +12,20 @@ use crate::size::human;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Info {
-    /// The target as it was named; the device of a table.
+    /// The target as it was named; the devices of a table.
     pub source: String,
     /// What says how the volume is encrypted.
     pub kind: VolumeKind,
-    /// The cipher word, such as `aes-xts-plain64`.
+    /// The cipher word, such as `aes-xts-plain64`; all of them where segments differ.
     pub cipher: String,
-    /// Length of the volume key in bits.
+    /// Length of the volume key in bits; of the longest where segments differ.
     pub key_bits: usize,
     /// What runs the cipher on this machine.
-    pub cipher_kernel: &'static str,
-    /// Bytes in a cipher sector.
+    pub cipher_kernel: String,
+    /// Bytes in a cipher sector; in the largest where segments differ.
     pub sector_size: u32,
+    /// How many ranges the clear disk is made of, each with a place, a cipher and a key of its own.
+    pub segments: usize,
     /// The smallest I/O in bytes.
     pub logical_block: u32,
     /// How writes of part of a cipher sector are made, where that was asked for.
@@ -34,14 +36,19 @@ pub struct Info {
     pub read_only: bool,
     /// What the encrypted data lies on.
     pub base: BaseInfo,
+    /// What else it lies on, where it is on several devices.
+    pub other_bases: Vec<BaseInfo>,
     /// Discards are passed down.
     pub discards: bool,
     /// The slow medium that is simulated.
     pub delay: Option<DelaySpec>,
-    /// Who runs the cipher.
+    /// Who runs the cipher; that of the first encrypted segment.
     pub dispatch: Dispatch,
     /// Threads that help under [`Mode::Auto`].
     pub helpers: usize,
+    /// What no other volume has, also if it has the same name and size, and takes the same passphrase. Only a LUKS
+    /// header tells that; it is of no use for finding a key.
+    pub identity: Option<String>,
 }
 
 /// What says how a volume is encrypted.
@@ -97,8 +104,15 @@ pub enum BaseInfo {
     },
     /// Emulated zones.
     Zoned(ZoneLayout),
-    /// The caller's own [`Medium`](crate::Medium).
+    /// An export of an NBD server.
+    Nbd {
+        /// Several connections at a time are possible.
+        multi_conn: bool,
+    },
+    /// The caller's own [`Medium`](crate::Medium) or device.
     Medium,
+    /// Nothing that is stored: a table's `zero` and `error`.
+    Nothing,
 }
 
 impl fmt::Display for BaseInfo {
@@ -119,7 +133,10 @@ impl fmt::Display for BaseInfo {
                     count => write!(f, ", {count} of them conventional"),
                 }
             }
+            Self::Nbd { multi_conn: true } => f.write_str("NBD"),
+            Self::Nbd { multi_conn: false } => f.write_str("NBD over one connection"),
             Self::Medium => f.write_str("the program's own"),
+            Self::Nothing => f.write_str("nothing stored"),
         }
     }
 }

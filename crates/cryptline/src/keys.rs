@@ -219,12 +219,15 @@ impl Descriptor {
     /// A descriptor that is not open or cannot be read, or that holds too little or too much.
     pub fn read(&self, may_be_empty: bool) -> Result<SecretBuf, Error> {
         let name = format!("file descriptor {}", self.0);
-        let opened = match self.0 {
-            0 => rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)
-                .map(File::from)
-                .map_err(io::Error::from),
-            number => File::open(format!("/proc/self/fd/{number}")),
-        };
+        let opened = cryptline_sys::duplicate_fd(self.0).map(File::from);
+        // A file is read from its start, each time; what is no file only once.
+        let opened = opened.and_then(|file| {
+            if self.0 != 0 && file.metadata()?.is_file() {
+                File::open(format!("/proc/self/fd/{}", self.0))
+            } else {
+                Ok(file)
+            }
+        });
         let opened = opened.map_err(|error| Problem::BadDescriptor(error).on(&name))?;
         let read = || {
             let secret = read_up_to(opened, 0, PASSPHRASE_LEN_MAX + 1)?;

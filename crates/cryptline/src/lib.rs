@@ -27,19 +27,28 @@
 
 mod base;
 mod bytes;
+mod contents;
+mod copy;
 mod create;
 mod direction;
 mod dispatch;
 pub mod error;
+mod given;
+mod header;
 mod info;
+mod keyed;
 pub mod keys;
 mod medium;
 mod open;
+pub mod partition;
+mod places;
 pub mod size;
 mod table;
 mod target;
+mod tokens;
 mod volume;
 mod warning;
+mod window;
 
 pub use cryptline_engine as engine;
 pub use cryptline_engine::base::DirectMode;
@@ -51,18 +60,25 @@ pub use cryptline_luks as luks;
 pub use cryptline_luks::KdfLimits;
 pub use cryptline_sys::SecretBuf;
 
+pub use contents::Contents;
+pub use copy::{Copied, Copy, CopySource, Holes, Left};
 pub use create::{Create, CreateBtt, Created, CreatedBtt, Progress};
 pub use direction::Direction;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
+pub use header::{Edited, Header};
 pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
+pub use keyed::Keyed;
 pub use keys::{Key, KeyRequest, Keys};
 pub use medium::Medium;
 pub use open::{Format, Inspection, LuksVersion, Open, Plain, RandomKey, TableOf, Unlocked};
+pub use partition::{PartitionName, PartitionTable};
 pub use table::TableLine;
 pub use target::{Place, Target, Zoned};
+pub use tokens::Tokens;
 pub use volume::{Volume, zones};
 pub use warning::Warning;
+pub use window::{Slice, Window};
 
 /// What can fail here.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,17 +1,18 @@
-//! Device-mapper table lines: as targets, and of volumes.
+//! Device-mapper tables: as targets, and of volumes.
 
 use std::fmt;
 use std::sync::Arc;
 
 use cryptline_cipher::SectorOptions;
-use cryptline_engine::table::{CryptTarget, Table};
+use cryptline_engine::table::{CryptTarget, Line, Table};
 use cryptline_sys::SecretBuf;
 
 use crate::Result;
 use crate::error::Problem;
 use crate::keys::{copy_of, with_keys};
 
-/// A `START LEN crypt ...` line. It has the volume key in it, so it stays in key memory.
+/// `START LEN crypt ...` lines and those of other targets, from sector 0 on. They have volume keys in them, so
+/// they stay in key memory.
 #[derive(Clone)]
 pub struct TableLine(Arc<SecretBuf>);
 
@@ -24,14 +25,10 @@ impl TableLine {
         Ok(Self(Arc::new(copy_of(text.as_ref())?)))
     }
 
-    /// Its one target. For a stack that is wiped: it has the key.
-    pub(crate) fn parse(&self) -> Result<CryptTarget> {
+    /// Its lines. For a stack that is wiped: they have the keys.
+    pub(crate) fn parse(&self) -> Result<Vec<Line>> {
         let text = std::str::from_utf8(&self.0).map_err(|_| Problem::NoTable)?;
-        let mut targets = Table::parse(text)?.into_targets();
-        match (targets.pop(), targets.is_empty()) {
-            (Some(target), true) => Ok(target),
-            _ => Err(Problem::NoTable.into()),
-        }
+        Ok(Table::parse(text)?.into_lines())
     }
 }
 
@@ -41,10 +38,14 @@ impl From<Arc<SecretBuf>> for TableLine {
     }
 }
 
-/// The line with its key hidden.
+/// The lines with their keys hidden, separated by commas as dmsetup's concise format has them.
 impl fmt::Display for TableLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = with_keys(|| Ok(self.parse()?.to_string()));
+        let shown = with_keys(|| {
+            let lines = self.parse()?;
+            let shown: Vec<_> = lines.iter().map(Line::to_string).collect();
+            Ok(shown.join(","))
+        });
         f.write_str(shown.as_deref().unwrap_or("a table"))
     }
 }

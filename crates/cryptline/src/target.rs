@@ -7,9 +7,15 @@
 //! btt:PATH                            the same with a block translation table on it
 //! zoned:PATH[,KEY=VALUE...]           emulated zones over a file, their state in PATH.zones
 //! zoned:ram:SIZE,zone-size=SIZE,...   the same in memory
+//! nbd://HOST[:PORT]/EXPORT            an export of an NBD server
+//! nbd+unix:///EXPORT?socket=PATH      the same over a Unix socket
+//! ...?partition=N|LABEL|UUID          a partition of any of them
+//! ...?offset=SIZE&length=SIZE         a range of any of them
+//! ...?key-file=PATH                   any of them, with the key file that opens it
 //! ```
 //!
-//! A file whose name begins like one of these is named by `./`.
+//! A file whose name begins like one of these is named by `./`. One whose name ends like a partition or range is
+//! meant itself, where it exists.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -17,10 +23,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use cryptline_engine::base::ZoneOptions;
+use cryptline_nbd::NbdUri;
+use cryptline_nbd::uri::UriError;
 
 use crate::error::{Error, Problem};
+use crate::keyed::{self, Keyed};
+use crate::places;
 use crate::size::{parse, parse_disk};
 use crate::table::TableLine;
+use crate::window::{self, Slice, Window};
 
 const ZONE_KEYS: &str = "zone-size, zone-capacity, conventional, max-open, max-active, granularity";
 
@@ -38,8 +49,14 @@ pub enum Target {
     Btt(PathBuf),
     /// Emulated zones.
     Zoned(Zoned),
+    /// An export of an NBD server.
+    Nbd(Box<NbdUri>),
     /// A device-mapper table line, which names its device and has the key.
     Table(TableLine),
+    /// A part of any other.
+    Slice(Box<Slice>),
+    /// Any other with its key file, which opens the volume unless another key is given.
+    Keyed(Box<Keyed>),
 }
 
 /// Emulated zones over a file or memory.
@@ -81,8 +98,25 @@ impl Target {
         match self {
             Self::Ram(_) => true,
             Self::Zoned(zoned) => matches!(zoned.place, Place::Ram(_)),
+            Self::Slice(slice) => slice.of.is_memory(),
+            Self::Keyed(keyed) => keyed.of.is_memory(),
             _ => false,
         }
+    }
+
+    /// A part of it.
+    #[must_use]
+    pub fn slice(self, window: Window) -> Self {
+        let which = match &window {
+            Window::Partition(name) => format!("partition {name}"),
+            Window::Range { offset, .. } => format!("from byte {offset} on"),
+        };
+        let text = format!("{self}, {which}");
+        Self::Slice(Box::new(Slice {
+            of: self,
+            window,
+            text,
+        }))
     }
 
     /// The file or device that it lies on; `None` for memory, and for a table, which may name either.
@@ -94,18 +128,38 @@ impl Target {
                 Place::File(path) => Some(path),
                 Place::Ram(_) => None,
             },
-            Self::Ram(_) | Self::Table(_) => None,
+            Self::Slice(slice) => slice.of.path(),
+            Self::Keyed(keyed) => keyed.of.path(),
+            Self::Ram(_) | Self::Nbd(_) | Self::Table(_) => None,
         }
     }
-}
 
-impl FromStr for Target {
-    type Err = Error;
+    /// Whether a copy of one would overwrite the other: both are all of the same file or block device, whatever its
+    /// name, or one lies on the other (a loop device on its file, a partition on its disk). Parts of one need not overlap; where they do, the lock of one keeps the other out.
+    #[must_use]
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        let whole = !matches!(self, Self::Slice(_));
+        let same = self.path().filter(|_| whole);
+        same.is_some_and(|path| other.is_on(path)) || self.to_string() == other.to_string()
+    }
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    /// Whether it is all of the file or block device at `path`, or that lies on it.
+    pub(crate) fn is_on(&self, path: &Path) -> bool {
+        let own = self.path().filter(|_| !matches!(self, Self::Slice(_)));
+        own.is_some_and(|own| places::overlap(own, path))
+    }
+
+    /// The target that `text` stands for as a whole.
+    fn whole(text: &str) -> Result<Self, Error> {
         let wrong = |why: String| Error::from(Problem::Target(format!("{text}: {why}")));
         if text.is_empty() {
             return Err(Problem::Target("no target is named".to_owned()).into());
+        }
+        if is_nbd(text) {
+            let uri = text
+                .parse()
+                .map_err(|error: UriError| wrong(error.to_string()))?;
+            return Ok(Self::Nbd(Box::new(uri)));
         }
         Ok(match text.split_once(':') {
             Some(("ram", size)) => Self::Ram(parse_disk(size).map_err(wrong)?),
@@ -117,6 +171,53 @@ impl FromStr for Target {
     }
 }
 
+/// Whether `text` is the whole name of a file that exists, whatever follows its `?`.
+fn is_file(text: &str) -> bool {
+    let path = match text.split_once(':') {
+        Some(("pmem" | "btt", path)) => path,
+        Some(("ram" | "zoned", _)) => return false,
+        _ => text,
+    };
+    !is_nbd(text) && Path::new(path).symlink_metadata().is_ok()
+}
+
+/// Whether it begins as URIs of NBD servers do.
+fn is_nbd(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    let known = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
+    scheme.is_some_and(|scheme| known.iter().any(|known| scheme.eq_ignore_ascii_case(known)))
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |why: String| Error::from(Problem::Target(format!("{text}: {why}")));
+        match keyed::split(text, is_nbd(text)) {
+            Ok(None) => {}
+            _ if is_file(text) => return Self::whole(text),
+            Err(why) => return Err(wrong(why)),
+            Ok(Some((of, key_file))) => {
+                return Ok(Self::Keyed(Box::new(Keyed {
+                    of: of.parse()?,
+                    key_file,
+                    text: text.to_owned(),
+                })));
+            }
+        }
+        match window::split(text, is_nbd(text)) {
+            Ok(None) => Self::whole(text),
+            _ if is_file(text) => Self::whole(text),
+            Err(why) => Err(wrong(why)),
+            Ok(Some((of, window))) => Ok(Self::Slice(Box::new(Slice {
+                of: Self::whole(&of)?,
+                window,
+                text: text.to_owned(),
+            }))),
+        }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,7 +226,10 @@ impl fmt::Display for Target {
             Self::Pmem(path) => write!(f, "pmem:{}", path.display()),
             Self::Btt(path) => write!(f, "btt:{}", path.display()),
             Self::Zoned(zoned) => f.write_str(&zoned.text),
+            Self::Nbd(uri) => write!(f, "{uri}"),
             Self::Table(line) => write!(f, "{line}"),
+            Self::Slice(slice) => slice.fmt(f),
+            Self::Keyed(keyed) => keyed.fmt(f),
         }
     }
 }
@@ -208,6 +312,23 @@ mod tests {
             ("pmem:/dev/pmem0", "pmem:/dev/pmem0"),
             ("btt:disk", "btt:disk"),
             ("zoned:disk,zone-size=4M", "zoned:disk,zone-size=4M"),
+            ("nbd://host", "nbd://host/"),
+            ("NBD://host:10809/disk", "nbd://host/disk"),
+            ("nbd+unix:///disk?socket=/s", "nbd+unix:///disk?socket=/s"),
+            ("./nbd://host", "./nbd://host"),
+            ("nbd:disk", "nbd:disk"),
+            ("disk.img?partition=2", "disk.img?partition=2"),
+            ("ram:1G?offset=1M", "ram:1G?offset=1M"),
+            ("disk?x=2", "disk?x=2"),
+            ("disk?key-file=k", "disk?key-file=k"),
+            (
+                "btt:disk?partition=1&key-file=k",
+                "btt:disk?partition=1&key-file=k",
+            ),
+            (
+                "nbd+unix:///disk?socket=/s&partition=root",
+                "nbd+unix:///disk?socket=/s&partition=root",
+            ),
         ] {
             let target: Target = text.parse().unwrap();
             assert_eq!(target.to_string(), shown);
@@ -217,6 +338,22 @@ mod tests {
         let zoned = Target::parse("zoned:ram:1G,zone-size=4M").unwrap();
         assert!(zoned.is_memory() && zoned.path().is_none());
         assert!(!Target::parse("btt:disk").unwrap().is_memory());
+        assert!(Target::parse("ram:1G?offset=1M").unwrap().is_memory());
+    }
+
+    #[test]
+    fn file_of_that_name_wins_over_a_window() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["disk?partition=1", "disk?offset=1&x=2"] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "").unwrap();
+            let text = path.to_str().unwrap();
+            assert!(matches!(Target::parse(text).unwrap(), Target::Path(found) if found == path));
+            let btt = Target::parse(format!("btt:{text}")).unwrap();
+            assert!(matches!(btt, Target::Btt(found) if found == path));
+        }
+        let other = folder.path().join("disk?partition=2");
+        assert!(matches!(Target::parse(other).unwrap(), Target::Slice(_)));
     }
 
     #[test]
@@ -235,6 +372,16 @@ mod tests {
             ("zoned:disk,granularity=8G", "too large"),
             ("zoned:disk,zones=4", "the keys are"),
             ("zoned:disk,max-open=1,max-open=2", "given twice"),
+            ("nbd://", "names no host"),
+            ("nbd+unix:///disk", "names no socket"),
+            ("nbd://host:0/", "port"),
+            ("?partition=1", "no target"),
+            ("disk?partition=", "no partition"),
+            ("disk?offset=1", "512-byte sectors"),
+            ("disk?offset=1&key-file=k", "512-byte sectors"),
+            ("disk?key-file=", "names no file"),
+            ("?key-file=k", "no target"),
+            ("nbd://host/?partition=1&x=2", "not understood"),
         ] {
             let error = text.parse::<Target>().unwrap_err();
             let text = error.to_string();

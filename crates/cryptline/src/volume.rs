@@ -32,10 +32,30 @@ impl Volume {
         }
     }
 
+    pub(crate) fn identified(mut self, identity: Option<String>) -> Self {
+        self.info.identity = identity;
+        self
+    }
+
     /// The way into the clear disk, for fronts and other programs with queues of their own.
     #[must_use]
     pub fn gate(&self) -> &Gate {
         &self.gate
+    }
+
+    /// Bytes of the clear disk: those of [`info`](Self::info), or more since [`grow`](Self::grow).
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.gate.size()
+    }
+
+    /// Looks whether the file or block device has grown, where neither its header nor its caller says how large the
+    /// volume is, and makes what is new a part of it. Its size now; it never becomes smaller.
+    ///
+    /// What is new reads as noise until it is written, like all that never was. Everything that was opened before can
+    /// be used on, and reaches it.
+    pub fn grow(&self) -> u64 {
+        self.gate.grow()
     }
 
     /// What was opened.
@@ -70,7 +90,7 @@ impl Volume {
     pub fn extents(&self, offset: u64) -> impl Iterator<Item = std::result::Result<Extent, Fault>> {
         let (gate, mut at) = (&self.gate, offset);
         std::iter::from_fn(move || {
-            let left = gate.geometry().size.checked_sub(at)?;
+            let left = gate.size().checked_sub(at)?;
             let extent = (left > 0).then(|| gate.extent(at, left))?;
             at = match &extent {
                 Ok(extent) => at.saturating_add(extent.len),
@@ -89,13 +109,28 @@ impl Volume {
     /// # Errors
     /// None that is known.
     pub fn gate_for_any_client(&self) -> Result<Gate> {
+        self.gate_in_blocks(LEAST_BLOCK)
+    }
+
+    /// The volume in single bytes, for clients that know no blocks at all, as programs that use a file. All of
+    /// them must go through one such gate, as above; so must clients of blocks that share the volume with them.
+    ///
+    /// Where blocks were asked for, or others write to the target, it is the volume as it is.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn gate_for_any_bytes(&self) -> Result<Gate> {
+        self.gate_in_blocks(1)
+    }
+
+    fn gate_in_blocks(&self, block: u32) -> Result<Gate> {
         let least = self.gate.geometry().logical_block;
-        let is_fit = least <= LEAST_BLOCK || self.gate.geometry().zones.is_some();
+        let is_fit = least <= block || self.gate.geometry().zones.is_some();
         if is_fit || self.keeps_blocks {
             return Ok(self.gate.clone());
         }
         let options = SubBlockOptions {
-            logical_block: LEAST_BLOCK,
+            logical_block: block,
             sector: least,
             exclusion: Exclusion::Shared,
         };

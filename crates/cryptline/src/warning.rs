@@ -13,8 +13,17 @@ pub enum Warning {
     Header(String),
     /// A flag of the header that is not known here.
     UnknownFlag(String),
+    /// A token of the header was passed over, though it should have unlocked the volume.
+    Token {
+        /// Its number.
+        id: u32,
+        /// What was wrong with it.
+        why: String,
+    },
     /// Writes of a zoned device are encrypted inline, though the queue was asked for.
     ZonedQueue,
+    /// Everything is encrypted inline, though the queue was asked for: the NBD server below takes one connection.
+    OneConnection,
     /// The user may not raise the priority of threads, though that was asked for.
     NoPriority,
     /// Others use the target too, and the page cache may hide what they write.
@@ -35,6 +44,8 @@ pub enum Warning {
     Btt(InfoBlockLost),
     /// What was found in the state of emulated zones.
     Zones(String),
+    /// A partition table is damaged, and could be used.
+    PartitionTable(String),
     /// More helpers were asked for than there are cores.
     FewerHelpers {
         /// What was asked for.
@@ -62,6 +73,10 @@ impl fmt::Display for Warning {
                 "the header's flag '{}' is not known here and changes nothing",
                 name.escape_debug()
             ),
+            Self::Token { id, why } => write!(f, "token {id} is passed over: {why}"),
+            Self::OneConnection => f.write_str(
+                "the NBD server takes one connection, so requests are encrypted inline",
+            ),
             Self::ZonedQueue => f.write_str(
                 "a zoned device takes writes in order, so the thread that submits them encrypts them; \
                  only reads go through the queue",
@@ -84,6 +99,9 @@ impl fmt::Display for Warning {
                  table of {sector}-byte sectors prevents that"
             ),
             Self::Btt(lost) => lost.fmt(f),
+            Self::PartitionTable(why) => {
+                write!(f, "the partition table is damaged ({why}); fdisk or gdisk repairs it")
+            }
             Self::FewerHelpers { wanted, cores } => write!(
                 f,
                 "this program may use {cores} cores, and more helpers would only wait for each other: of \

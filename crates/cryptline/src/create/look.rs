@@ -3,7 +3,7 @@
 //! | place | what is looked at |
 //! |---|---|
 //! | regular file | every byte that is no hole |
-//! | device | both ends and thousands of places in between, all of it up to 256 MiB |
+//! | device | both ends and thousands of places in between, all of it up to 256 MiB; not what is known to be zeros |
 //!
 //! Whatever is not zero is data. Where its beginning is known, it is named.
 
@@ -126,8 +126,12 @@ fn next_data(file: &File, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
     Ok((start < end).then_some(start..end))
 }
 
-/// Whether any byte of a device that was looked at is not zero.
-pub fn device_has_data(device: &mut (impl Read + Seek)) -> io::Result<bool> {
+/// Whether any byte of a device that was looked at is not zero. `zeros` tells how many bytes from a place on, of so
+/// many, are known to be zeros; those are not read.
+pub fn device_has_data(
+    device: &mut (impl Read + Seek),
+    zeros: impl Fn(u64, u64) -> u64,
+) -> io::Result<bool> {
     let size = device.seek(SeekFrom::End(0))?;
     let ends = [0..END.min(size), size.saturating_sub(END)..size];
     let stride = (size / PLACES).max(PIECE as u64);
@@ -138,8 +142,13 @@ pub fn device_has_data(device: &mut (impl Read + Seek)) -> io::Result<bool> {
     let mut piece = vec![0; PIECE];
     for range in ends.into_iter().chain(middle) {
         let mut at = range.start;
-        device.seek(SeekFrom::Start(at))?;
         while at < range.end {
+            let known = zeros(at, range.end - at);
+            if known > 0 {
+                at = at.saturating_add(known);
+                continue;
+            }
+            device.seek(SeekFrom::Start(at))?;
             let len = piece_len(range.end - at);
             device.read_exact(&mut piece[..len])?;
             if piece[..len] != ZEROS[..len] {
@@ -210,7 +219,7 @@ mod tests {
     fn nothing_and_next_to_nothing_have_no_name() {
         for len in [0, 1, 511, 4096, 8 << 20] {
             assert_eq!(name(&mut Cursor::new(vec![0; len])).unwrap(), None);
-            assert!(!device_has_data(&mut Cursor::new(vec![0; len])).unwrap());
+            assert!(!device_has_data(&mut Cursor::new(vec![0; len]), |_, _| 0).unwrap());
         }
     }
 
@@ -219,8 +228,32 @@ mod tests {
         for at in [0, 65535, 65536, 3 << 20, (8 << 20) + 4095] {
             let mut bytes = vec![0; (8 << 20) + 4096];
             bytes[at] = 1;
-            assert!(device_has_data(&mut Cursor::new(bytes)).unwrap(), "{at}");
+            assert!(
+                device_has_data(&mut Cursor::new(bytes), |_, _| 0).unwrap(),
+                "{at}"
+            );
         }
+    }
+
+    #[test]
+    fn what_is_known_to_be_zeros_is_not_read() {
+        const AT: u64 = 3 << 20;
+        let mut bytes = Cursor::new(vec![0; 8 << 20]);
+        bytes.get_mut()[3 << 20] = 1;
+        let looked = |bytes: &mut Cursor<Vec<u8>>, hole: Range<u64>| {
+            let zeros = |at, len: u64| {
+                if hole.contains(&at) {
+                    len.min(hole.end - at)
+                } else {
+                    0
+                }
+            };
+            device_has_data(bytes, zeros).unwrap()
+        };
+        assert!(looked(&mut bytes, 0..AT));
+        assert!(!looked(&mut bytes, 0..AT + 1));
+        assert!(looked(&mut bytes, AT + 1..8 << 20));
+        assert!(!looked(&mut bytes, AT - 5..8 << 20));
     }
 
     #[test]

@@ -4,13 +4,15 @@
 //! in a file           made in a temporary file beside its place, made durable, opened again from disk, and
 //!                     only then given its name: so there is a whole volume under that name or nothing new,
 //!                     whatever happens in between
-//! on pmem: and btt:   there is no second name to prepare it under, so what is there is looked at first; a
-//!                     header that was begun and does not open again is wiped
+//! on pmem:, btt:, in  there is no second name to prepare it under, so what is there is looked at first; a
+//! a partition, and    header that was begun and does not open again is wiped
+//! behind an NBD URI
 //! ```
 
 mod btt;
 mod draft;
-mod look;
+mod fill;
+pub(crate) mod look;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -28,14 +30,18 @@ pub use btt::{CreateBtt, CreatedBtt};
 
 use crate::base::{Access, BaseDevice, Source};
 use crate::bytes::GateBytes;
+use crate::copy::{Copied, Copy};
 use crate::error::{Error, Problem};
+use crate::given::Given;
 use crate::info::BaseInfo;
 use crate::keys::{Key, KeyRequest, Keys, Passphrase, with_keys};
 use crate::medium::Medium;
 use crate::target::Target;
 use crate::{Result, Warning};
-use draft::{Draft, Durable};
+pub(crate) use draft::{Draft, Durable};
 
+/// No LUKS2 volume has larger cipher sectors, in bytes.
+const LARGEST_SECTOR: u32 = 4096;
 /// Bytes of a header that are wiped where it does not open again.
 const WIPED: usize = 32 * 1024;
 
@@ -60,6 +66,20 @@ pub enum Progress<'a> {
         /// Bytes in all.
         of: u64,
     },
+    /// So much was copied, and is durable.
+    Copied {
+        /// Bytes of the source.
+        bytes: u64,
+        /// Bytes in all, where that is known.
+        of: Option<u64>,
+    },
+    /// So much of the copy was compared with the source.
+    Compared {
+        /// Bytes.
+        bytes: u64,
+        /// Bytes in all.
+        of: u64,
+    },
 }
 
 /// Takes what happens. What it returns as an error ends the making.
@@ -75,16 +95,13 @@ pub(crate) type Observer = Box<dyn Fn(Progress<'_>) -> Result<()> + Send + Sync>
 /// # Ok::<(), cryptline::Error>(())
 /// ```
 pub struct Create {
-    /// Not there where `wrong` tells why.
-    source: Option<Source>,
+    given: Given,
     size: Option<u64>,
     replace: bool,
     preallocate: bool,
     format: FormatOptions,
-    keys: Option<Arc<dyn Keys>>,
+    copy: Option<Copy>,
     observer: Option<Observer>,
-    /// The first thing that was wrong with what was said.
-    wrong: Option<Error>,
 }
 
 /// A volume that was made, and opened again.
@@ -95,35 +112,29 @@ pub struct Created {
     pub data_size: u64,
     /// What the user should know.
     pub warnings: Vec<Warning>,
+    /// What it was filled with.
+    pub copied: Option<Copied>,
 }
 
 impl Create {
-    /// A volume in the file `target`, or on `pmem:PATH` or `btt:PATH`.
+    /// A volume in the file `target`, on `pmem:PATH` or `btt:PATH`, or in an export of an NBD server.
     pub fn new(target: impl AsRef<OsStr>) -> Self {
-        let (source, wrong) = match Target::parse(target) {
-            Ok(target) => (Some(Source::Target(target)), None),
-            Err(error) => (None, Some(error)),
-        };
-        Self {
-            wrong,
-            ..Self::at(source)
-        }
+        Self::at(Given::target(target))
     }
 
     /// A volume on anything that can be read and written.
     pub fn medium(medium: impl Medium) -> Self {
-        Self::at(Some(Source::Medium(Arc::new(medium))))
+        Self::at(Source::Medium(Arc::new(medium)).into())
     }
 
-    fn at(source: Option<Source>) -> Self {
+    fn at(given: Given) -> Self {
         Self {
-            source,
-            wrong: None,
+            given,
             size: None,
             replace: false,
             preallocate: false,
             format: FormatOptions::default(),
-            keys: None,
+            copy: None,
             observer: None,
         }
     }
@@ -161,19 +172,14 @@ impl Create {
     /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
     #[must_use]
     pub fn passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
-        match Passphrase::new(passphrase) {
-            Ok(keys) => self.keys(keys),
-            Err(error) => {
-                self.wrong.get_or_insert(error);
-                self
-            }
-        }
+        self.given.set_keys(Passphrase::new(passphrase));
+        self
     }
 
     /// Where the new passphrase comes from. It is asked for once the place for the volume is known to be free.
     #[must_use]
     pub fn keys(mut self, keys: impl Keys + 'static) -> Self {
-        self.keys = Some(Arc::new(keys));
+        self.given.set_keys(Ok(keys));
         self
     }
 
@@ -195,21 +201,27 @@ impl Create {
     /// could not be made durable ([`Problem::NameNotDurable`]). On a device, a header that was begun is wiped,
     /// and what it has overwritten is lost.
     pub fn create(mut self) -> Result<Created> {
-        self.wrong.take().map_or(Ok(()), Err)?;
-        let Some(source) = self.source.take() else {
-            return Err(Problem::Target("no target is named".to_owned()).into());
-        };
+        let source = self.given.take_source()?;
         if self.format.key_len == 0 {
             // No header can hold such a key, not even for a cipher that takes none.
             let most = KEY_LEN_MAX as usize;
             return Err(Problem::VolumeKeyLength { most }.on(&source));
+        }
+        if let Some(copy) = self.copy.take() {
+            return self.create_from(&source, copy);
         }
         let mut created = with_keys(|| match &source {
             Source::Target(Target::Path(path)) => self.in_file(path),
             Source::Target(Target::Pmem(path) | Target::Btt(path)) => {
                 self.in_place(&source, Some(path))
             }
-            Source::Medium(_) => self.in_place(&source, None),
+            // Looked through as it is: where its bytes lie in a file is not known here.
+            Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => {
+                self.in_place(&source, None)
+            }
+            Source::Target(Target::Nbd(_)) | Source::Medium(_) | Source::Device(_) => {
+                self.in_place(&source, None)
+            }
             Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
         })?;
         created.warnings.extend(Warning::of_key_memory());
@@ -220,8 +232,8 @@ impl Create {
         let name = path.display().to_string();
         let size = self.size.ok_or_else(|| Problem::NoSize.on(&name))?;
         let draft = Draft::new(path, self.replace)?;
-        let passphrase = self.new_passphrase(&name)?;
         self.tell(Progress::Unfinished(draft.path()))?;
+        let passphrase = self.new_passphrase(&name)?;
         draft.set_size(size, self.preallocate)?;
         self.tell(Progress::Deriving)?;
         let mut device = Durable(draft.file());
@@ -240,16 +252,57 @@ impl Create {
         Ok(Created {
             data_size,
             warnings: Vec::new(),
+            copied: None,
         })
     }
 
     /// On a device that is there already.
     fn in_place(&self, target: &Source, path: Option<&Path>) -> Result<Created> {
+        let (device, options) = self.open_place(target, path)?;
+        let size = device.gate.geometry().size;
+        let mut bytes = GateBytes::new(&device.gate)?;
+        let passphrase = self.new_passphrase(&target.to_string())?;
+        self.tell(Progress::Deriving)?;
+        let mut make = || {
+            let key = format(&mut bytes, size, &passphrase, &options)
+                .map_err(|error| Problem::Luks(error).on(target))?;
+            bytes.flush().map_err(|error| unreadable(error, target))?;
+            self.tell(Progress::Checking)?;
+            // By the same way, which there may be one of; nothing of what was written is kept in it.
+            self.try_opening(&mut bytes, size, &passphrase, &key)
+                .map_err(|why| Problem::DoesNotOpenInPlace(why).on(target))
+        };
+        let made = make();
+        let data_size = made.inspect_err(|_| {
+            if bytes.is_written() {
+                wipe(&mut bytes);
+            }
+        })?;
+        let sector = device.gate.geometry().logical_block;
+        let torn = device.torn_sectors(options.sector_size.unwrap_or(sector));
+        let mut warnings = device.warnings;
+        warnings.extend(torn);
+        Ok(Created {
+            data_size,
+            warnings,
+            copied: None,
+        })
+    }
+
+    /// Opens a device that is there already, and looks whether it may be overwritten; what to make there.
+    fn open_place(
+        &self,
+        target: &Source,
+        path: Option<&Path>,
+    ) -> Result<(BaseDevice, FormatOptions)> {
         let device = target.open_device(Access::default())?;
         let geometry = *device.gate.geometry();
         let size = geometry.size;
         if self.size.is_some() || self.preallocate {
             return Err(Problem::HasSize { size }.on(target));
+        }
+        if geometry.read_only {
+            return Err(Problem::ReadOnly.on(target));
         }
         let mut options = self.format.clone();
         // What is larger than a table's sector can be torn; what is smaller cannot be written.
@@ -259,15 +312,16 @@ impl Create {
         }
         let unit = match options.version {
             Version::Luks1 => 512,
-            Version::Luks2 => options.sector_size.unwrap_or(sector),
+            Version::Luks2 => options.sector_size.unwrap_or(sector.min(LARGEST_SECTOR)),
         };
-        device.check_sectors(unit)?;
+        let fits = device.check_sectors(unit);
+        fits.map_err(|error| error.on(target))?;
         if unit < sector {
             let block = sector;
             return Err(Problem::DeviceBlocks { unit, block }.on(target));
         }
-        let mut bytes = GateBytes::new(&device.gate)?;
         if !self.replace {
+            let mut bytes = GateBytes::new(&device.gate)?;
             self.tell(Progress::Looking)?;
             let found = what_is_there(&device, &mut bytes, path);
             self.tell(Progress::Looked)?;
@@ -275,26 +329,7 @@ impl Create {
                 return Err(Problem::Holds { what }.on(target));
             }
         }
-        let passphrase = self.new_passphrase(&target.to_string())?;
-        self.tell(Progress::Deriving)?;
-        let mut make = || {
-            let key = format(&mut bytes, size, &passphrase, &options)
-                .map_err(|error| Problem::Luks(error).on(target))?;
-            bytes.flush().map_err(|error| unreadable(error, target))?;
-            self.tell(Progress::Checking)?;
-            let written = GateBytes::new(&device.gate)?;
-            self.try_opening(written, size, &passphrase, &key)
-                .map_err(|why| Problem::DoesNotOpenInPlace(why).on(target))
-        };
-        let made = make();
-        let data_size = made.inspect_err(|_| wipe(&mut bytes))?;
-        let torn = device.torn_sectors(options.sector_size.unwrap_or(sector));
-        let mut warnings = device.warnings;
-        warnings.extend(torn);
-        Ok(Created {
-            data_size,
-            warnings,
-        })
+        Ok((device, options))
     }
 
     fn new_passphrase(&self, name: &str) -> Result<SecretBuf> {
@@ -307,8 +342,7 @@ impl Create {
             is_new: true,
             takes_passphrase: true,
         };
-        let keys = self.keys.as_ref();
-        let keys = keys.ok_or_else(|| Problem::NoKey.on(name))?;
+        let keys = self.given.keys().map_err(|error| error.on(name))?;
         match keys.key(&request)? {
             Some(Key::Passphrase(passphrase)) => Ok(passphrase),
             Some(Key::Volume(_)) => Err(Problem::NotAPassphrase.on(name)),
@@ -349,11 +383,12 @@ impl Create {
             allow_null_cipher,
             detached,
         };
-        let segment = header.segment(policy).map_err(text)?;
+        let segments = header.segments(policy).map_err(text)?;
         if detached {
             return Ok(0);
         }
-        segment.data_size(size).map_err(text)
+        let sizes = segments.iter().map(|segment| segment.data_size(size));
+        sizes.sum::<std::result::Result<_, _>>().map_err(text)
     }
 
     fn tell(&self, progress: Progress<'_>) -> Result<()> {
@@ -364,7 +399,7 @@ impl Create {
 }
 
 /// The name of what would be lost; `None` where there is nothing.
-fn what_is_there(
+pub(crate) fn what_is_there(
     device: &BaseDevice,
     bytes: &mut GateBytes,
     path: Option<&Path>,
@@ -379,17 +414,22 @@ fn what_is_there(
     let has_data = match file {
         // Of the file and not of the mapping: a page that is only looked at may become a page in use.
         Some(file) => look::file_has_data(&file, &device.data)?,
-        None => look::device_has_data(bytes)?,
+        None => look::device_has_data(bytes, |at, len| zeros(device, at, len))?,
     };
     bytes.rewind()?;
     Ok(has_data.then_some("data"))
 }
 
+/// How many bytes from `at` on, of `len`, are known to be zeros.
+fn zeros(device: &BaseDevice, at: u64, len: u64) -> u64 {
+    match device.gate.extent(at, len) {
+        Ok(extent) if extent.zero => extent.len,
+        _ => 0,
+    }
+}
+
 /// Half a header helps nobody. The device may be failing, so nothing is said if this does too.
 fn wipe(device: &mut GateBytes) {
-    if !device.is_written() {
-        return;
-    }
     let _ = device
         .seek(SeekFrom::Start(0))
         .and_then(|_| device.write_all(&[0; WIPED]))

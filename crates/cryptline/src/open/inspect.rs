@@ -42,7 +42,7 @@ impl Open {
     /// # Errors
     /// A missing or damaged header. One that is sound and cannot be opened is shown.
     pub fn inspect(mut self) -> Result<Inspection> {
-        let device = self.source()?.look()?;
+        let device = self.given.take_source()?.look()?;
         let detached = self.header.as_deref().map(Look::file).transpose()?;
         let source = detached.as_ref().unwrap_or(&device);
         let header = read(source.reader()?, source.size, &source.name)?;
@@ -50,9 +50,14 @@ impl Open {
             allow_null_cipher: self.allow_null_cipher,
             detached: detached.is_some(),
         };
-        let segment = header.segment(policy);
+        let segments = header.segments(policy);
         Ok(Inspection {
-            data_size: segment.and_then(|segment| segment.data_size(device.size)),
+            data_size: segments.and_then(|segments| {
+                let sizes = segments
+                    .iter()
+                    .map(|segment| segment.data_size(device.size));
+                sizes.sum()
+            }),
             kind: kind(&header),
             detached: detached.is_some(),
             device_size: device.size,
@@ -66,7 +71,7 @@ impl Open {
     /// # Errors
     /// A wrong key, or a missing or damaged header.
     pub fn unlock(mut self) -> Result<Unlocked> {
-        let target = self.source()?;
+        let target = self.given.take_source()?;
         if let Some(Format::Plain(_) | Format::RandomKey(_)) = self.format {
             return Err(Problem::NothingToTry.on(&target));
         }
@@ -79,9 +84,11 @@ impl Open {
             check_version(&header, version, &source.name)?;
         }
         let mut warnings = warnings_of(&header, &self);
-        let slot = with_keys(|| {
-            unlock(&header, source.reader()?, &source.name, &self).map(|(_, slot)| slot)
+        let (slot, notes) = with_keys(|| {
+            let unlocked = unlock(&header, source.reader()?, &source.name, &self)?;
+            Ok((unlocked.1, unlocked.2))
         })?;
+        warnings.extend(notes);
         warnings.extend(Warning::of_key_memory());
         let policy = SegmentPolicy {
             allow_null_cipher: self.allow_null_cipher,
@@ -90,7 +97,7 @@ impl Open {
         Ok(Unlocked {
             slot,
             warnings,
-            usable: header.segment(policy).map(drop),
+            usable: header.segments(policy).map(drop),
         })
     }
 }

@@ -1,11 +1,11 @@
 //! A volume as the line that `dmsetup table` would print for it. Nothing is locked or changed.
 
 use cryptline_cipher::CipherSpec;
-use cryptline_engine::table::{CryptOptions, CryptTarget, TableKey};
+use cryptline_engine::table::{CryptOptions, CryptTarget, Line, LinearTarget, Span, TableKey};
 use zeroize::Zeroizing;
 
 use super::format::parse_cipher;
-use super::luks::{check_version, read, unlock, usable_segment, warnings_of};
+use super::luks::{check_version, data_sizes, read, unlock, usable_segments, warnings_of};
 use super::plain::read_key;
 use super::{Format, LuksVersion, Open, Plain, header_flags};
 use crate::base::{Look, Source};
@@ -15,9 +15,9 @@ use crate::keys::with_keys;
 use crate::target::Target;
 use crate::{Result, Warning};
 
-/// A table line, and what was found on the way to it.
+/// A table, and what was found on the way to it.
 pub struct TableOf {
-    /// The line; wiped when dropped, since it may have the key in it.
+    /// The line, or lines where a table has several; wiped when dropped, since it may have the key in it.
     pub line: Zeroizing<String>,
     /// What the user should know.
     pub warnings: Vec<Warning>,
@@ -29,8 +29,12 @@ impl Open {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn table(mut self, show_keys: bool) -> Result<TableOf> {
-        let source = self.source()?;
+        let source = self.given.take_source()?;
         self.refuse_useless(&source)?;
+        if self.partition.is_some() {
+            let (volume, given) = ("a table", "a partition of the clear disk");
+            return Err(Problem::Useless { volume, given }.into());
+        }
         let mut table = with_keys(|| self.table_of(&source, show_keys))?;
         table.warnings.extend(Warning::of_key_memory());
         Ok(table)
@@ -39,73 +43,98 @@ impl Open {
     fn table_of(&self, source: &Source, show_keys: bool) -> Result<TableOf> {
         let mut warnings = Vec::new();
         if let Source::Target(Target::Table(line)) = source {
-            let mut target = line.parse()?;
-            let decision = self.dispatch.decide(Stored::Table(target.options.perf))?;
-            target.options.perf = decision.flags;
-            let line = target.to_kernel_line(show_keys, &escape(&target.device));
+            let line = self.lines_of(line.parse()?, show_keys)?;
             return Ok(TableOf { line, warnings });
         }
         if source.is_memory() || matches!(self.format, Some(Format::RandomKey(_))) {
             return Err(Problem::RandomKey.on(source));
         }
         let device = source.look()?;
-        let target = if let Some(Format::Plain(plain)) = &self.format {
-            self.plain_target(&device, plain, show_keys)?
+        let lines = if let Some(Format::Plain(plain)) = &self.format {
+            vec![self.plain_line(&device, plain, show_keys)?]
         } else {
             let version = match self.format {
                 Some(Format::Luks(version)) => version,
                 _ => None,
             };
-            self.luks_target(&device, version, show_keys, &mut warnings)?
+            self.luks_lines(&device, version, show_keys, &mut warnings)?
         };
-        let line = target.to_kernel_line(show_keys, &target.device);
+        let line = text_of(&lines, show_keys);
         Ok(TableOf { line, warnings })
     }
 
-    fn luks_target(
+    /// The lines of a table, as this volume would have them.
+    fn lines_of(&self, mut lines: Vec<Line>, show_keys: bool) -> Result<Zeroizing<String>> {
+        for line in &mut lines {
+            if let Line::Crypt(target) = line {
+                let decision = self.dispatch.decide(Stored::Table(target.options.perf))?;
+                target.options.perf = decision.flags;
+            }
+        }
+        Ok(text_of(&lines, show_keys))
+    }
+
+    /// A line for each segment.
+    fn luks_lines(
         &self,
         device: &Look,
         version: Option<LuksVersion>,
         show_keys: bool,
         warnings: &mut Vec<Warning>,
-    ) -> Result<CryptTarget> {
+    ) -> Result<Vec<Line>> {
         let detached = self.header.as_deref().map(Look::file).transpose()?;
         let source = detached.as_ref().unwrap_or(device);
         let name = &source.name;
         let header = read(source.reader()?, source.size, name)?;
         check_version(&header, version, name)?;
         warnings.extend(warnings_of(&header, self));
-        let segment = usable_segment(&header, self, name)?;
-        let size = segment
-            .data_size(device.size)
-            .map_err(|error| Problem::Luks(error).on(&device.name))?;
+        let segments = usable_segments(&header, self, name)?;
+        let sizes = data_sizes(&segments, device.size, &device.name)?;
         let (discards, perf, _) = header_flags(header.flags());
         let decision = self.dispatch.decide(Stored::Header(perf))?;
-        let key = match (show_keys, segment.key_len) {
+        let key = Zeroizing::new(match (show_keys, header.key_len()) {
             (true, _) => unlock(&header, source.reader()?, name, self)?.0.to_vec(),
             (false, Some(len)) => vec![0; len],
             (false, None) => return Err(Problem::KeyLengthUnknown.on(name)),
-        };
-        // The feature words that cryptsetup would give the kernel.
-        let options = CryptOptions {
-            allow_discards: discards || self.discards,
-            sector_size: segment.sector_size,
-            perf: decision.flags,
-            ..CryptOptions::default()
-        };
-        Ok(CryptTarget {
-            start: 0,
-            len: size / 512,
-            key: table_key(&segment.cipher, key),
-            cipher: segment.cipher,
-            iv_offset: segment.iv_tweak,
-            device: device_word(device),
-            offset: segment.offset / 512,
-            options,
-        })
+        });
+        let mut start = 0;
+        let lines = segments.into_iter().zip(sizes).map(|(segment, size)| {
+            let span = Span {
+                start,
+                len: size / 512,
+            };
+            start += span.len;
+            let offset = (device.start + segment.offset) / 512;
+            let device = device_word(device);
+            let Some(cipher) = segment.cipher else {
+                return Line::Linear(LinearTarget {
+                    span,
+                    device,
+                    offset,
+                });
+            };
+            // The feature words that cryptsetup would give the kernel.
+            let options = CryptOptions {
+                allow_discards: discards || self.discards,
+                sector_size: segment.sector_size,
+                perf: decision.flags,
+                ..CryptOptions::default()
+            };
+            Line::Crypt(Box::new(CryptTarget {
+                start: span.start,
+                len: span.len,
+                key: table_key(&cipher, key.clone()),
+                cipher,
+                iv_offset: segment.iv_tweak,
+                device,
+                offset,
+                options,
+            }))
+        });
+        Ok(lines.collect())
     }
 
-    fn plain_target(&self, device: &Look, plain: &Plain, show_keys: bool) -> Result<CryptTarget> {
+    fn plain_line(&self, device: &Look, plain: &Plain, show_keys: bool) -> Result<Line> {
         let cipher = parse_cipher(&plain.cipher)?;
         let key_len = if cipher.is_null() { 0 } else { plain.key_len };
         let decision = self.dispatch.decide(Stored::Nothing)?;
@@ -128,21 +157,39 @@ impl Open {
             perf: decision.flags,
             ..CryptOptions::default()
         };
-        Ok(CryptTarget {
+        Ok(Line::Crypt(Box::new(CryptTarget {
             start: 0,
             len: size / 512,
-            key: table_key(&cipher, key),
+            key: table_key(&cipher, Zeroizing::new(key)),
             cipher,
             iv_offset: plain.iv_offset,
             device: device_word(device),
-            offset: plain.start / 512,
+            offset: (device.start + plain.start) / 512,
             options,
-        })
+        })))
     }
 }
 
-fn table_key(cipher: &CipherSpec, key: Vec<u8>) -> TableKey {
-    let key = Zeroizing::new(key);
+/// The lines one below the other.
+fn text_of(lines: &[Line], show_keys: bool) -> Zeroizing<String> {
+    let shown = lines.iter().map(|line| {
+        let device = escape(line.device().unwrap_or_default());
+        line.to_kernel_line(show_keys, &device)
+    });
+    let shown: Vec<_> = shown.collect();
+    // Room for all of it, since a string that grows leaves copies of keys behind.
+    let room = shown.iter().map(|line| line.len() + 1).sum();
+    let mut text = Zeroizing::new(String::with_capacity(room));
+    for line in &shown {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(line);
+    }
+    text
+}
+
+fn table_key(cipher: &CipherSpec, key: Zeroizing<Vec<u8>>) -> TableKey {
     if cipher.is_null() {
         TableKey::Empty
     } else {
@@ -150,10 +197,10 @@ fn table_key(cipher: &CipherSpec, key: Vec<u8>) -> TableKey {
     }
 }
 
-/// `MAJOR:MINOR`, or the path of a regular file as one word.
+/// `MAJOR:MINOR`, or the path of a regular file.
 fn device_word(device: &Look) -> String {
     let number = device.device_number.clone();
-    number.unwrap_or_else(|| escape(&device.name))
+    number.unwrap_or_else(|| device.place.clone())
 }
 
 /// White space and backslashes protected, as the table grammar has it.

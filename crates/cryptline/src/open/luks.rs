@@ -4,20 +4,21 @@ use std::io::{Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use cryptline_cipher::SectorOptions;
+use cryptline_cipher::{CipherSpec, SectorOptions};
 use cryptline_engine::base::Image;
-use cryptline_luks::{Header, Segment, SegmentPolicy, UnlockOptions, Unlocked};
+use cryptline_luks::{Header, Segment, SegmentPolicy, UnlockOptions, Unlocked, recovery};
 use cryptline_sys::SecretBuf;
 
-use super::stack::{Plan, sector_cipher};
+use super::stack::{Crypt, Part, Plan, sector_cipher};
 use super::{LuksVersion, Open, header_flags};
 use crate::base::{Base, Source};
+use crate::contents;
 use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::info::VolumeKind;
-use crate::keys::{Key, KeyRequest, no_key};
+use crate::keys::{Key, KeyRequest, Keys, with_keys};
 use crate::volume::Volume;
-use crate::{Result, Warning};
+use crate::{Result, Warning, tokens};
 
 /// Opens and locks the target, reads its header or the detached one, and unlocks it.
 pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) -> Result<Volume> {
@@ -38,45 +39,134 @@ pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) ->
     let header = read(holder.reader()?, holder.size(), &name)?;
     check_version(&header, version, &name)?;
     let mut warnings = warnings_of(&header, &open);
-    let segment = usable_segment(&header, &open, &name)?;
-    let size = segment
-        .data_size(base.size())
-        .map_err(|error| Problem::Luks(error).on(&target))?;
+    let segments = usable_segments(&header, &open, &name)?;
+    let identity = identity(&header, &segments, &base, &open);
+    let sizes = data_sizes(&segments, base.size(), &target)?;
     let (flag_discards, perf, unknown) = header_flags(header.flags());
     let decision = open.dispatch.decide(Stored::Header(perf))?;
+    let (key, _, notes) = with_keys(|| unlock(&header, holder.reader()?, &name, &open))?;
+    warnings.extend(notes);
+    let discards = open.discards || flag_discards;
+    let mut parts = Vec::with_capacity(segments.len());
+    // A disk to the end of its device grows with it. One of several ranges is laid out once and for all.
+    let may_grow = segments.len() == 1;
+    for (segment, size) in segments.iter().zip(sizes) {
+        let crypt = segment.cipher.as_ref();
+        let crypt = crypt.map(|cipher| crypt_of(cipher, segment, &key, discards));
+        parts.push(Part {
+            base: 0,
+            start: segment.offset,
+            size: if may_grow && segment.size.is_none() && crypt.is_some() {
+                None
+            } else {
+                Some(size)
+            },
+            // Here it is the header that is wrong, not the caller.
+            crypt: crypt.transpose().map_err(|error| error.on(&name))?,
+        });
+    }
+    drop((key, header_image));
+    warnings.extend(unknown);
+    let plan = Plan {
+        source: target,
+        kind: kind(&header),
+        dispatch: decision.dispatch,
+        parts,
+    };
+    let volume = plan.build(vec![base], open, warnings)?;
+    Ok(volume.identified(identity))
+}
+
+impl Open {
+    /// The volume on `base` under a header that is not there yet, or not in the way of this.
+    pub(crate) fn under(self, base: Base, header: &Header, key: &SecretBuf) -> Result<Volume> {
+        let name = self.of_target().map(ToString::to_string);
+        let name = name.unwrap_or_default();
+        let segments = usable_segments(header, &self, &name)?;
+        let decision = self.dispatch.decide(Stored::Nothing)?;
+        let mut parts = Vec::with_capacity(segments.len());
+        for segment in &segments {
+            let crypt = segment.cipher.as_ref();
+            let crypt = crypt.map(|cipher| crypt_of(cipher, segment, key, false));
+            parts.push(Part {
+                base: 0,
+                start: segment.offset,
+                size: segment.size.filter(|_| segments.len() > 1),
+                crypt: crypt.transpose().map_err(|error| error.on(&name))?,
+            });
+        }
+        let plan = Plan {
+            source: name,
+            kind: kind(header),
+            dispatch: decision.dispatch,
+            parts,
+        };
+        plan.build(vec![base], self, Vec::new())
+    }
+}
+
+/// How the data of a segment is encrypted. A call for each: what leaves the stack that keys are used on does so
+/// by itself.
+fn crypt_of(
+    cipher: &CipherSpec,
+    segment: &Segment,
+    key: &SecretBuf,
+    discards: bool,
+) -> Result<Crypt> {
     let sectors = SectorOptions {
         sector_size: segment.sector_size,
         iv_offset: segment.iv_tweak,
         iv_large_sectors: false,
     };
-    let null = segment.cipher.is_null();
-    let read_key = || {
-        let (key, _) = unlock(&header, holder.reader()?, &name, &open)?;
-        // The null cipher takes no key, whatever the header keeps for it.
-        if null { no_key() } else { Ok(key) }
-    };
-    // Here it is the header that is wrong, not the caller.
-    let wrong = |error| Problem::HeaderCipher(error).on(&name);
-    let (cipher, key_len) = sector_cipher(&segment.cipher, sectors, read_key, wrong)?;
-    drop(header_image);
-    warnings.extend(unknown);
-    let plan = Plan {
-        source: target,
-        kind: kind(&header),
-        cipher: &segment.cipher,
+    // The null cipher takes no key, whatever the header keeps for it.
+    let key = if cipher.is_null() { &[][..] } else { key };
+    let wrong = |error| Problem::HeaderCipher(error).into();
+    let (sector_cipher, key_len) = sector_cipher(cipher, sectors, || Ok(key), wrong)?;
+    Ok(Crypt {
+        spec: cipher.clone(),
+        cipher: sector_cipher,
         key_len,
         sectors,
-        start: segment.offset,
-        size: Some(size),
-        discards: open.discards || flag_discards,
-        dispatch: decision.dispatch,
-    };
-    plan.build(base, cipher, open, warnings)
+        discards,
+    })
+}
+
+/// Bytes of each segment on a device of `size` bytes.
+pub(super) fn data_sizes(segments: &[Segment], size: u64, name: &str) -> Result<Vec<u64>> {
+    let sizes = segments.iter().map(|segment| segment.data_size(size));
+    let sizes: std::result::Result<_, _> = sizes.collect();
+    sizes.map_err(|error| Problem::Luks(error).on(name))
+}
+
+/// What no other volume has: of a copy, header and key are the same, but not the file.
+fn identity(header: &Header, segments: &[Segment], base: &Base, open: &Open) -> Option<String> {
+    let header = header.identity(segments)?;
+    let metadata = base.file().and_then(|file| file.metadata().ok());
+    let place = metadata.map(|file| match file.rdev() {
+        0 => format!("/{:x}.{:x}", file.dev(), file.ino()),
+        device => format!("/{device:x}"),
+    });
+    let mut identity = header + place.as_deref().unwrap_or_default();
+    if base.start() > 0 {
+        identity += &format!("+{:x}", base.start());
+    }
+    if let Some(partition) = &open.partition {
+        identity += &format!("/{partition}");
+    }
+    Some(identity)
 }
 
 /// Reads and checks the header of a device of `size` bytes.
 pub(super) fn read(mut device: impl Read + Seek, size: u64, name: &str) -> Result<Header> {
-    cryptline_luks::read(&mut device, size).map_err(|error| Problem::Luks(error).on(name))
+    let problem = match cryptline_luks::read(&mut device, size) {
+        Ok(header) => return Ok(header),
+        Err(error @ cryptline_luks::Error::NotLuks) => match contents::find(&mut device, size) {
+            Ok(Some(found)) => Problem::NotLuks(found),
+            Ok(None) | Err(_) => Problem::Luks(error),
+        },
+        Err(error) => Problem::Luks(error),
+    };
+    Err(problem.on(name))
 }
 
 pub(super) fn kind(header: &Header) -> VolumeKind {
@@ -109,38 +199,60 @@ pub(super) fn check_version(
     }
 }
 
-/// The data segment, if it can and may be opened.
-pub(super) fn usable_segment(header: &Header, open: &Open, name: &str) -> Result<Segment> {
+/// Where the data is, if it can and may be opened.
+pub(super) fn usable_segments(header: &Header, open: &Open, name: &str) -> Result<Vec<Segment>> {
     let policy = SegmentPolicy {
         allow_null_cipher: open.allow_null_cipher,
         detached: open.header.is_some(),
     };
     header
-        .segment(policy)
+        .segments(policy)
         .map_err(|error| Problem::Luks(error).on(name))
 }
 
-/// The volume key, and the slot that gave it; no slot where the caller has the key.
+/// The volume key, and the slot that gave it; no slot where the caller has the key. And what is to be said of tokens.
 pub(super) fn unlock(
     header: &Header,
     mut device: impl Read + Seek,
     name: &str,
     open: &Open,
-) -> Result<(SecretBuf, Option<u32>)> {
-    let keys = open.keys_or_none()?;
-    let failed = |error| Problem::Luks(error).on(name);
+) -> Result<(SecretBuf, Option<u32>, Vec<Warning>)> {
     let options = UnlockOptions {
         slot: open.slot,
         allow_null_cipher: open.allow_null_cipher,
         limits: open.limits,
     };
+    let mut notes = Vec::new();
+    if let Some(tokens) = &open.tokens {
+        let tried = tokens::unlock(tokens, header, &mut device, name, &options)?;
+        if let Some(observer) = &open.on_warning {
+            tried.notes.iter().for_each(observer);
+        }
+        if let Some((key, slot, _)) = tried.found {
+            return Ok((key, Some(slot), tried.notes));
+        }
+        notes = tried.notes;
+    }
+    let (key, by) = unlock_with(header, device, name, open.given.keys()?, &options)?;
+    Ok((key, by.map(|(slot, _)| slot), notes))
+}
+
+/// The volume key, with the slot and the passphrase that gave it; without them where the caller has the key.
+pub(crate) fn unlock_with(
+    header: &Header,
+    mut device: impl Read + Seek,
+    name: &str,
+    keys: &dyn Keys,
+    options: &UnlockOptions,
+) -> Result<(SecretBuf, Option<(u32, SecretBuf)>)> {
+    let failed = |error| Problem::Luks(error).on(name);
     let mut request = KeyRequest {
         name,
         failed: 0,
-        takes: header.unlock_time(&options),
+        takes: header.unlock_time(options),
         raw_len: None,
         // Where nothing is encrypted, cryptsetup takes no other passphrase than the empty one.
-        may_be_empty: open.allow_null_cipher,
+        may_be_empty: options.allow_null_cipher,
         is_new: false,
         takes_passphrase: true,
     };
@@ -148,18 +260,51 @@ pub(super) fn unlock(
         let passphrase = match keys.key(&request)? {
             Some(Key::Passphrase(passphrase)) => passphrase,
             Some(Key::Volume(key)) => {
-                let verified = header.verify_volume_key(&key, open.limits);
+                let verified = header.verify_volume_key(&key, options.limits);
                 return verified.map(|()| (key, None)).map_err(failed);
             }
             None if request.failed == 0 => return Err(Problem::NoKey.on(name)),
             None => return Err(failed(cryptline_luks::Error::NoKey)),
         };
-        match header.unlock(&mut device, &passphrase, &options) {
-            Ok(Unlocked { key, slot }) => return Ok((key, Some(slot))),
+        if let Some((key, slot, passphrase)) =
+            unlock_recovery(header, &mut device, &passphrase, options)?
+        {
+            return Ok((key, Some((slot, passphrase))));
+        }
+        match header.unlock(&mut device, &passphrase, options) {
+            Ok(Unlocked { key, slot }) => return Ok((key, Some((slot, passphrase)))),
             Err(cryptline_luks::Error::NoKey) => request.failed += 1,
             Err(error) => return Err(failed(error)),
         }
     }
+}
+
+/// As [`unlock_with`], where `typed` is the recovery key of one of the header's slots, whatever its case and dashes.
+/// These slots cost little, so they come first.
+fn unlock_recovery(
+    header: &Header,
+    device: &mut (impl Read + Seek),
+    typed: &[u8],
+    options: &UnlockOptions,
+) -> Result<Option<(SecretBuf, u32, SecretBuf)>> {
+    let slots = header.recovery_slots(options.slot);
+    if slots.is_empty() {
+        return Ok(None);
+    }
+    let Some(passphrase) = recovery::normalised(typed).map_err(Problem::Luks)? else {
+        return Ok(None);
+    };
+    let options = UnlockOptions {
+        slot: None,
+        ..options.clone()
+    };
+    // What else is wrong will be told of the passphrase as it is.
+    let unlocked = header
+        .with_slots(&slots)
+        .unlock(device, &passphrase, &options);
+    Ok(unlocked
+        .ok()
+        .map(|found| (found.key, found.slot, passphrase)))
 }
 
 /// A detached header, which must not be the data itself.

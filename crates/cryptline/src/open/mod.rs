@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! base (opened, locked) ─► header ─► key (derived once) ─► cipher ─► device ─► Gate ─► crypt ─► Gate
-//!                                                             └─ delay, fault, when testing
+//!                                                      delay, fault, when testing ┘│
+//!                                              linear, of several parts ─► Gate ◄──┘
 //! ```
 //!
 //! The target is locked before its header is read, so that nobody changes it in between.
@@ -11,8 +12,10 @@ mod format;
 mod inspect;
 mod line;
 mod luks;
+mod partition;
 mod plain;
 mod stack;
+mod table;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -27,18 +30,22 @@ use cryptline_luks::KdfLimits;
 pub use format::{Format, LuksVersion, Plain, RandomKey};
 pub use inspect::{Inspection, Unlocked};
 pub use line::TableOf;
+pub(crate) use luks::unlock_with;
 
 use crate::base::{Access, Source};
 use crate::dispatch::{DispatchOptions, HelperPool};
-use crate::error::{Error, Problem};
+use crate::error::Problem;
+use crate::given::Given;
 use crate::keys::{KeyFile, Keys, Passphrase, VolumeKey};
 use crate::medium::Medium;
+use crate::partition::PartitionName;
 use crate::target::Target;
+use crate::tokens::Tokens;
 use crate::volume::Volume;
 use crate::{Result, Warning};
 
-/// How to open a volume. Made by [`Open::new`], [`Open::target`] or [`Open::medium`]; what is not said is as
-/// cryptsetup has it.
+/// How to open a volume. Made by [`Open::new`], [`Open::target`], [`Open::medium`] or [`Open::device`]; what is not
+/// said is as cryptsetup has it.
 ///
 /// ```no_run
 /// use cryptline::Open;
@@ -49,24 +56,23 @@ use crate::{Result, Warning};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Open {
-    /// Not there where `wrong` tells why.
-    source: Option<Source>,
+    given: Given,
     format: Option<Format>,
     header: Option<PathBuf>,
-    keys: Option<Arc<dyn Keys>>,
     access: Access,
     discards: bool,
     allow_null_cipher: bool,
     slot: Option<u32>,
+    tokens: Option<Tokens>,
     limits: KdfLimits,
     blocks: Blocks,
     dispatch: DispatchOptions,
     helpers: HelperPool,
     delay: Option<DelaySpec>,
     faults: Vec<FaultRule>,
+    partition: Option<PartitionName>,
+    overwrite: bool,
     on_warning: Option<OnWarning>,
-    /// The first thing that was wrong with what was said.
-    wrong: Option<Error>,
 }
 
 /// Takes what was found in a header.
@@ -83,44 +89,46 @@ struct Blocks {
 impl Open {
     /// Of what `target` names: a path, or `ram:SIZE` and the like (see [`Target`]).
     pub fn new(target: impl AsRef<OsStr>) -> Self {
-        match Target::parse(target) {
-            Ok(target) => Self::target(target),
-            Err(error) => Self {
-                wrong: Some(error),
-                ..Self::from_source(None)
-            },
-        }
+        Self::of(Given::target(target))
     }
 
     /// Of a target.
     #[must_use]
     pub fn target(target: Target) -> Self {
-        Self::from_source(Some(Source::Target(target)))
+        Self::of(Source::Target(target).into())
     }
 
     /// Of anything that can be read and written. Its calls block the thread that submits a request.
     pub fn medium(medium: impl Medium) -> Self {
-        Self::from_source(Some(Source::Medium(Arc::new(medium))))
+        Self::of(Source::Medium(Arc::new(medium)).into())
     }
 
-    fn from_source(source: Option<Source>) -> Self {
+    /// Of a device that is open already: one of your own, or the clear disk of another volume. Several volumes may
+    /// lie on it, and nothing is locked.
+    #[must_use]
+    pub fn device(gate: &Gate) -> Self {
+        Self::of(Source::Device(gate.clone()).into())
+    }
+
+    fn of(given: Given) -> Self {
         Self {
-            source,
+            given,
             format: None,
             header: None,
-            keys: None,
             access: Access::default(),
             discards: false,
             allow_null_cipher: false,
             slot: None,
+            tokens: None,
             limits: KdfLimits::default(),
             blocks: Blocks::default(),
             dispatch: DispatchOptions::default(),
             helpers: HelperPool::default(),
             delay: None,
             faults: Vec::new(),
+            partition: None,
+            overwrite: false,
             on_warning: None,
-            wrong: None,
         }
     }
 
@@ -148,7 +156,7 @@ impl Open {
     /// Where the key comes from.
     #[must_use]
     pub fn keys(mut self, keys: impl Keys + 'static) -> Self {
-        self.keys = Some(Arc::new(keys));
+        self.given.set_keys(Ok(keys));
         self
     }
 
@@ -156,16 +164,18 @@ impl Open {
     ///
     /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
     #[must_use]
-    pub fn passphrase(self, passphrase: impl AsRef<[u8]>) -> Self {
-        self.fallible_keys(Passphrase::new(passphrase))
+    pub fn passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
+        self.given.set_keys(Passphrase::new(passphrase));
+        self
     }
 
     /// Opens with the volume key itself, of which a copy is kept in key memory.
     ///
     /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
     #[must_use]
-    pub fn key(self, volume_key: impl AsRef<[u8]>) -> Self {
-        self.fallible_keys(VolumeKey::new(volume_key))
+    pub fn key(mut self, volume_key: impl AsRef<[u8]>) -> Self {
+        self.given.set_keys(VolumeKey::new(volume_key));
+        self
     }
 
     /// Unlocks with all bytes of a file.
@@ -174,20 +184,17 @@ impl Open {
         self.keys(KeyFile::new(path))
     }
 
-    fn fallible_keys(mut self, keys: Result<impl Keys + 'static>) -> Self {
-        match keys {
-            Ok(keys) => self.keys(keys),
-            Err(error) => {
-                self.wrong.get_or_insert(error);
-                self
-            }
-        }
-    }
-
     /// Tries only this key slot, whatever its priority.
     #[must_use]
     pub fn key_slot(mut self, slot: u32) -> Self {
         self.slot = Some(slot);
+        self
+    }
+
+    /// Tries these tokens of a LUKS2 header before a key is asked for. Without this, no token is tried.
+    #[must_use]
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = Some(tokens);
         self
     }
 
@@ -256,6 +263,21 @@ impl Open {
         self
     }
 
+    /// Only this partition of the clear disk, as the partition table in it has it.
+    #[must_use]
+    pub fn partition(mut self, name: PartitionName) -> Self {
+        self.partition = Some(name);
+        self
+    }
+
+    /// Opens a plain volume for writing even where something else is recognised, such as a file system. It does
+    /// not look like that under the right cipher and key, so what is written destroys it.
+    #[must_use]
+    pub fn overwrite(mut self, yes: bool) -> Self {
+        self.overwrite = yes;
+        self
+    }
+
     /// Who runs the cipher.
     #[must_use]
     pub fn dispatch(mut self, options: DispatchOptions) -> Self {
@@ -292,15 +314,20 @@ impl Open {
         self
     }
 
+    /// What it is of, where that is a target.
+    pub(crate) fn of_target(&self) -> Option<&Target> {
+        self.given.peek()
+    }
+
     /// Opens the volume.
     ///
     /// # Errors
     /// What is wrong with the target, the header, the key, or the options together.
     pub fn open(mut self) -> Result<Volume> {
-        let source = self.source()?;
+        let source = self.given.take_source()?;
         self.refuse_useless(&source)?;
         if let Source::Target(Target::Table(line)) = &source {
-            return plain::open_table(self, line);
+            return table::open(self, line);
         }
         let usual = if source.is_memory() {
             Format::RandomKey(RandomKey::default())
@@ -320,20 +347,13 @@ impl Open {
     /// # Errors
     /// What is wrong with the target.
     pub fn base(mut self) -> Result<(Gate, Vec<Warning>)> {
-        let device = self.source()?.open_device(self.access)?;
+        let device = self.given.take_source()?.open_device(self.access)?;
         Ok((device.gate, device.warnings))
-    }
-
-    /// Where the volume lies; or what has been wrong all along.
-    fn source(&mut self) -> Result<Source> {
-        self.wrong.take().map_or(Ok(()), Err)?;
-        let source = self.source.take();
-        Ok(source.ok_or_else(|| Problem::Target("no target is named".to_owned()))?)
     }
 
     /// Refuses what was said and would be ignored.
     fn refuse_useless(&self, source: &Source) -> Result<()> {
-        let key = (self.keys.is_some(), "a key");
+        let key = (self.given.has_keys(), "a key");
         let header = (self.header.is_some(), "a header file");
         let format = (self.format.is_some(), "a format");
         let (volume, useless) = match (source, &self.format) {
@@ -353,11 +373,6 @@ impl Open {
             Some((_, given)) => Err(Problem::Useless { volume, given }.into()),
             None => Ok(()),
         }
-    }
-
-    fn keys_or_none(&self) -> Result<&dyn Keys> {
-        let keys = self.keys.as_deref();
-        Ok(keys.ok_or(Problem::NoKey)?)
     }
 }
 

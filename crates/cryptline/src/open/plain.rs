@@ -1,23 +1,20 @@
-//! Volumes without a header: the caller, a table or chance says what it would say.
+//! Volumes without a header: the caller or chance says what it would say.
 
-use std::path::Path;
-
-use cryptline_cipher::{SectorCipher, SectorOptions};
-use cryptline_engine::table::TableKey;
+use cryptline_cipher::SectorOptions;
 use cryptline_luks::plain::derive_key;
 use cryptline_sys::SecretBuf;
 
 use super::format::parse_cipher;
-use super::stack::{Plan, sector_cipher};
+use super::stack::{Crypt, Part, Plan, sector_cipher};
 use super::{Open, Plain, RandomKey};
 use crate::Result;
-use crate::base::Source;
+use crate::base::{Base, Source};
+use crate::bytes::WindowBytes;
+use crate::contents;
 use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::info::VolumeKind;
-use crate::keys::{Key, KeyRequest, copy_of, no_key, with_keys};
-use crate::table::{TableLine, sectors};
-use crate::target::Target;
+use crate::keys::{Key, KeyRequest, copy_of, no_key};
 use crate::volume::Volume;
 
 /// Opens a plain volume.
@@ -27,49 +24,44 @@ pub(super) fn open(open: Open, source: &Source, plain: &Plain) -> Result<Volume>
     let decision = open.dispatch.decide(Stored::Nothing)?;
     let base = source.open(open.access)?;
     let (sectors, name) = (plain.sectors(), source.to_string());
+    if !open.access.read_only && !open.overwrite && !cipher.is_null() {
+        refuse_others(&base, plain, &name)?;
+    }
     let read_key = || read_key(&open, &name, plain, key_len);
     let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, read_key, |error| {
         Problem::Cipher(error).into()
     })?;
+    let crypt = Crypt {
+        spec: cipher,
+        cipher: sector_cipher,
+        key_len,
+        sectors,
+        discards: open.discards,
+    };
+    let part = Part {
+        base: 0,
+        start: plain.start,
+        size: plain.size,
+        crypt: Some(crypt),
+    };
     let plan = Plan {
         source: name.clone(),
         kind: VolumeKind::Plain,
-        cipher: &cipher,
-        key_len,
-        sectors,
-        start: plain.start,
-        size: plain.size,
-        discards: open.discards,
         dispatch: decision.dispatch,
+        parts: vec![part],
     };
-    plan.build(base, sector_cipher, open, Vec::new())
+    plan.build(vec![base], open, Vec::new())
 }
 
-/// Opens what `line` describes.
-pub(super) fn open_table(open: Open, line: &TableLine) -> Result<Volume> {
-    let (target, cipher, key_len) = with_keys(|| {
-        let mut target = line.parse()?;
-        let cipher = SectorCipher::new(&target.cipher, target.key.as_bytes(), sectors(&target));
-        let key_len = target.key.as_bytes().len();
-        target.key = TableKey::Empty;
-        Ok((target, cipher, key_len))
-    })?;
-    let decision = open.dispatch.decide(Stored::Table(target.options.perf))?;
-    let source = Source::Target(device_of(&target.device)?);
-    let base = source.open(open.access)?;
-    // The parser has bounded both: offset and length end below 2^64 bytes.
-    let plan = Plan {
-        source: target.device.clone(),
-        kind: VolumeKind::Table,
-        cipher: &target.cipher,
-        key_len,
-        sectors: sectors(&target),
-        start: target.offset.saturating_mul(512),
-        size: Some(target.len.saturating_mul(512)),
-        discards: target.options.allow_discards || open.discards,
-        dispatch: decision.dispatch,
-    };
-    plan.build(base, cipher.map_err(Problem::Cipher)?, open, Vec::new())
+/// Refuses to write over what is recognised where the data begins: under the right cipher and key nothing is.
+fn refuse_others(base: &Base, plain: &Plain, name: &str) -> Result<()> {
+    let left = base.size().saturating_sub(plain.start);
+    let size = plain.size.map_or(left, |size| size.min(left));
+    let place = plain.start..plain.start.saturating_add(size);
+    let found = contents::find(&mut WindowBytes::new(base.reader()?, place), size);
+    let action = "read it";
+    let found = found.map_err(|source| Problem::Io { action, source }.on(name))?;
+    found.map_or(Ok(()), |found| Err(Problem::PlainOver(found).on(name)))
 }
 
 /// Opens a new volume, which reads as noise until it is written.
@@ -89,18 +81,26 @@ pub(super) fn open_random(open: Open, source: &Source, random: &RandomKey) -> Re
     let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, new_key, |error| {
         Problem::Cipher(error).into()
     })?;
+    let crypt = Crypt {
+        spec: cipher,
+        cipher: sector_cipher,
+        key_len,
+        sectors,
+        discards: true,
+    };
+    let part = Part {
+        base: 0,
+        start: 0,
+        size: None,
+        crypt: Some(crypt),
+    };
     let plan = Plan {
         source: source.to_string(),
         kind: VolumeKind::RandomKey,
-        cipher: &cipher,
-        key_len,
-        sectors,
-        start: 0,
-        size: None,
-        discards: true,
         dispatch: open.dispatch.decide(Stored::Nothing)?.dispatch,
+        parts: vec![part],
     };
-    plan.build(base, sector_cipher, open, Vec::new())
+    plan.build(vec![base], open, Vec::new())
 }
 
 /// The volume key, made as cryptsetup makes it.
@@ -122,7 +122,7 @@ pub(super) fn read_key(
         is_new: false,
         takes_passphrase: plain.hash.is_some(),
     };
-    let passphrase = match open.keys_or_none()?.key(&request)? {
+    let passphrase = match open.given.keys()?.key(&request)? {
         None => return Err(Problem::NoKey.on(name)),
         Some(Key::Volume(key)) => {
             let has = key.len();
@@ -141,15 +141,4 @@ pub(super) fn read_key(
         return Ok(key);
     }
     derive_key(&passphrase, hash, key_len).map_err(|error| Problem::Luks(error).on(name))
-}
-
-/// The device of a table: `MAJOR:MINOR`, or as any target is named.
-fn device_of(device: &str) -> Result<Target> {
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    match device.split_once(':') {
-        Some((major, minor)) if number(major) && number(minor) => {
-            Ok(Target::Path(Path::new("/dev/block").join(device)))
-        }
-        _ => device.parse(),
-    }
 }

@@ -1,16 +1,18 @@
-//! The end that all ways of opening share: the cipher over the device.
+//! The end that all ways of opening share: ciphers over devices, and ranges one behind the other.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::Gate;
 use cryptline_engine::dispatch::{Dispatch, Helpers, Mode, may_raise_priority};
+use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::layer::{
-    CryptOptions, DelayDevice, Exclusion, FaultDevice, FaultPlan, SubBlockDevice, SubBlockOptions,
-    zoned,
+    CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice,
+    FaultPlan, SubBlockDevice, SubBlockOptions, zoned,
 };
 
-use super::{Blocks, Open};
+use super::{Blocks, Open, partition};
 use crate::base::Base;
 use crate::error::{Error, Problem};
 use crate::info::{BaseInfo, Info, SmallWrites, VolumeKind};
@@ -18,108 +20,228 @@ use crate::keys::with_keys;
 use crate::volume::{LEAST_BLOCK, Volume};
 use crate::{Result, Warning};
 
-/// Everything that is known once there is a key.
-pub(super) struct Plan<'a> {
-    /// The target, or the device of a table.
+/// The largest cipher sector, and so the largest unit of transfers that anything depends on.
+const LARGEST_SECTOR: u32 = 4096;
+
+/// Everything that is known once there are keys.
+pub(super) struct Plan {
+    /// The target, or the devices of a table.
     pub source: String,
     pub kind: VolumeKind,
-    pub cipher: &'a CipherSpec,
+    /// Who runs the ciphers.
+    pub dispatch: Dispatch,
+    /// The clear disk from its first byte to its last, at least one.
+    pub parts: Vec<Part>,
+}
+
+/// A range of the clear disk.
+pub(super) struct Part {
+    /// The number of the base that it lies on.
+    pub base: usize,
+    /// First byte there.
+    pub start: u64,
+    /// Size in bytes; `None` for the rest, also where that becomes more.
+    pub size: Option<u64>,
+    /// `None` for what lies there in the clear.
+    pub crypt: Option<Crypt>,
+}
+
+/// How a range is encrypted.
+pub(super) struct Crypt {
+    pub spec: CipherSpec,
+    pub cipher: SectorCipher,
     /// Bytes of the key.
     pub key_len: usize,
     pub sectors: SectorOptions,
-    /// First byte of the data.
-    pub start: u64,
-    /// Size in bytes; `None` for the rest.
-    pub size: Option<u64>,
     /// Pass discards down.
     pub discards: bool,
-    pub dispatch: Dispatch,
 }
 
-impl Plan<'_> {
-    /// Lays `cipher` over `base`.
+impl Plan {
+    /// Lays the parts of `bases` one behind the other, and the ciphers over them.
     pub fn build(
-        self,
-        base: Base,
-        cipher: SectorCipher,
-        open: Open,
+        mut self,
+        bases: Vec<Base>,
+        mut open: Open,
         mut warnings: Vec<Warning>,
     ) -> Result<Volume> {
-        let sector = self.sectors.sector_size;
+        let bases = self.move_into_slices(bases, &mut warnings)?;
+        let sector = self.largest_sector();
         let block = open.blocks.checked(sector)?;
-        // What the cipher cuts, the medium must take in the same pieces.
-        let unit = block
-            .unwrap_or(sector)
-            .max(cipher.granularity())
-            .min(sector);
-        let bottom = self.bottom(base, unit, &open, &mut warnings)?;
-        let cipher_kernel = cipher.backend_name();
-        let helpers = if cipher.is_null() {
-            None
-        } else {
-            let (helpers, warning) = open.helpers.helpers(&self.dispatch)?;
-            warnings.extend(warning);
-            helpers
+        let border = self.border();
+        let mut bottoms = Vec::with_capacity(bases.len());
+        for (number, base) in bases.into_iter().enumerate() {
+            bottoms.push(self.bottom(number, base, (block, border), &open, &mut warnings)?);
+        }
+        let mut info = self.info(&bottoms, sector, &open);
+        let faults = Arc::new(FaultPlan(std::mem::take(&mut open.faults)));
+        let lowers = slowed(&bottoms, open.delay.as_ref(), &faults);
+        let options = self.crypt_options(&lowers, &open, &mut warnings)?;
+        info.dispatch = options.dispatch;
+        info.helpers = options.helpers.as_ref().map_or(0, Helpers::count);
+        let gate = clear_disk(self.parts, &lowers, options)?;
+        let shared = open.access.shared;
+        let (gate, small_writes) = open
+            .blocks
+            .lay_over(gate, sector.min(border), block, shared)?;
+        let keeps_blocks = block.is_some() || shared;
+        let gate = match &open.partition {
+            Some(name) => partition::of_clear_disk(gate, name, keeps_blocks, &mut warnings)
+                .map_err(|error| error.on(format!("{} (decrypted)", self.source)))?,
+            None => gate,
         };
-        let helper_count = helpers.as_ref().map_or(0, Helpers::count);
-        let dispatch = self.dispatch_over(&bottom.gate, &mut warnings);
-        let delay = open.delay.clone();
-        let (blocks, shared) = (open.blocks, open.access.shared);
-        let lower = with_test_layers(bottom.gate, open);
-        let crypt = CryptOptions {
-            start: self.start,
-            size: self.size,
-            allow_discards: self.discards,
-            dispatch,
-            helpers,
-            // Smaller ones cost nothing where they are an overwrite, and many programs take them for granted.
-            logical_block: Some(block.unwrap_or(LEAST_BLOCK)),
-            zeroes: blocks.zeroes,
-        };
-        let clear = zoned::encrypted(lower, cipher, crypt)?;
-        let (gate, small_writes) = blocks.lay_over(clear, sector, block, shared)?;
-        let rewrites = small_writes.is_some_and(|small| small.rewrites.is_some());
-        if rewrites && !bottom.is_atomic {
+        let rewritten = small_writes.and_then(|small| small.rewrites);
+        if let Some(sector) = rewritten
+            && !bottoms.iter().all(|bottom| bottom.is_atomic)
+        {
             warnings.push(Warning::Neighbours { sector });
         }
         warnings.extend(Warning::of_key_memory());
         let geometry = *gate.geometry();
-        let info = Info {
-            source: self.source,
-            kind: self.kind,
-            cipher: self.cipher.as_str().to_owned(),
-            key_bits: self.key_len * 8,
-            cipher_kernel,
-            sector_size: sector,
-            logical_block: geometry.logical_block,
-            small_writes,
-            size: geometry.size,
-            read_only: geometry.read_only,
-            base: bottom.info,
-            discards: geometry.discard,
-            delay,
-            dispatch,
-            helpers: helper_count,
-        };
-        let keeps_blocks = block.is_some() || shared;
-        Ok(Volume::new(gate, info, warnings, keeps_blocks))
+        info.logical_block = geometry.logical_block;
+        info.small_writes = small_writes;
+        info.size = geometry.size;
+        info.read_only = geometry.read_only;
+        info.discards = geometry.discard;
+        Ok(Volume::new(
+            gate,
+            info,
+            without_repeats(warnings),
+            keeps_blocks,
+        ))
     }
 
-    /// The device of `base`, for transfers in units of `unit` bytes.
+    /// The bases as a whole; what lies on a part of one begins further on, and ends there.
+    fn move_into_slices(
+        &mut self,
+        bases: Vec<Base>,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Vec<Base>> {
+        let mut whole = Vec::with_capacity(bases.len());
+        for (number, base) in bases.into_iter().enumerate() {
+            let (base, slice) = base.into_whole(warnings);
+            whole.push(base);
+            let Some(slice) = slice else { continue };
+            for part in self.parts.iter_mut().filter(|part| part.base == number) {
+                part.move_into(&slice)
+                    .map_err(|error| error.on(&self.source))?;
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Bytes in the largest cipher sector; those of a plain sector where nothing is encrypted.
+    fn largest_sector(&self) -> u32 {
+        let sectors = self.crypts().map(|crypt| crypt.sectors.sector_size);
+        sectors.max().unwrap_or(LEAST_BLOCK)
+    }
+
+    fn crypts(&self) -> impl Iterator<Item = &Crypt> {
+        self.parts.iter().filter_map(|part| part.crypt.as_ref())
+    }
+
+    /// Largest power of two, up to the largest sector, that divides the place of every border between parts.
+    fn border(&self) -> u32 {
+        match self.parts.as_slice() {
+            [Part { crypt: Some(_), .. }] => LARGEST_SECTOR,
+            parts => {
+                let sizes = parts.iter().filter_map(|part| part.size);
+                granularity(LARGEST_SECTOR, sizes.fold(0, |all, size| all | size))
+            }
+        }
+    }
+
+    /// What is known before anything is laid over anything.
+    fn info(&self, bottoms: &[Bottom], sector: u32, open: &Open) -> Info {
+        let words = self.crypts().map(|crypt| crypt.spec.as_str());
+        let kernels = self.crypts().map(|crypt| crypt.cipher.backend_name());
+        let key_lens = self.crypts().map(|crypt| crypt.key_len);
+        let mut bases = bottoms.iter().map(|bottom| bottom.info);
+        Info {
+            source: self.source.clone(),
+            kind: self.kind,
+            cipher: listed(words).unwrap_or_else(|| "none".to_owned()),
+            key_bits: key_lens.max().unwrap_or(0) * 8,
+            cipher_kernel: listed(kernels).unwrap_or_else(|| "none".to_owned()),
+            sector_size: sector,
+            segments: self.parts.len(),
+            base: bases.next().unwrap_or(BaseInfo::Nothing),
+            other_bases: bases.collect(),
+            delay: open.delay.clone(),
+            // Known when all is done.
+            dispatch: self.dispatch,
+            logical_block: LEAST_BLOCK,
+            small_writes: None,
+            size: 0,
+            read_only: false,
+            discards: false,
+            helpers: 0,
+            identity: None,
+        }
+    }
+
+    /// Where the first part's data lies, and how all ciphers are used.
+    fn crypt_options(
+        &self,
+        lowers: &[Gate],
+        open: &Open,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<CryptOptions> {
+        let mut options = CryptOptions {
+            allow_discards: self.crypts().all(|crypt| crypt.discards),
+            dispatch: self.dispatch,
+            // Smaller ones cost nothing where they are an overwrite, and many programs take them for granted.
+            logical_block: Some(open.blocks.logical.unwrap_or(LEAST_BLOCK)),
+            zeroes: open.blocks.zeroes,
+            ..CryptOptions::default()
+        };
+        if self.crypts().next().is_none() {
+            return Ok(options);
+        }
+        if lowers.iter().any(|lower| lower.most_queues() == 1) {
+            // Whoever shares or hands on requests has a queue of its own below, for the pieces.
+            if [self.dispatch.read, self.dispatch.write].contains(&Mode::Queue) {
+                warnings.push(Warning::OneConnection);
+            }
+            (options.dispatch.read, options.dispatch.write) = (Mode::Inline, Mode::Inline);
+        }
+        if !self.crypts().all(|crypt| crypt.cipher.is_null()) {
+            let (helpers, warning) = open.helpers.helpers(&options.dispatch)?;
+            warnings.extend(warning);
+            options.helpers = helpers;
+        }
+        if options.dispatch.high_priority && !may_raise_priority() {
+            warnings.push(Warning::NoPriority);
+        }
+        let has_zones = lowers.iter().any(|lower| lower.geometry().zones.is_some());
+        if has_zones && options.dispatch.write == Mode::Queue {
+            // As dm-crypt has it. The engine would do so anyway; this is what is shown.
+            options.dispatch.write = Mode::Inline;
+            warnings.push(Warning::ZonedQueue);
+        }
+        Ok(options)
+    }
+
+    /// The device of the base with this number, for the transfers of the parts that lie on it.
     fn bottom(
         &self,
+        number: usize,
         base: Base,
-        unit: u32,
+        (block, border): (Option<u32>, u32),
         open: &Open,
         warnings: &mut Vec<Warning>,
     ) -> Result<Bottom> {
-        let sector = self.sectors.sector_size;
+        let parts = || self.parts.iter().filter(|part| part.base == number);
         match base {
+            Base::Slice(_) => unreachable!("what lies on a part was moved"),
             Base::Device(device) => {
-                device.check_sectors(granularity(sector, self.start))?;
-                let torn = device.torn_sectors(sector);
-                let is_atomic = matches!(device.info, BaseInfo::Btt { .. }) && torn.is_none();
-                warnings.extend(torn);
+                let mut is_atomic = matches!(device.info, BaseInfo::Btt { .. });
+                for part in parts() {
+                    device.check_sectors(part.unit(None).min(border))?;
+                    let torn = device.torn_sectors(part.sector());
+                    is_atomic &= torn.is_none();
+                    warnings.extend(torn);
+                }
                 warnings.extend(device.warnings);
                 Ok(Bottom {
                     gate: device.gate,
@@ -128,8 +250,12 @@ impl Plan<'_> {
                 })
             }
             Base::Image(image) => {
-                let unit = granularity(unit, self.start);
-                let device = image.into_device(unit, open.access.direct)?;
+                let units = parts().map(|part| part.unit(block));
+                let unit = units.min().unwrap_or(border).min(border);
+                let mut device = image.into_device(unit, open.access.direct)?;
+                if parts().any(|part| part.size.is_none()) {
+                    device = device.growing();
+                }
                 let direct = device.is_direct();
                 if open.access.shared && !direct {
                     warnings.push(Warning::SharedPageCache);
@@ -142,19 +268,119 @@ impl Plan<'_> {
             }
         }
     }
+}
 
-    fn dispatch_over(&self, lower: &Gate, warnings: &mut Vec<Warning>) -> Dispatch {
-        let mut dispatch = self.dispatch;
-        if lower.geometry().zones.is_some() && dispatch.write == Mode::Queue {
-            // As dm-crypt has it. The engine would do so anyway; this is what is shown.
-            dispatch.write = Mode::Inline;
-            warnings.push(Warning::ZonedQueue);
+impl Part {
+    /// Moves it to its place in a range of the base, which it must not leave.
+    fn move_into(&mut self, slice: &Range<u64>) -> Result<()> {
+        let left = (slice.end - slice.start).saturating_sub(self.start);
+        let size = self.size.unwrap_or(left - left % u64::from(self.sector()));
+        if size == 0 || size > left {
+            return Err(Problem::TooShort { left }.into());
         }
-        if self.dispatch.high_priority && !may_raise_priority() {
-            warnings.push(Warning::NoPriority);
-        }
-        dispatch
+        self.start += slice.start;
+        self.size = Some(size);
+        Ok(())
     }
+
+    /// Bytes in what must change together or not at all.
+    fn sector(&self) -> u32 {
+        let crypt = self.crypt.as_ref();
+        crypt.map_or(LEAST_BLOCK, |crypt| crypt.sectors.sector_size)
+    }
+
+    /// Bytes that divide the place and the length of every transfer on the base: a whole cipher sector, or
+    /// less where `block` is the smallest I/O that was asked for.
+    fn unit(&self, block: Option<u32>) -> u32 {
+        let unit = self.crypt.as_ref().map_or(LARGEST_SECTOR, |crypt| {
+            let sector = crypt.sectors.sector_size;
+            // What the cipher cuts, the medium must take in the same pieces.
+            let unit = block.unwrap_or(sector).max(crypt.cipher.granularity());
+            unit.min(sector)
+        });
+        granularity(unit, self.start)
+    }
+}
+
+/// The bases, with the layers for tests.
+fn slowed(bottoms: &[Bottom], delay: Option<&DelaySpec>, faults: &Arc<FaultPlan>) -> Vec<Gate> {
+    let lowers = bottoms.iter().map(|bottom| {
+        let slow = match delay {
+            None => bottom.gate.clone(),
+            Some(delay) => Gate::new(DelayDevice::new(bottom.gate.clone(), delay.clone())),
+        };
+        if faults.0.is_empty() {
+            slow
+        } else {
+            Gate::new(FaultDevice::new(slow, Arc::clone(faults)))
+        }
+    });
+    lowers.collect()
+}
+
+/// The parts one behind the other, and over those that are encrypted their ciphers, which share everything
+/// else.
+fn clear_disk(parts: Vec<Part>, lowers: &[Gate], options: CryptOptions) -> Result<Gate> {
+    let is_one = parts.len() == 1;
+    let (mut segments, mut ranges) = (Vec::new(), Vec::new());
+    for part in parts {
+        let lower = lowers[part.base].clone();
+        let (start, size) = (part.start, part.size);
+        match part.crypt {
+            // What it lies on may have zones, and the offset is the cipher's affair.
+            Some(crypt) if is_one => {
+                let options = CryptOptions {
+                    start,
+                    size,
+                    ..options
+                };
+                return Ok(zoned::encrypted(lower, crypt.cipher, options)?);
+            }
+            crypt => {
+                let left = lower.geometry().size.saturating_sub(start);
+                let sector = crypt.as_ref().map_or(1, |crypt| crypt.sectors.sector_size);
+                let len = size.unwrap_or(left - left % u64::from(sector));
+                let cipher = crypt.map(|crypt| crypt.cipher);
+                ranges.push(CipherRange { len, cipher });
+                segments.push(Segment {
+                    lower: if is_one {
+                        zoned::ordered(lower)?
+                    } else {
+                        lower
+                    },
+                    offset: start,
+                    len,
+                });
+            }
+        }
+    }
+    let lower = joined(segments)?;
+    if ranges.iter().all(|range| range.cipher.is_none()) {
+        return Ok(lower);
+    }
+    Ok(Gate::new(CryptDevice::of_ranges(lower, ranges, options)?))
+}
+
+/// Each once, in the order in which they came.
+fn without_repeats(warnings: Vec<Warning>) -> Vec<Warning> {
+    let mut once = Vec::with_capacity(warnings.len());
+    for warning in warnings {
+        if !once.contains(&warning) {
+            once.push(warning);
+        }
+    }
+    once
+}
+
+/// Each once, separated by commas; `None` where there is none.
+pub(super) fn listed<'a>(words: impl Iterator<Item = &'a str>) -> Option<String> {
+    let mut once: Vec<&str> = Vec::new();
+    for word in words {
+        if !once.contains(&word) {
+            once.push(word);
+        }
+    }
+    (!once.is_empty()).then(|| once.join(", "))
 }
 
 /// What the encrypted data lies on.
@@ -193,7 +419,7 @@ impl Blocks {
             return Err(Problem::SharedRewrites { block, least }.into());
         }
         let exclusive = self.exclusion == Exclusion::Exclusive;
-        let small_writes = (block < sector).then_some(SmallWrites {
+        let small_writes = (block < sector || rewrites).then_some(SmallWrites {
             rewrites: rewrites.then_some(least),
             exclusive,
         });
@@ -207,19 +433,6 @@ impl Blocks {
         };
         let gate = Gate::new(SubBlockDevice::new(clear, options)?);
         Ok((gate, small_writes))
-    }
-}
-
-/// A slow medium and its faults, where asked for.
-fn with_test_layers(base: Gate, open: Open) -> Gate {
-    let medium = match open.delay {
-        None => base,
-        Some(delay) => Gate::new(DelayDevice::new(base, delay)),
-    };
-    if open.faults.is_empty() {
-        medium
-    } else {
-        Gate::new(FaultDevice::new(medium, FaultPlan(open.faults)))
     }
 }
 

@@ -1,0 +1,183 @@
+//! What lies where a volume was looked for: other formats, by the names that people know them by.
+
+use std::fmt;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use crate::create::look;
+use crate::partition::PartitionTable;
+use crate::volume::LEAST_BLOCK;
+
+/// What a target holds that is no LUKS volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Contents {
+    /// Partitions, at least one.
+    Partitioned(Box<PartitionTable>),
+    /// An image of a disk in another format.
+    Image {
+        /// Its name, with its article.
+        what: &'static str,
+        /// What QEMU calls the format.
+        format: &'static str,
+    },
+    /// A compressed file.
+    Compressed {
+        /// Its name, with its article.
+        what: &'static str,
+        /// The program that decompresses it.
+        program: &'static str,
+    },
+    /// A BitLocker volume.
+    BitLocker,
+    /// A file system, a part of an array or the like, with its article.
+    Other(&'static str),
+}
+
+/// A format by its name, what programs call it, and where it has which bytes.
+type Known = (&'static str, &'static str, &'static [(u64, &'static [u8])]);
+
+const IMAGES: &[Known] = &[
+    ("a qcow2 image", "qcow2", &[(0, b"QFI\xfb")]),
+    ("a VMDK image", "vmdk", &[(0, b"KDMV")]),
+    ("a VMDK image", "vmdk", &[(0, b"COWD")]),
+    ("a VMDK image", "vmdk", &[(0, b"# Disk DescriptorFile")]),
+    ("a VHDX image", "vhdx", &[(0, b"vhdxfile")]),
+    ("a VHD image", "vpc", &[(0, b"conectix")]),
+    ("a VDI image", "vdi", &[(0x40, b"\x7f\x10\xda\xbe")]),
+    ("a QED image", "qed", &[(0, b"QED\0")]),
+    (
+        "a Parallels image",
+        "parallels",
+        &[(0, b"WithoutFreeSpace")],
+    ),
+    (
+        "a Parallels image",
+        "parallels",
+        &[(0, b"WithouFreSpacExt")],
+    ),
+];
+/// Where a VHD image of fixed size has its only mark, from the end.
+const FOOTER: u64 = 512;
+
+const COMPRESSED: &[Known] = &[
+    ("a gzip file", "gzip -d", &[(0, b"\x1f\x8b\x08")]),
+    ("a zstd file", "zstd -d", &[(0, b"\x28\xb5\x2f\xfd")]),
+    ("an xz file", "xz -d", &[(0, b"\xfd7zXZ\0")]),
+    ("a bzip2 file", "bzip2 -d", &[(0, b"BZh"), (4, b"1AY&SY")]),
+    ("an LZ4 file", "lz4 -d", &[(0, b"\x04\x22\x4d\x18")]),
+    ("a ZIP file", "unzip", &[(0, b"PK\x03\x04")]),
+];
+
+/// What `device`, which has `size` bytes, holds, if it is known. LUKS is called what it is.
+pub(crate) fn find(device: &mut (impl Read + Seek), size: u64) -> io::Result<Option<Contents>> {
+    if let Some((what, format)) = first_of(IMAGES, device, size)? {
+        return Ok(Some(Contents::Image { what, format }));
+    }
+    if let Some(footer) = size.checked_sub(FOOTER)
+        && has(device, size, footer, b"conectix")?
+    {
+        let (what, format) = ("a VHD image", "vpc");
+        return Ok(Some(Contents::Image { what, format }));
+    }
+    // A damaged table has a name below.
+    if let Ok(Some(table)) = PartitionTable::read(device, size, LEAST_BLOCK)
+        && !table.partitions.is_empty()
+    {
+        return Ok(Some(Contents::Partitioned(Box::new(table))));
+    }
+    if let Some((what, program)) = first_of(COMPRESSED, device, size)? {
+        return Ok(Some(Contents::Compressed { what, program }));
+    }
+    Ok(match look::name(device)? {
+        // Two bytes, which anything may have there.
+        None | Some("a boot sector") => None,
+        Some("a BitLocker volume") => Some(Contents::BitLocker),
+        Some(what) => Some(Contents::Other(what)),
+    })
+}
+
+fn first_of(
+    known: &[Known],
+    device: &mut (impl Read + Seek),
+    size: u64,
+) -> io::Result<Option<(&'static str, &'static str)>> {
+    'next: for (what, word, parts) in known {
+        for (at, bytes) in *parts {
+            if !has(device, size, *at, bytes)? {
+                continue 'next;
+            }
+        }
+        return Ok(Some((what, word)));
+    }
+    Ok(None)
+}
+
+fn has(device: &mut (impl Read + Seek), size: u64, at: u64, bytes: &[u8]) -> io::Result<bool> {
+    if at
+        .checked_add(bytes.len() as u64)
+        .is_none_or(|end| end > size)
+    {
+        return Ok(false);
+    }
+    let mut found = [0; 32];
+    let found = &mut found[..bytes.len()];
+    device.seek(SeekFrom::Start(at))?;
+    device.read_exact(found)?;
+    Ok(found == bytes)
+}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Partitioned(table) => {
+                let (kind, there) = (table.kind, table.there());
+                write!(f, "a disk with partitions ({kind}); {there}")
+            }
+            Self::Image { what, .. } | Self::Compressed { what, .. } | Self::Other(what) => {
+                f.write_str(what)
+            }
+            Self::BitLocker => f.write_str("a BitLocker volume"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+
+    fn found(at: usize, magic: &[u8]) -> Option<Contents> {
+        let mut bytes = vec![0; 1 << 20];
+        bytes[at..at + magic.len()].copy_from_slice(magic);
+        let size = bytes.len() as u64;
+        find(&mut Cursor::new(bytes), size).unwrap()
+    }
+
+    #[test]
+    fn formats_are_known_by_their_marks() {
+        for (at, magic, name) in [
+            (0, &b"QFI\xfb\0\0\0\x03"[..], "a qcow2 image"),
+            (0, b"# Disk DescriptorFile\n", "a VMDK image"),
+            (0x40, b"\x7f\x10\xda\xbe", "a VDI image"),
+            ((1 << 20) - 512, b"conectix", "a VHD image"),
+            (0, b"\x1f\x8b\x08\0", "a gzip file"),
+            (0, b"BZh91AY&SY", "a bzip2 file"),
+            (3, b"-FVE-FS-", "a BitLocker volume"),
+            (0, b"XFSB", "an XFS file system"),
+        ] {
+            let found = found(at, magic).map(|contents| contents.to_string());
+            assert_eq!(found.as_deref(), Some(name));
+        }
+    }
+
+    #[test]
+    fn what_anything_may_have_has_no_name() {
+        assert_eq!(found(0, &[]), None);
+        assert_eq!(found(0, b"BZh9 is no bzip2"), None);
+        assert_eq!(found(0x1be, &[&[0x17; 64][..], b"\x55\xaa"].concat()), None);
+        for len in [0, 1, 511, 512] {
+            let found = find(&mut Cursor::new(vec![0; len]), len as u64).unwrap();
+            assert_eq!(found, None);
+        }
+    }
+}

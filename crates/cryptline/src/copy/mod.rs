@@ -1,0 +1,136 @@
+//! Copies of whole disks: clear bytes from one place to another, encrypted or not on either side.
+//!
+//! ```text
+//! CopySource ─┬─ a volume's clear disk       into_file     a new file with the clear bytes
+//!             ├─ a target's bytes         ─► into_volume   a volume that is there
+//!             └─ a stream                    into_target   a device, as it is
+//!                                            Create::fill    a new volume
+//! ```
+//!
+//! N threads take chunks from a counter, each with a ring and queues of its own ([`worker`]); the order in which they
+//! end does not matter. What is made in a file is made aside, and gets its name when it is durable.
+
+mod feed;
+mod place;
+mod source;
+mod sums;
+mod transfer;
+mod trouble;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub use source::CopySource;
+pub use trouble::Left;
+
+pub(crate) use transfer::{Moved, Transfer};
+pub(crate) use trouble::Trouble;
+pub(crate) use worker::Zeros;
+
+use crate::create::{Observer, Progress};
+use crate::{Result, Warning};
+
+/// What becomes of holes in the source, and of zeros, where the destination is encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Holes {
+    /// Encrypted zeros are written: every reader sees zeros, and nobody which blocks are unused.
+    #[default]
+    Encrypt,
+    /// They stay holes of a new volume. That shows which blocks are unused, and only a volume that is opened with
+    /// [`Zeroes::Detect`](crate::Zeroes) reads zeros there: others read noise.
+    Keep,
+}
+
+/// How to copy a disk.
+///
+/// ```no_run
+/// use cryptline::{Copy, CopySource, Open};
+///
+/// let volume = Open::new("disk.luks").passphrase("secret").read_only(true).open()?;
+/// let copied = Copy::new(CopySource::volume(&volume)).verify(true).into_file("disk.raw")?;
+/// println!("{} bytes", copied.bytes);
+/// # Ok::<(), cryptline::Error>(())
+/// ```
+pub struct Copy {
+    pub(crate) source: CopySource,
+    pub(crate) holes: Holes,
+    pub(crate) verify: bool,
+    pub(crate) stop: Arc<AtomicBool>,
+    replace: bool,
+    observer: Option<Observer>,
+}
+
+/// What was copied.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Copied {
+    /// Bytes of the source.
+    pub bytes: u64,
+    /// Of them, those that were zeros and did not have to be written.
+    pub skipped: u64,
+    /// The destination was read again, and has the same.
+    pub verified: bool,
+    /// What the user should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl Copy {
+    /// Of all bytes of `source`.
+    #[must_use]
+    pub fn new(source: CopySource) -> Self {
+        Self {
+            source,
+            holes: Holes::default(),
+            verify: false,
+            stop: Arc::default(),
+            replace: false,
+            observer: None,
+        }
+    }
+
+    /// What becomes of holes in a new volume.
+    #[must_use]
+    pub fn holes(mut self, holes: Holes) -> Self {
+        self.holes = holes;
+        self
+    }
+
+    /// Opens the destination anew, reads all of it, and compares that with hashes of what was read of the source.
+    #[must_use]
+    pub fn verify(mut self, yes: bool) -> Self {
+        self.verify = yes;
+        self
+    }
+
+    /// Replaces a file that exists, or what is on the device or in the volume.
+    #[must_use]
+    pub fn replace(mut self, yes: bool) -> Self {
+        self.replace = yes;
+        self
+    }
+
+    /// Ends the copy as a failure once it is set; within a second, if the devices let it.
+    #[must_use]
+    pub fn stop(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.stop = flag;
+        self
+    }
+
+    /// Told what happens, a few times a second. An error from it ends the copy.
+    #[must_use]
+    pub fn on_progress(
+        mut self,
+        observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    pub(crate) fn tell(&self, progress: Progress<'_>) -> Result<()> {
+        self.observer
+            .as_ref()
+            .map_or(Ok(()), |observer| observer(progress))
+    }
+}

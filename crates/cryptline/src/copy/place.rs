@@ -1,0 +1,243 @@
+//! Where copies go that make no volume: a new file, a device as it is, a volume that is there.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use cryptline_engine::Gate;
+use cryptline_engine::base::{DirectMode, Image};
+
+use super::transfer::{Moved, Transfer};
+use super::worker::Zeros;
+use super::{Copied, Copy, Left, Trouble};
+use crate::base::{Access, BaseDevice, Source};
+use crate::bytes::GateBytes;
+use crate::create::{Draft, Progress, what_is_there};
+use crate::error::Problem;
+use crate::target::Target;
+use crate::{Open, Result, Warning};
+
+impl Copy {
+    /// Into what `target` names, as clear bytes: a new file, made aside and durable before it gets its name; or a
+    /// device that is there, whose other contents are looked for first.
+    ///
+    /// # Errors
+    /// What is wrong with either side. A file is as it was before then, a device may have a part of the copy.
+    pub fn into_target(self, target: impl AsRef<OsStr>) -> Result<Copied> {
+        let target = Target::parse(target)?;
+        self.source.refuse_same(&target)?;
+        match &target {
+            Target::Path(path) if is_file_or_new(path) => self.into_file(path),
+            target if target.is_memory() => Err(Problem::CopyNoPlace.on(target)),
+            Target::Table(_) | Target::Zoned(_) => Err(Problem::CopyNoPlace.on(&target)),
+            _ => self.into_device(&target),
+        }
+    }
+
+    /// Into a new file, as clear bytes.
+    ///
+    /// # Errors
+    /// What is wrong with either side; there is no new file then.
+    pub fn into_file(mut self, path: impl AsRef<Path>) -> Result<Copied> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        self.source.refuse_same(&Target::Path(path.to_owned()))?;
+        self.refuse_zones(None, &name)?;
+        let draft = Draft::new(path, self.replace)?;
+        self.tell(Progress::Unfinished(draft.path()))?;
+        let known = self.source.size();
+        draft.set_size(known.unwrap_or(FIRST).next_multiple_of(512), false)?;
+        let gate = file_gate(draft.path(), known.is_none(), false)?;
+        let grow = |room: u64| {
+            let grown = draft.file().set_len(room).map_err(Trouble::Grow);
+            grown.map(|()| {
+                gate.grow();
+            })
+        };
+        let transfer = Transfer {
+            source: &self.source,
+            dest: &gate,
+            zeros: Zeros::Skip,
+            sums: self.verify,
+            stop: &self.stop,
+            grow: known.is_none().then_some(&grow),
+            tell: &|progress| self.tell(progress),
+        };
+        let failed =
+            |trouble: Trouble| trouble.into_error(self.source.name(), &name, Left::Nothing);
+        let moved = transfer.run().map_err(failed)?;
+        drop(gate);
+        // What was written behind the end of a stream was hashed, too.
+        if self.verify {
+            let gate = file_gate(draft.path(), false, true)?;
+            self.compare(&gate, &moved).map_err(failed)?;
+        }
+        draft.set_size(moved.bytes, false)?;
+        draft.sync()?;
+        self.refuse_stopped(&name)?;
+        draft.publish(self.replace)?;
+        Ok(self.copied(moved, Vec::new()))
+    }
+
+    /// Onto a device that is there already, as clear bytes.
+    fn into_device(mut self, target: &Target) -> Result<Copied> {
+        let source = Source::Target(target.clone());
+        let device = source.open_device(Access::default())?;
+        let name = target.to_string();
+        self.check_room(&device.gate, &name)?;
+        if !self.replace {
+            self.refuse_contents(&device, target)?;
+        }
+        let moved = self.transfer(&device.gate, Zeros::Make, &name)?;
+        let BaseDevice { gate, warnings, .. } = device;
+        drop(gate);
+        if self.verify {
+            let access = Access {
+                read_only: true,
+                ..Access::default()
+            };
+            let again = source.open_device(access)?;
+            let compared = self.compare(&again.gate, &moved);
+            compared.map_err(|trouble| {
+                trouble.into_error(self.source.name(), &name, Left::Part(name.clone()))
+            })?;
+        }
+        Ok(self.copied(moved, warnings))
+    }
+
+    /// Into the clear disk of a volume that is there. `open` says how to open it, again for verifying. Only a volume
+    /// of which nothing was ever written is filled without [`replace`](Self::replace).
+    ///
+    /// # Errors
+    /// What is wrong with either side. The volume may have a part of the copy then.
+    pub fn into_volume(mut self, open: impl Fn() -> Result<Open>) -> Result<Copied> {
+        let to = open()?;
+        if let Some(target) = to.of_target() {
+            self.source.refuse_same(target)?;
+        }
+        let volume = to.open()?;
+        let name = volume.info().source.clone();
+        self.check_room(volume.gate(), &name)?;
+        let has_data = || {
+            volume
+                .extents(0)
+                .any(|extent| !extent.is_ok_and(|it| it.hole))
+        };
+        if !self.replace && has_data() {
+            return Err(Problem::CopyOver.on(name));
+        }
+        let moved = self.transfer(volume.gate(), Zeros::Make, &name)?;
+        let warnings = volume.warnings().to_vec();
+        drop(volume);
+        if self.verify {
+            let again = open()?.read_only(true).open()?;
+            let compared = self.compare(again.gate(), &moved);
+            compared.map_err(|trouble| {
+                trouble.into_error(self.source.name(), &name, Left::Part(name.clone()))
+            })?;
+        }
+        Ok(self.copied(moved, warnings))
+    }
+
+    /// Copies to what is there already.
+    fn transfer(&self, dest: &Gate, zeros: Zeros, name: &str) -> Result<Moved> {
+        let transfer = Transfer {
+            source: &self.source,
+            dest,
+            zeros,
+            sums: self.verify,
+            stop: &self.stop,
+            grow: None,
+            tell: &|progress| self.tell(progress),
+        };
+        let moved = transfer.run();
+        moved.map_err(|trouble| {
+            trouble.into_error(self.source.name(), name, Left::Part(name.to_owned()))
+        })
+    }
+
+    /// Reads the copy again.
+    fn compare(&self, gate: &Gate, moved: &Moved) -> std::result::Result<(), Trouble> {
+        moved.compare(gate, &self.stop, &|progress| self.tell(progress))
+    }
+
+    pub(crate) fn copied(&mut self, moved: Moved, more: Vec<Warning>) -> Copied {
+        let mut warnings = self.source.take_warnings();
+        warnings.extend(more);
+        Copied {
+            bytes: moved.bytes,
+            skipped: moved.skipped,
+            verified: self.verify,
+            warnings,
+        }
+    }
+
+    /// Refuses a destination that cannot take all of it, before anything is written.
+    pub(crate) fn check_room(&self, dest: &Gate, name: &str) -> Result<()> {
+        self.refuse_zones(Some(dest), name)?;
+        if dest.geometry().read_only {
+            return Err(Problem::CopyReadOnly.on(name));
+        }
+        let (has, needs) = (dest.size(), Transfer::needs(&self.source, dest));
+        match needs {
+            Some(needs) if needs > has => Err(Problem::CopyTooSmall { has, needs }.on(name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Zones want their writes in order, and reads that end with them.
+    pub(crate) fn refuse_zones(&self, dest: Option<&Gate>, name: &str) -> Result<()> {
+        let has_zones = |gate: &Gate| gate.geometry().zones.is_some();
+        if dest.is_some_and(has_zones) {
+            return Err(Problem::CopyZones.on(name));
+        }
+        match self.source.gate() {
+            Some(gate) if has_zones(gate) => Err(Problem::CopyZones.on(self.source.name())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The last moment at which nothing has happened.
+    pub(crate) fn refuse_stopped(&self, name: &str) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Problem::CopyStopped(Left::Nothing).on(name));
+        }
+        Ok(())
+    }
+
+    fn refuse_contents(&self, device: &BaseDevice, target: &Target) -> Result<()> {
+        let mut bytes = GateBytes::new(&device.gate)?;
+        self.tell(Progress::Looking)?;
+        let found = what_is_there(device, &mut bytes, None);
+        self.tell(Progress::Looked)?;
+        let failed = |source| {
+            let action = "use it";
+            Problem::Io { action, source }.on(target)
+        };
+        match found.map_err(failed)? {
+            Some(what) => Err(Problem::Holds { what }.on(target)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Room that a file of unknown size begins with.
+const FIRST: u64 = 16 << 20;
+
+/// A regular file, or nothing yet.
+fn is_file_or_new(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |found| found.is_file())
+}
+
+/// The bytes of a file that nobody else knows.
+fn file_gate(path: &Path, grows: bool, read_only: bool) -> Result<Gate> {
+    let image = Image::open(path, read_only)?;
+    let granularity = if image.size().is_multiple_of(4096) {
+        4096
+    } else {
+        512
+    };
+    let device = image.into_device(granularity, DirectMode::Auto)?;
+    Ok(Gate::new(if grows { device.growing() } else { device }))
+}

@@ -1,0 +1,187 @@
+//! Where the bytes of a copy come from.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use cryptline_engine::Gate;
+use cryptline_engine::base::{DirectMode, Image};
+
+use crate::base::{Access, BaseDevice, Source};
+use crate::error::Problem;
+use crate::target::Target;
+use crate::volume::Volume;
+use crate::{Open, Result, Warning};
+
+/// The clear bytes that are copied.
+pub struct CopySource {
+    pub(super) name: String,
+    pub(super) bytes: Bytes,
+    /// What it lies on, to tell whether the copy would overwrite it.
+    path: Option<PathBuf>,
+    warnings: Vec<Warning>,
+}
+
+pub(super) enum Bytes {
+    Device {
+        gate: Gate,
+        /// All of them; the gate has only whole blocks.
+        size: u64,
+        /// Has what the gate has not.
+        file: Option<File>,
+    },
+    Stream(File),
+}
+
+impl CopySource {
+    /// The clear disk of an open volume.
+    #[must_use]
+    pub fn volume(volume: &Volume) -> Self {
+        let name = &volume.info().source;
+        Self {
+            name: name.clone(),
+            path: Target::parse(name)
+                .ok()
+                .and_then(|target| target.path().map(Path::to_owned)),
+            bytes: Bytes::Device {
+                gate: volume.gate().clone(),
+                size: volume.size(),
+                file: None,
+            },
+            warnings: Vec::new(),
+        }
+    }
+
+    /// All bytes of a target as they are.
+    ///
+    /// # Errors
+    /// What is wrong with the target.
+    pub fn raw(target: impl AsRef<OsStr>) -> Result<Self> {
+        let target = Target::parse(target)?;
+        let name = target.to_string();
+        let path = target.path().map(Path::to_owned);
+        let (device, size, file) = match &target {
+            Target::Path(path) => raw_file(path)?,
+            target if target.is_memory() => return Err(Problem::HoldsNothing.on(name)),
+            target => {
+                let access = Access {
+                    read_only: true,
+                    ..Access::default()
+                };
+                let source = Source::Target(target.clone());
+                let device = source.open_device(access)?;
+                let size = device.gate.size();
+                (device, size, None)
+            }
+        };
+        if size == 0 {
+            return Err(Problem::NothingToCopy.on(name));
+        }
+        Ok(Self {
+            name,
+            path,
+            bytes: Bytes::Device {
+                gate: device.gate,
+                size,
+                file,
+            },
+            warnings: device.warnings,
+        })
+    }
+
+    /// Everything up to the end of `stream`, such as a pipe, called `name`.
+    #[must_use]
+    pub fn stream(stream: File, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            path: None,
+            bytes: Bytes::Stream(stream),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Bytes that will be copied; `None` where only the end tells.
+    #[must_use]
+    pub fn size(&self) -> Option<u64> {
+        match &self.bytes {
+            Bytes::Device { size, .. } => Some(*size),
+            Bytes::Stream(_) => None,
+        }
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn take_warnings(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Refuses a destination that lies on the same file or block device.
+    pub(crate) fn refuse_same(&self, destination: &Target) -> Result<()> {
+        let same = match &self.path {
+            Some(path) => destination.is_on(path),
+            None => false,
+        };
+        if same || self.name == destination.to_string() {
+            return Err(Problem::SameFile.on(destination));
+        }
+        Ok(())
+    }
+}
+
+/// A file or block device, with its bytes behind the last whole block.
+fn raw_file(path: &Path) -> Result<(BaseDevice, u64, Option<File>)> {
+    let image = Image::open(path, true)?;
+    let size = image.size();
+    let rest = !size.is_multiple_of(u64::from(image.block()));
+    let file = if rest && !image.is_block_device() {
+        let failed = |source| {
+            let action = "open";
+            Problem::Io { action, source }.on(path.display())
+        };
+        Some(File::open(path).map_err(failed)?)
+    } else {
+        None
+    };
+    // What was just made is in the page cache, and O_DIRECT would fetch it from the disk.
+    let device = image.into_device(512, DirectMode::Off)?;
+    let size = if file.is_some() {
+        size
+    } else {
+        size - size % 512
+    };
+    Ok((BaseDevice::of_file(device), size, file))
+}
+
+impl Open {
+    /// Whether there is a LUKS header, damaged or not. An image in another format or a compressed file is refused:
+    /// its bytes are hardly what is meant.
+    ///
+    /// # Errors
+    /// What is wrong with the target or the header; [`Problem::NotLuks`] for another format.
+    pub fn is_luks(self) -> Result<bool> {
+        use crate::Contents;
+        let error = match self.inspect() {
+            Ok(_) => return Ok(true),
+            Err(error) => error,
+        };
+        match error.problem() {
+            Problem::Luks(cryptline_luks::Error::NotLuks) => Ok(false),
+            Problem::NotLuks(Contents::Image { .. } | Contents::Compressed { .. }) => Err(error),
+            Problem::NotLuks(_) => Ok(false),
+            _ => Err(error),
+        }
+    }
+}
+
+impl CopySource {
+    pub(super) fn gate(&self) -> Option<&Gate> {
+        match &self.bytes {
+            Bytes::Device { gate, .. } => Some(gate),
+            Bytes::Stream(_) => None,
+        }
+    }
+}

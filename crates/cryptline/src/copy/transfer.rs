@@ -1,0 +1,269 @@
+//! All threads of a copy: started, watched, and brought to one end.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Gate};
+
+use super::Trouble;
+use super::feed::{CHUNK, Feed, Grow, PADDED, Stream};
+use super::source::{Bytes, CopySource};
+use super::sums::{Comparison, Sum};
+use super::worker::{Shared, Worker, Zeros};
+use crate::create::Progress;
+
+/// More threads than this gain nothing: memory is the limit by then.
+const WORKERS_MAX: usize = 16;
+/// How often a flush tells how much is durable.
+const FLUSHES: Duration = Duration::from_secs(2);
+/// How often the caller is told how far it is.
+const TICK: Duration = Duration::from_millis(250);
+
+/// One copy.
+pub(crate) struct Transfer<'a> {
+    pub source: &'a CopySource,
+    pub dest: &'a Gate,
+    pub zeros: Zeros,
+    /// Remember what was read.
+    pub sums: bool,
+    pub stop: &'a AtomicBool,
+    /// Makes room in the destination, for a stream.
+    pub grow: Option<Grow<'a>>,
+    pub tell: &'a dyn Fn(Progress<'_>) -> crate::Result<()>,
+}
+
+/// What was copied.
+pub(crate) struct Moved {
+    /// Bytes of the source.
+    pub bytes: u64,
+    /// Of them, those that did not have to be written.
+    pub skipped: u64,
+    pub sums: Vec<Sum>,
+}
+
+impl Transfer<'_> {
+    /// Bytes that the destination must have: whole blocks.
+    pub fn needs(source: &CopySource, dest: &Gate) -> Option<u64> {
+        let block = u64::from(dest.geometry().logical_block);
+        source.size().map(|size| size.next_multiple_of(block))
+    }
+
+    /// Copies everything, and returns once it is durable.
+    pub fn run(&self) -> Result<Moved, Trouble> {
+        let (feed, end) = self.feed();
+        let of = self.source.size();
+        (self.tell)(Progress::Copied { bytes: 0, of }).map_err(Trouble::Told)?;
+        let shared = Shared {
+            feed,
+            dest: self.dest,
+            zeros: self.zeros,
+            sums: self.sums,
+            stop: self.stop,
+            failed: AtomicBool::new(false),
+            flush: AtomicBool::new(false),
+            done: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+        };
+        let chunks = usize::try_from(end / CHUNK as u64).map_or(usize::MAX, |chunks| chunks + 1);
+        let workers = self.workers(chunks);
+        let each = chunks.div_ceil(workers).saturating_mul(2).min(1 << 20);
+        let work = || Worker::new(&shared, each).and_then(Worker::run);
+        let mut told = Instant::now();
+        let tell = || {
+            if told.elapsed() >= FLUSHES {
+                told = Instant::now();
+                shared.flush.store(true, Ordering::Relaxed);
+            }
+            let bytes = shared.durable.load(Ordering::Relaxed);
+            (self.tell)(Progress::Copied { bytes, of })
+        };
+        let sums = together(workers, &shared.failed, work, tell)?;
+        let mut sums: Vec<Sum> = sums.into_iter().flatten().collect();
+        let bytes = match shared.feed {
+            Feed::Device { .. } => of.unwrap_or(end),
+            Feed::Stream(stream) => {
+                let stream = stream.into_inner();
+                stream.map_or_else(|poisoned| poisoned.into_inner().position, |it| it.position)
+            }
+        };
+        if bytes == 0 {
+            // Whoever should have written into the pipe has failed.
+            return Err(Trouble::Empty);
+        }
+        if let Bytes::Device { .. } = self.source.bytes {
+            sums.extend(self.copy_rest(end)?.filter(|_| self.sums));
+        }
+        let mut dest = Blocking::new(self.dest, BackendChoice::Auto).map_err(Trouble::Open)?;
+        dest.flush().map_err(Trouble::Flush)?;
+        (self.tell)(Progress::Copied { bytes, of }).map_err(Trouble::Told)?;
+        Ok(Moved {
+            bytes,
+            skipped: shared.skipped.into_inner(),
+            sums,
+        })
+    }
+
+    /// Where the chunks come from, and where the last whole block ends.
+    fn feed(&self) -> (Feed<'_>, u64) {
+        match &self.source.bytes {
+            Bytes::Device { gate, size, .. } => {
+                let blocks = [gate, self.dest].map(|it| u64::from(it.geometry().logical_block));
+                let block = blocks[0].max(blocks[1]);
+                let next = AtomicU64::new(0);
+                let end = size - size % block;
+                (Feed::Device { gate, next, end }, end)
+            }
+            Bytes::Stream(file) => {
+                let stream = Stream {
+                    file,
+                    position: 0,
+                    room: self.dest.size(),
+                    grow: self.grow,
+                    block: PADDED.max(self.dest.geometry().logical_block as usize),
+                    is_over: false,
+                };
+                (Feed::Stream(Mutex::new(stream)), self.dest.size())
+            }
+        }
+    }
+
+    fn workers(&self, chunks: usize) -> usize {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let source = match &self.source.bytes {
+            Bytes::Device { gate, .. } => gate.most_queues(),
+            Bytes::Stream(_) => usize::MAX,
+        };
+        let queues = source.min(self.dest.most_queues());
+        cores.min(WORKERS_MAX).min(queues).min(chunks).max(1)
+    }
+
+    /// What lies behind the last block that both sides have, and zeros up to the end of the destination's.
+    fn copy_rest(&self, end: u64) -> Result<Option<Sum>, Trouble> {
+        let Bytes::Device { gate, size, file } = &self.source.bytes else {
+            return Ok(None);
+        };
+        let left = usize::try_from(size - end).expect("less than a block");
+        if left == 0 {
+            return Ok(None);
+        }
+        let block = self.dest.geometry().logical_block as usize;
+        let mut rest = vec![0; left.next_multiple_of(block)];
+        let whole = usize::try_from(gate.size().min(*size) - end).expect("less than a block");
+        let mut source = Blocking::new(gate, BackendChoice::Auto).map_err(Trouble::Open)?;
+        let read = source.read_at(end, &mut rest[..whole]);
+        read.map_err(|fault| Trouble::Read { offset: end, fault })?;
+        if let Some(file) = file {
+            let read = file.read_exact_at(&mut rest[whole..left], end + whole as u64);
+            read.map_err(Trouble::Stream)?;
+        }
+        let mut dest = Blocking::new(self.dest, BackendChoice::Auto).map_err(Trouble::Open)?;
+        let written = dest.write_at(end, &rest, false);
+        written.map_err(|fault| Trouble::Write { offset: end, fault })?;
+        Ok(Some(Sum::of(end, &rest)))
+    }
+}
+
+impl Moved {
+    /// Compares what `gate` has with what was read of the source.
+    pub fn compare(
+        &self,
+        gate: &Gate,
+        stop: &AtomicBool,
+        tell: &dyn Fn(Progress<'_>) -> crate::Result<()>,
+    ) -> Result<(), Trouble> {
+        let comparison = Comparison {
+            gate,
+            sums: &self.sums,
+            next: AtomicUsize::new(0),
+            stop,
+            failed: AtomicBool::new(false),
+            done: AtomicU64::new(0),
+        };
+        let of = self.bytes;
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let workers = cores.min(WORKERS_MAX).min(gate.most_queues()).max(1);
+        let tell = || {
+            let bytes = comparison.done.load(Ordering::Relaxed).min(of);
+            tell(Progress::Compared { bytes, of })
+        };
+        together(workers, &comparison.failed, || comparison.run(), tell)?;
+        Ok(())
+    }
+}
+
+/// Runs `work` on so many threads, and says how far it is. The first that fails ends the others.
+fn together<T: Send>(
+    workers: usize,
+    failed: &AtomicBool,
+    work: impl Fn() -> Result<T, Trouble> + Sync,
+    mut tell: impl FnMut() -> crate::Result<()>,
+) -> Result<Vec<T>, Trouble> {
+    let ended = AtomicUsize::new(0);
+    let here = thread::current();
+    let one = || {
+        let mut ending = Ending {
+            failed,
+            ended: &ended,
+            here: &here,
+            is_good: false,
+        };
+        let done = work();
+        ending.is_good = done.is_ok();
+        done
+    };
+    thread::scope(|scope| {
+        let mut running = Vec::with_capacity(workers);
+        for number in 0..workers {
+            let named = thread::Builder::new().name(format!("copy-{number}"));
+            match named.spawn_scoped(scope, one) {
+                Ok(handle) => running.push(handle),
+                // Fewer do as well.
+                Err(_) if number > 0 => break,
+                Err(error) => return Err(Trouble::Memory(error)),
+            }
+        }
+        let mut trouble = None;
+        while ended.load(Ordering::Acquire) < running.len() {
+            thread::park_timeout(TICK);
+            if trouble.is_none()
+                && let Err(error) = tell()
+            {
+                trouble = Some(Trouble::Told(error));
+                failed.store(true, Ordering::Relaxed);
+            }
+        }
+        let mut all = Vec::with_capacity(running.len());
+        for handle in running {
+            match handle.join() {
+                Ok(Ok(one)) => all.push(one),
+                Ok(Err(error)) => trouble = Some(error.or(trouble)),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        trouble.map_or(Ok(all), Err)
+    })
+}
+
+/// Tells the others when a thread ends, also by a panic.
+struct Ending<'a> {
+    failed: &'a AtomicBool,
+    ended: &'a AtomicUsize,
+    here: &'a Thread,
+    is_good: bool,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if !self.is_good {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        self.ended.fetch_add(1, Ordering::Release);
+        self.here.unpark();
+    }
+}

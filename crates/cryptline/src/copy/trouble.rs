@@ -1,0 +1,109 @@
+//! What can go wrong in a copy, before it is known what that means for the destination.
+
+use std::fmt;
+use std::io;
+
+use cryptline_engine::{Fault, OpenError};
+use rustix::io::Errno;
+
+use crate::error::{Error, Problem};
+
+/// Why a copy ended early.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    Open(OpenError),
+    Memory(io::Error),
+    Ring(io::Error),
+    Read {
+        offset: u64,
+        fault: Fault,
+    },
+    Write {
+        offset: u64,
+        fault: Fault,
+    },
+    Flush(Fault),
+    ReadBack {
+        offset: u64,
+        fault: Fault,
+    },
+    Differs {
+        offset: u64,
+    },
+    Stream(io::Error),
+    /// A stream has ended before its first byte.
+    Empty,
+    /// There is more than room for.
+    Full {
+        room: u64,
+    },
+    /// The destination could not be made larger.
+    Grow(io::Error),
+    Stopped,
+    /// Whoever was told how far it is has had enough.
+    Told(Error),
+}
+
+/// What is left of a copy that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing: it was made aside.
+    Nothing,
+    /// A part of the copy, in this place.
+    Part(String),
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing was kept"),
+            Self::Part(name) => write!(f, "{name} is incomplete"),
+        }
+    }
+}
+
+impl Trouble {
+    /// The one to tell of: that others have stopped for it is nothing new.
+    pub fn or(self, earlier: Option<Self>) -> Self {
+        match earlier {
+            Some(earlier) if !matches!(earlier, Self::Stopped) => earlier,
+            _ => self,
+        }
+    }
+
+    /// For whoever knows both sides, and what is left.
+    pub fn into_error(self, source: &str, dest: &str, left: Left) -> Error {
+        let (name, action, offset, fault) = match self {
+            Self::Open(error) => return error.into(),
+            Self::Told(error) => return error,
+            Self::Memory(error) => {
+                return Problem::Device(OpenError::Memory(error.to_string())).on(dest);
+            }
+            Self::Stopped => return Problem::CopyStopped(left).on(dest),
+            Self::Empty => return Problem::NothingToCopy.on(source),
+            Self::Full { room } => return Problem::CopyFull { room, left }.on(source),
+            Self::Differs { offset } => return Problem::CopyDiffers { offset, left }.on(dest),
+            Self::Ring(error) => (dest, "wait for", None, fault(&error)),
+            Self::Stream(error) => (source, "read", None, fault(&error)),
+            Self::Grow(error) => (dest, "write", None, fault(&error)),
+            Self::Read { offset, fault } => (source, "read", Some(offset), fault),
+            Self::Write { offset, fault } => (dest, "write", Some(offset), fault),
+            Self::ReadBack { offset, fault } => (dest, "read back", Some(offset), fault),
+            Self::Flush(fault) => (dest, "make durable", None, fault),
+        };
+        let problem = Problem::CopyFault {
+            action,
+            offset,
+            fault,
+            left,
+        };
+        problem.on(name)
+    }
+}
+
+fn fault(error: &io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Fault::Truncated,
+        _ => Errno::from_io_error(error).map_or(Fault::Io(Errno::IO), Fault::from),
+    }
+}

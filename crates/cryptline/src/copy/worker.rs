@@ -1,0 +1,322 @@
+//! One thread of a copy: its own ring, its own queues into both sides, several chunks in flight.
+//!
+//! ```text
+//! feed ─► read ─► [hash] ─► runs ─┬─ data ──► write
+//!                                 └─ zeros ─► nothing, write-zeroes or write
+//! ```
+//!
+//! Between the first chunk and the last nothing is allocated, and the workers share only counters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cryptline_engine::{
+    Arena, BackendChoice, Buffer, Channel, Completion, Fault, Gate, Operation, Request, Submitted,
+};
+use cryptline_sys::is_zero;
+
+use super::Trouble;
+use super::feed::{CHUNK, Feed, Piece, is_set};
+use super::sums::Sum;
+
+/// Chunks that a worker has in hand.
+const BUFFERS: usize = 8;
+/// Numbers of the destination on a worker's channel: beside a source, and where that is a stream.
+const BESIDE_SOURCE: usize = 1;
+const ALONE: usize = 0;
+/// Zeros are looked for in units of this many bytes.
+const GRAIN: usize = 64 * 1024;
+/// With more requests than these under way, no chunk is begun: zeros that are made hold no buffer.
+const BEGUN: usize = 64;
+/// What can be under way at most: these, what becomes of all chunks in hand, and a flush.
+const DEPTH: u32 = 256;
+/// A flush each time so many bytes are written, which bounds what the page cache still has to write.
+const FLUSHED: u64 = 256 << 20;
+/// How long a wait may keep from noticing that the copy is over.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+const _: () = assert!(BEGUN + BUFFERS * CHUNK / GRAIN < DEPTH as usize);
+
+/// What becomes of zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Zeros {
+    /// They are there already.
+    Skip,
+    /// The destination is told to make them, where it can.
+    Make,
+    /// They are written like everything else.
+    Write,
+}
+
+/// What all workers see.
+pub(super) struct Shared<'a> {
+    pub feed: Feed<'a>,
+    pub dest: &'a Gate,
+    pub zeros: Zeros,
+    pub sums: bool,
+    /// The caller wants no more.
+    pub stop: &'a AtomicBool,
+    /// One of the workers has failed.
+    pub failed: AtomicBool,
+    /// Somebody should flush, so that it is known how much is durable.
+    pub flush: AtomicBool,
+    /// Bytes written, or found to be there.
+    pub done: AtomicU64,
+    /// Those of them that were written.
+    pub written: AtomicU64,
+    /// Those of them that are durable.
+    pub durable: AtomicU64,
+    /// Those of them that were not written.
+    pub skipped: AtomicU64,
+}
+
+impl Shared<'_> {
+    pub fn is_over(&self) -> bool {
+        is_set(self.stop) || is_set(&self.failed)
+    }
+}
+
+pub(super) struct Worker<'w, 'a> {
+    shared: &'w Shared<'a>,
+    channel: Channel,
+    /// The number of the destination on the channel.
+    dest: usize,
+    arena: Arc<Arena>,
+    done: Vec<Completion>,
+    sums: Vec<Sum>,
+    /// Ranges that the destination cannot zero.
+    unzeroed: Vec<(u64, usize)>,
+    can_zero: bool,
+    is_flushing: bool,
+}
+
+impl<'w, 'a> Worker<'w, 'a> {
+    pub fn new(shared: &'w Shared<'a>, chunks: usize) -> Result<Self, Trouble> {
+        let dest_gate = std::slice::from_ref(shared.dest);
+        let (channel, dest) = match &shared.feed {
+            Feed::Device { gate, .. } => {
+                let channel = Channel::open_all(gate, dest_gate, BackendChoice::Auto, DEPTH);
+                (channel, BESIDE_SOURCE)
+            }
+            Feed::Stream(_) => {
+                let channel = Channel::open(shared.dest, BackendChoice::Auto, DEPTH);
+                (channel, ALONE)
+            }
+        };
+        let mut channel = channel.map_err(Trouble::Open)?;
+        let arena = channel.buffers(CHUNK, BUFFERS).map_err(Trouble::Memory)?;
+        Ok(Self {
+            shared,
+            channel,
+            dest,
+            arena,
+            done: Vec::with_capacity(DEPTH as usize),
+            sums: Vec::with_capacity(if shared.sums { chunks } else { 0 }),
+            unzeroed: Vec::with_capacity(DEPTH as usize),
+            can_zero: shared.dest.geometry().write_zeroes,
+            is_flushing: false,
+        })
+    }
+
+    /// Copies until nothing is left, and what was read on the way.
+    pub fn run(mut self) -> Result<Vec<Sum>, Trouble> {
+        let mut is_fed = true;
+        loop {
+            while let Some(completion) = self.done.pop() {
+                self.end(completion)?;
+            }
+            if self.shared.is_over() {
+                return Err(Trouble::Stopped);
+            }
+            let mut is_full = self.channel.in_flight() >= BEGUN;
+            while self.done.is_empty() && !is_full && (is_fed || !self.unzeroed.is_empty()) {
+                match self.arena.take() {
+                    None => is_full = true,
+                    Some(buffer) => is_fed = self.begin(buffer)?,
+                }
+                if self.dest == ALONE {
+                    // Hands over what there is: the next bytes may be long in coming.
+                    self.channel.poll(&mut self.done).map_err(Trouble::Ring)?;
+                }
+                is_full |= self.channel.in_flight() >= BEGUN;
+                if self.shared.is_over() {
+                    return Err(Trouble::Stopped);
+                }
+            }
+            if !self.done.is_empty() {
+                continue;
+            }
+            if self.channel.in_flight() == 0 {
+                return Ok(self.sums);
+            }
+            self.channel.ring_mut().wake_by(Instant::now() + PATIENCE);
+            self.channel.wait(&mut self.done).map_err(Trouble::Ring)?;
+        }
+    }
+
+    /// Begins a chunk; `false` at the end of the source.
+    fn begin(&mut self, mut buffer: Buffer) -> Result<bool, Trouble> {
+        if let Some((offset, len)) = self.unzeroed.pop() {
+            buffer.set_len(len);
+            buffer.fill(0);
+            self.submit(self.dest, Request::write(offset, buffer, false, 0));
+            return Ok(true);
+        }
+        let shared = self.shared;
+        match shared.feed.next(&mut buffer, || shared.is_over())? {
+            None => return Ok(false),
+            Some(Piece::Read { offset, len }) => {
+                buffer.set_len(len);
+                self.submit(0, Request::read(offset, buffer, 0));
+            }
+            Some(Piece::Here { offset, len }) => {
+                buffer.set_len(len);
+                self.write(offset, buffer);
+            }
+            Some(Piece::Zeros { offset, len }) => {
+                buffer.set_len(len);
+                if shared.sums {
+                    self.sums.push(Sum::of_zeros(offset, len));
+                }
+                if shared.zeros == Zeros::Write || (shared.zeros == Zeros::Make && !self.can_zero) {
+                    buffer.fill(0);
+                    self.submit(self.dest, Request::write(offset, buffer, false, 0));
+                } else {
+                    self.zero(offset, len);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn submit(&mut self, device: usize, request: Request) {
+        if let Submitted::Done(completion) = self.channel.submit_to(device, request) {
+            self.done.push(completion);
+        }
+    }
+
+    fn end(&mut self, completion: Completion) -> Result<(), Trouble> {
+        let Request {
+            offset,
+            operation,
+            token,
+        } = completion.request;
+        match (operation, completion.result) {
+            (Operation::Read(buffer), Ok(())) => self.write(offset, buffer),
+            (Operation::Read(_), Err(fault)) => return Err(Trouble::Read { offset, fault }),
+            (Operation::Write { data, .. }, Ok(())) => self.count(data.len(), true),
+            (Operation::WriteZeroes { len, .. }, Ok(())) => {
+                let len = usize::try_from(len).unwrap_or(CHUNK);
+                self.shared.skipped.fetch_add(len as u64, Ordering::Relaxed);
+                self.count(len, true);
+            }
+            (Operation::WriteZeroes { len, .. }, Err(Fault::NotSupported)) => {
+                self.can_zero = false;
+                let len = usize::try_from(len).unwrap_or(CHUNK);
+                self.unzeroed.push((offset, len));
+            }
+            (Operation::Flush, Ok(())) => {
+                self.is_flushing = false;
+                self.shared.durable.fetch_max(token, Ordering::Relaxed);
+            }
+            (Operation::Flush, Err(fault)) => return Err(Trouble::Flush(fault)),
+            (_, Err(fault)) => return Err(Trouble::Write { offset, fault }),
+            (_, Ok(())) => {}
+        }
+        Ok(())
+    }
+
+    /// Writes a chunk: each run of data and each of zeros as it deserves.
+    fn write(&mut self, offset: u64, buffer: Buffer) {
+        if self.shared.sums {
+            self.sums.push(Sum::of(offset, &buffer));
+        }
+        let writes_all = self.shared.zeros == Zeros::Write
+            || (self.shared.zeros == Zeros::Make && !self.can_zero);
+        if writes_all {
+            self.submit(self.dest, Request::write(offset, buffer, false, 0));
+            return;
+        }
+        let (mut at, mut run) = (offset, buffer);
+        loop {
+            let (is_zero, len) = first_run(&run);
+            let rest = (len < run.len()).then(|| run.split_off(len));
+            if is_zero {
+                self.zero(at, len);
+            } else {
+                self.submit(self.dest, Request::write(at, run, false, 0));
+            }
+            at += len as u64;
+            match rest {
+                Some(rest) => run = rest,
+                None => return,
+            }
+        }
+    }
+
+    /// Zeros that need not be written.
+    fn zero(&mut self, offset: u64, len: usize) {
+        if self.shared.zeros == Zeros::Skip {
+            self.shared.skipped.fetch_add(len as u64, Ordering::Relaxed);
+            self.count(len, false);
+            return;
+        }
+        let operation = Operation::WriteZeroes {
+            len: len as u64,
+            may_unmap: true,
+        };
+        self.submit(
+            self.dest,
+            Request {
+                operation,
+                offset,
+                token: 0,
+            },
+        );
+    }
+
+    /// Notes what was done, and has it made durable from time to time: one flush at a time.
+    fn count(&mut self, len: usize, is_written: bool) {
+        let (shared, len) = (self.shared, len as u64);
+        let done = shared.done.fetch_add(len, Ordering::Relaxed) + len;
+        if is_written {
+            let before = shared.written.fetch_add(len, Ordering::Relaxed);
+            if before / FLUSHED != (before + len) / FLUSHED {
+                shared.flush.store(true, Ordering::Relaxed);
+            }
+        }
+        if !self.is_flushing && is_set(&shared.flush) && shared.flush.swap(false, Ordering::Relaxed)
+        {
+            self.is_flushing = true;
+            self.submit(self.dest, Request::flush(done));
+        }
+    }
+}
+
+/// Whether `bytes` begin with zeros, and how long that is so; in whole units but for the last.
+fn first_run(bytes: &[u8]) -> (bool, usize) {
+    let mut units = bytes.chunks(GRAIN);
+    let first = units.next().is_some_and(is_zero);
+    let more = units.take_while(|unit| is_zero(unit) == first);
+    let len = GRAIN + more.map(<[u8]>::len).sum::<usize>();
+    (first, len.min(bytes.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_whole_units_and_end_with_the_bytes() {
+        let mut bytes = vec![0; 3 * GRAIN + 512];
+        assert_eq!(first_run(&bytes), (true, bytes.len()));
+        bytes[2 * GRAIN + 5] = 1;
+        assert_eq!(first_run(&bytes), (true, 2 * GRAIN));
+        assert_eq!(first_run(&bytes[2 * GRAIN..]), (false, GRAIN));
+        assert_eq!(first_run(&bytes[3 * GRAIN..]), (true, 512));
+        bytes[0] = 1;
+        assert_eq!(first_run(&bytes), (false, GRAIN));
+        assert_eq!(first_run(&bytes[..512]), (false, 512));
+    }
+}

@@ -1,0 +1,389 @@
+//! A new volume that is filled as it is made.
+//!
+//! ```text
+//! header in memory ─► data, encrypted under its key ─► flush ─► key slots ─► flush ─► the rest of the header
+//! ```
+//!
+//! So there is no volume before its data is durable, and in a file none under its name before it was opened again.
+
+use std::io::{Cursor, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use cryptline_engine::Gate;
+use cryptline_engine::base::Image;
+use cryptline_luks::format::{FormatOptions, format};
+use cryptline_luks::{Header, SegmentPolicy};
+use cryptline_sys::{SecretBuf, is_zero};
+
+use super::{Create, Created, Draft, Durable, Progress, draft, made_no_header, unreadable};
+use crate::base::{Base, BaseDevice, Source};
+use crate::bytes::GateBytes;
+use crate::copy::{Copy, Holes, Left, Moved, Transfer, Trouble, Zeros};
+use crate::error::Problem;
+use crate::keys::with_keys;
+use crate::target::Target;
+use crate::{DispatchOptions, Mode, Open, Result, Warning, Zeroes};
+
+/// Memory for the making of a header; no default one is longer.
+const HEADER_MAX: usize = 16 << 20;
+/// What makes the header a header; it is written last.
+const FIRST: usize = 4096;
+/// Room for data that a stream begins with.
+const ROOM: u64 = 64 << 20;
+/// A size that all sectors divide, for a disk that nobody knows the size of yet.
+const UNKNOWN: u64 = 1 << 50;
+
+/// What is where a header goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// A new file: what stays zeros takes no room.
+    IsZeros,
+    IsUnknown,
+}
+
+/// A header that is on no medium yet.
+struct Prepared {
+    bytes: Vec<u8>,
+    header: Header,
+    key: SecretBuf,
+    passphrase: SecretBuf,
+    /// Bytes in a cipher sector.
+    sector: u64,
+}
+
+impl Create {
+    /// Makes the volume with these contents. A file is as large as it takes, unless a size was given. What happens is
+    /// told to [`on_progress`](Self::on_progress) of this.
+    #[must_use]
+    pub fn fill(mut self, copy: Copy) -> Self {
+        self.copy = Some(copy);
+        self
+    }
+
+    /// Makes the volume and fills it.
+    pub(super) fn create_from(&self, source: &Source, copy: Copy) -> Result<Created> {
+        let mut created = match source {
+            Source::Target(Target::Path(path)) => self.in_file_from(path, copy),
+            Source::Target(Target::Pmem(path) | Target::Btt(path)) => {
+                self.in_place_from(source, Some(path), copy)
+            }
+            Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => {
+                self.in_place_from(source, None, copy)
+            }
+            Source::Target(Target::Nbd(_)) | Source::Medium(_) | Source::Device(_) => {
+                self.in_place_from(source, None, copy)
+            }
+            Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
+        }?;
+        created.warnings.extend(Warning::of_key_memory());
+        Ok(created)
+    }
+
+    /// In a new file.
+    fn in_file_from(&self, path: &Path, mut copy: Copy) -> Result<Created> {
+        let name = path.display().to_string();
+        copy.source.refuse_same(&Target::Path(path.to_owned()))?;
+        copy.refuse_zones(None, &name)?;
+        let draft = Draft::new(path, self.replace)?;
+        self.tell(Progress::Unfinished(draft.path()))?;
+        let known = copy.source.size().map(|size| size.next_multiple_of(512));
+        let passphrase = with_keys(|| self.new_passphrase(&name))?;
+        let data = known.unwrap_or(UNKNOWN);
+        let prepared = self.prepare(&name, passphrase, data, &self.format)?;
+        let start = prepared.bytes.len() as u64;
+        let least = start + known.unwrap_or(0).next_multiple_of(prepared.sector);
+        let size = self
+            .size
+            .unwrap_or(if known.is_some() { least } else { start + ROOM });
+        if size < least {
+            let (has, needs) = (size.saturating_sub(start), least - start);
+            return Err(Problem::CopyTooSmall { has, needs }.on(&name));
+        }
+        draft.set_size(size, self.preallocate)?;
+        let grows = known.is_none() && self.size.is_none();
+        let moved = self.fill_file(&draft, &name, &prepared, &copy, grows)?;
+        self.put_header(Durable(draft.file()), &prepared, Rest::IsZeros)
+            .map_err(|source| draft::failed("write", &name, source))?;
+        // What was written behind the end of a stream was hashed, too.
+        if copy.verify {
+            let open = Open::target(Target::Path(draft.path().to_owned()));
+            self.compare(open, &copy, &moved, &prepared, &name, Left::Nothing)?;
+        }
+        if grows {
+            let data = moved
+                .bytes
+                .next_multiple_of(prepared.sector)
+                .max(prepared.sector);
+            draft.set_size(start + data, false)?;
+        }
+        draft.sync()?;
+        let data_size = self.check_file(&draft, &name, &prepared)?;
+        copy.refuse_stopped(&name)?;
+        draft.publish(self.replace)?;
+        Ok(self.created(data_size, copy.copied(moved, Vec::new())))
+    }
+
+    /// On a device that is there already.
+    fn in_place_from(
+        &self,
+        target: &Source,
+        path: Option<&Path>,
+        mut copy: Copy,
+    ) -> Result<Created> {
+        if let Source::Target(target) = target {
+            copy.source.refuse_same(target)?;
+        }
+        if copy.holes == Holes::Keep {
+            return Err(Problem::HolesOfDevice.on(target));
+        }
+        let (device, options) = self.open_place(target, path)?;
+        let size = device.gate.size();
+        let name = target.to_string();
+        copy.refuse_zones(Some(&device.gate), &name)?;
+        let passphrase = with_keys(|| self.new_passphrase(&name))?;
+        let prepared = self.prepare(&name, passphrase, size, &options)?;
+        let start = prepared.bytes.len() as u64;
+        let needs = copy
+            .source
+            .size()
+            .unwrap_or(0)
+            .next_multiple_of(prepared.sector);
+        let has = size.saturating_sub(start);
+        let has = has - has % prepared.sector;
+        if has < needs {
+            return Err(Problem::CopyTooSmall { has, needs }.on(&name));
+        }
+        let failed = |error| unreadable(error, target);
+        // An old header would be found where the new one is not finished.
+        let wiped = || {
+            let mut bytes = GateBytes::new(&device.gate)?;
+            let zeros = bytes.write_all(&vec![0; prepared.bytes.len()]);
+            zeros.and_then(|()| bytes.flush()).map_err(failed)
+        };
+        wiped()?;
+        let moved = self.fill_device(&device, &name, &prepared, &copy)?;
+        let finished = self.finish_place(&device, target, &prepared);
+        let data_size = finished.inspect_err(|_| {
+            if let Ok(mut bytes) = GateBytes::new(&device.gate) {
+                super::wipe(&mut bytes);
+            }
+        })?;
+        if copy.verify {
+            let open = Open::device(&device.gate);
+            self.compare(
+                open,
+                &copy,
+                &moved,
+                &prepared,
+                &name,
+                Left::Part(name.clone()),
+            )?;
+        }
+        let warnings = device.warnings;
+        Ok(self.created(data_size, copy.copied(moved, warnings)))
+    }
+
+    /// Puts the header where the data is.
+    fn finish_place(
+        &self,
+        device: &BaseDevice,
+        target: &Source,
+        prepared: &Prepared,
+    ) -> Result<u64> {
+        let put = self.put_header(GateBytes::new(&device.gate)?, prepared, Rest::IsUnknown);
+        put.map_err(|error| unreadable(error, target))?;
+        self.tell(Progress::Checking)?;
+        with_keys(|| {
+            let bytes = GateBytes::new(&device.gate)?;
+            self.try_opening(
+                bytes,
+                device.gate.size(),
+                &prepared.passphrase,
+                &prepared.key,
+            )
+            .map_err(|why| Problem::DoesNotOpenInPlace(why).on(target))
+        })
+    }
+
+    fn created(&self, data_size: u64, copied: crate::Copied) -> Created {
+        Created {
+            data_size,
+            warnings: Vec::new(),
+            copied: Some(copied),
+        }
+    }
+
+    /// Makes the header and its key, in memory.
+    fn prepare(
+        &self,
+        name: &str,
+        passphrase: SecretBuf,
+        data_size: u64,
+        options: &FormatOptions,
+    ) -> Result<Prepared> {
+        with_keys(move || {
+            self.tell(Progress::Deriving)?;
+            let mut bytes = Cursor::new(vec![0; HEADER_MAX]);
+            // The header says "up to the end", wherever that is; the size only chooses the sector.
+            let size = data_size.max(1 << 20) + HEADER_MAX as u64;
+            let key = format(&mut bytes, size, &passphrase, options)
+                .map_err(|error| made_no_header(error, name))?;
+            self.tell(Progress::Looked)?;
+            let header = cryptline_luks::read(&mut bytes, size);
+            let header = header.map_err(|error| Problem::Luks(error).on(name))?;
+            let policy = SegmentPolicy {
+                allow_null_cipher: options.allow_null_cipher,
+                detached: false,
+            };
+            let segments = header.segments(policy);
+            let segments = segments.map_err(|error| Problem::Luks(error).on(name))?;
+            let (start, sector) = (segments[0].offset, segments[0].sector_size);
+            let mut bytes = bytes.into_inner();
+            bytes.truncate(usize::try_from(start).unwrap_or(HEADER_MAX));
+            Ok(Prepared {
+                bytes,
+                header,
+                key,
+                passphrase,
+                sector: sector.into(),
+            })
+        })
+    }
+
+    fn fill_file(
+        &self,
+        draft: &Draft,
+        name: &str,
+        prepared: &Prepared,
+        copy: &Copy,
+        grows: bool,
+    ) -> Result<Moved> {
+        let base = Base::Image(Image::open(draft.path(), false)?);
+        let volume = self.volume(base, name, prepared)?;
+        let start = prepared.bytes.len() as u64;
+        let grow = |room: u64| {
+            let grown = draft.file().set_len(start + room).map_err(Trouble::Grow);
+            grown.map(|()| {
+                volume.grow();
+            })
+        };
+        let transfer = Transfer {
+            source: &copy.source,
+            dest: volume.gate(),
+            zeros: match copy.holes {
+                Holes::Encrypt => Zeros::Write,
+                Holes::Keep => Zeros::Skip,
+            },
+            sums: copy.verify,
+            stop: &copy.stop,
+            grow: grows.then_some(&grow),
+            tell: &|progress| self.tell(progress),
+        };
+        let moved = transfer.run();
+        moved.map_err(|trouble| trouble.into_error(copy.source.name(), name, Left::Nothing))
+    }
+
+    fn fill_device(
+        &self,
+        device: &BaseDevice,
+        name: &str,
+        prepared: &Prepared,
+        copy: &Copy,
+    ) -> Result<Moved> {
+        let gate: Gate = device.gate.clone();
+        let base = Base::Device(Source::Device(gate).open_device(Default::default())?);
+        let volume = self.volume(base, name, prepared)?;
+        copy.check_room(volume.gate(), name)?;
+        let transfer = Transfer {
+            source: &copy.source,
+            dest: volume.gate(),
+            // What else is there is not known to be zeros, nor that it stays so.
+            zeros: Zeros::Write,
+            sums: copy.verify,
+            stop: &copy.stop,
+            grow: None,
+            tell: &|progress| self.tell(progress),
+        };
+        let moved = transfer.run();
+        moved.map_err(|trouble| {
+            trouble.into_error(copy.source.name(), name, Left::Part(name.to_owned()))
+        })
+    }
+
+    /// The volume under a header that is not there yet.
+    fn volume(&self, base: Base, name: &str, prepared: &Prepared) -> Result<crate::Volume> {
+        // The threads of the copy are as many as there are cores.
+        let inline = DispatchOptions {
+            both: Some(Mode::Inline),
+            ..DispatchOptions::default()
+        };
+        let open = Open::new(name)
+            .dispatch(inline)
+            .allow_null_cipher(self.format.allow_null_cipher);
+        open.under(base, &prepared.header, &prepared.key)
+    }
+
+    /// Writes the header: its beginning last, when all else is durable.
+    fn put_header(
+        &self,
+        mut device: impl Write + Seek,
+        prepared: &Prepared,
+        place: Rest,
+    ) -> std::io::Result<()> {
+        let (first, rest) = prepared.bytes.split_at(FIRST);
+        let unit = match place {
+            Rest::IsZeros => FIRST,
+            Rest::IsUnknown => rest.len().max(1),
+        };
+        for (number, piece) in rest.chunks(unit).enumerate() {
+            if place == Rest::IsUnknown || !is_zero(piece) {
+                device.seek(SeekFrom::Start((FIRST + number * unit) as u64))?;
+                device.write_all(piece)?;
+            }
+        }
+        device.flush()?;
+        device.seek(SeekFrom::Start(0))?;
+        device.write_all(first)?;
+        device.flush()
+    }
+
+    fn check_file(&self, draft: &Draft, name: &str, prepared: &Prepared) -> Result<u64> {
+        self.tell(Progress::Checking)?;
+        let image = Image::open(draft.path(), true)?;
+        with_keys(|| {
+            self.try_opening(
+                image.file(),
+                image.size(),
+                &prepared.passphrase,
+                &prepared.key,
+            )
+            .map_err(|why| Problem::DoesNotOpen(why).on(name))
+        })
+    }
+
+    /// Opens the volume by its header, as others will, and compares.
+    fn compare(
+        &self,
+        open: Open,
+        copy: &Copy,
+        moved: &Moved,
+        prepared: &Prepared,
+        name: &str,
+        left: Left,
+    ) -> Result<()> {
+        // Elsewhere zeros were written.
+        let zeroes = match copy.holes {
+            Holes::Encrypt => Zeroes::Decrypt,
+            Holes::Keep => Zeroes::Detect,
+        };
+        let open = open
+            .key(&*prepared.key)
+            .read_only(true)
+            .zeroes(zeroes)
+            .allow_null_cipher(self.format.allow_null_cipher);
+        let volume = open.open()?;
+        let tell = |progress: Progress<'_>| self.tell(progress);
+        let compared = moved.compare(volume.gate(), &copy.stop, &tell);
+        compared.map_err(|trouble| trouble.into_error(copy.source.name(), name, left))
+    }
+}

@@ -1,0 +1,80 @@
+//! What whoever opens a volume and whoever makes one are both given: its place, and its keys.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use crate::Result;
+use crate::base::Source;
+use crate::error::{Error, Problem};
+use crate::keys::{KeyFile, Keys};
+use crate::target::Target;
+
+/// What was given. The first thing that was wrong with it is told when the place is asked for.
+pub(crate) struct Given {
+    /// Not there once it was taken.
+    source: Option<Result<Source>>,
+    keys: Option<Arc<dyn Keys>>,
+}
+
+impl From<Source> for Given {
+    fn from(source: Source) -> Self {
+        match source {
+            Source::Target(Target::Keyed(keyed)) => {
+                let keys = KeyFile::new(keyed.key_file);
+                Self {
+                    source: Some(Ok(Source::Target(keyed.of))),
+                    keys: Some(Arc::new(keys)),
+                }
+            }
+            source => Self {
+                source: Some(Ok(source)),
+                keys: None,
+            },
+        }
+    }
+}
+
+impl Given {
+    /// What `target` names.
+    pub fn target(target: impl AsRef<OsStr>) -> Self {
+        match Target::parse(target) {
+            Ok(target) => Source::Target(target).into(),
+            Err(error) => Self {
+                source: Some(Err(error)),
+                keys: None,
+            },
+        }
+    }
+
+    /// Takes keys, or why there are none.
+    pub fn set_keys(&mut self, keys: Result<impl Keys + 'static>) {
+        match (keys, &self.source) {
+            (Ok(keys), _) => self.keys = Some(Arc::new(keys)),
+            (Err(error), Some(Ok(_))) => self.source = Some(Err(error)),
+            // Something was wrong before.
+            (Err(_), _) => {}
+        }
+    }
+
+    pub fn has_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    pub fn keys(&self) -> Result<&dyn Keys> {
+        Ok(self.keys.as_deref().ok_or(Problem::NoKey)?)
+    }
+
+    /// The target, where it is one and makes sense.
+    pub fn peek(&self) -> Option<&Target> {
+        match &self.source {
+            Some(Ok(Source::Target(target))) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// The place; or what has been wrong all along.
+    pub fn take_source(&mut self) -> Result<Source> {
+        let none = || Error::from(Problem::Target("no target is named".to_owned()));
+        self.source.take().ok_or_else(none)?
+    }
+}

@@ -1,0 +1,89 @@
+//! Backups of headers, in files.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use cryptline_luks::edit::Restore;
+
+use super::{Edited, Header};
+use crate::create::Draft;
+use crate::error::Problem;
+use crate::{Result, Warning};
+
+impl Header {
+    /// Writes a backup of the header with its key slots to a new file, which only its owner can read.
+    ///
+    /// # Errors
+    /// A file that exists already; a damaged header.
+    pub fn backup(mut self, path: impl AsRef<Path>) -> Result<Edited> {
+        let path = path.as_ref();
+        let draft = Draft::new(path, false)?;
+        let opened = self.open(true)?;
+        let edit = opened.load()?;
+        let backup = {
+            let _lock = opened.lock()?;
+            opened.on(edit.backup(&mut opened.device()?, opened.base.size()))?
+        };
+        let mut file = draft.file();
+        let written = file
+            .write_all(backup.bytes())
+            .and_then(|()| file.set_permissions(PermissionsExt::from_mode(0o400)));
+        written.map_err(|source| {
+            let action = "write";
+            Problem::Draft { action, source }.on(path.display())
+        })?;
+        draft.sync()?;
+        draft.publish(false)?;
+        let header = edit.header().clone();
+        let warnings = header.warnings().iter().cloned().map(Warning::Header);
+        Ok(Edited {
+            slot: None,
+            token: None,
+            warnings: warnings.collect(),
+            header,
+        })
+    }
+
+    /// Writes a backup back. What would be lost by that is told first, and an error leaves everything as it is.
+    ///
+    /// # Errors
+    /// What is no backup, or one of other data; a device that fails, after which it can be done again.
+    pub fn restore(
+        mut self,
+        path: impl AsRef<Path>,
+        confirm: impl FnOnce(&[String]) -> Result<()>,
+    ) -> Result<Edited> {
+        let bytes = read(path.as_ref())?;
+        let opened = self.open(false)?;
+        let size = opened.base.size();
+        let restore = {
+            let _lock = opened.lock()?;
+            opened.on(Restore::prepare(bytes, &mut opened.device()?, size))?
+        };
+        confirm(restore.concerns())?;
+        let _lock = opened.lock()?;
+        let header = opened.on(restore.commit(&mut opened.device()?, size))?;
+        Ok(Edited {
+            slot: None,
+            token: None,
+            warnings: Vec::new(),
+            header,
+        })
+    }
+}
+
+/// All of a backup.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let failed = |source| {
+        let action = "read";
+        Problem::Io { action, source }.on(path.display())
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    // One byte more than there can be: too long a file is refused by its length.
+    let limit = Restore::LEN_MAX + 1;
+    file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}

@@ -1,0 +1,466 @@
+//! Headers of volumes that exist: key slots added, changed and removed; labels; backups.
+//!
+//! ```text
+//!   lock ─ read ─ unlock the lock ─ ask for passphrases, derive keys ─ lock ─ compare ─ write ─ unlock
+//! ```
+//!
+//! The lock is cryptsetup's own, so that neither program writes while the other does. Nobody waits for it while
+//! somebody types. A volume that is in use by the kernel can be changed: what it needs of its header it has.
+
+mod backup;
+mod lock;
+mod token;
+
+use std::ffi::OsStr;
+use std::io::{Read, Seek, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cryptline_luks::edit::{Change, Edit, LastSlot, NewSlot, Priority};
+use cryptline_luks::{KdfLimits, UnlockOptions};
+use cryptline_sys::SecretBuf;
+
+use crate::base::{Access, Base, Source};
+use crate::bytes::{GateBytes, WindowBytes};
+use crate::create::{Durable, Observer, Progress};
+use crate::error::Problem;
+use crate::given::Given;
+use crate::keys::{Key, KeyRequest, Keys, Passphrase, with_keys};
+use crate::medium::Medium;
+use crate::open::unlock_with;
+use crate::target::Target;
+use crate::tokens::{self, Tokens};
+use crate::{Result, Warning};
+use lock::Lock;
+
+/// The LUKS header of a volume that exists, to be changed.
+///
+/// ```no_run
+/// use cryptline::Header;
+/// use cryptline::luks::edit::NewSlot;
+///
+/// let header = Header::new("disk.img").passphrase("old").new_passphrase("another");
+/// let edited = header.add_key(&NewSlot::default())?;
+/// println!("key slot {:?}", edited.slot);
+/// # Ok::<(), cryptline::Error>(())
+/// ```
+pub struct Header {
+    given: Given,
+    header: Option<PathBuf>,
+    new_keys: Option<Result<Arc<dyn Keys>>>,
+    slot: Option<u32>,
+    tokens: Option<Tokens>,
+    limits: KdfLimits,
+    observer: Option<Observer>,
+}
+
+/// A header that was changed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Edited {
+    /// The key slot that it was about.
+    pub slot: Option<u32>,
+    /// The token that it was about.
+    pub token: Option<u32>,
+    /// The header as it is now.
+    pub header: cryptline_luks::Header,
+    /// What the user should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl Header {
+    /// Of what `target` names: a path, `nbd://…`, `pmem:PATH` and so on.
+    pub fn new(target: impl AsRef<OsStr>) -> Self {
+        Self::of(Given::target(target))
+    }
+
+    /// Of a target.
+    #[must_use]
+    pub fn target(target: Target) -> Self {
+        Self::of(Source::Target(target).into())
+    }
+
+    /// Of anything that can be read and written.
+    pub fn medium(medium: impl Medium) -> Self {
+        Self::of(Source::Medium(Arc::new(medium)).into())
+    }
+
+    fn of(given: Given) -> Self {
+        Self {
+            given,
+            header: None,
+            new_keys: None,
+            slot: None,
+            tokens: None,
+            limits: KdfLimits::default(),
+            observer: None,
+        }
+    }
+
+    /// The header is in this file; the target has only data, and is not touched.
+    #[must_use]
+    pub fn header(mut self, path: impl Into<PathBuf>) -> Self {
+        self.header = Some(path.into());
+        self
+    }
+
+    /// What opens the volume now.
+    #[must_use]
+    pub fn keys(mut self, keys: impl Keys + 'static) -> Self {
+        self.given.set_keys(Ok(keys));
+        self
+    }
+
+    /// What opens the volume now: this passphrase, of which a copy is kept in key memory.
+    #[must_use]
+    pub fn passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
+        self.given.set_keys(Passphrase::new(passphrase));
+        self
+    }
+
+    /// Where the new passphrase comes from.
+    #[must_use]
+    pub fn new_keys(mut self, keys: impl Keys + 'static) -> Self {
+        self.new_keys = Some(Ok(Arc::new(keys)));
+        self
+    }
+
+    /// The new passphrase, of which a copy is kept in key memory.
+    #[must_use]
+    pub fn new_passphrase(mut self, passphrase: impl AsRef<[u8]>) -> Self {
+        let keys = Passphrase::new(passphrase);
+        self.new_keys = Some(keys.map(|keys| Arc::new(keys) as Arc<dyn Keys>));
+        self
+    }
+
+    /// Unlocks by this key slot only, whatever its priority.
+    #[must_use]
+    pub fn key_slot(mut self, slot: u32) -> Self {
+        self.slot = Some(slot);
+        self
+    }
+
+    /// Tries these tokens before a key is asked for. What needs the passphrase itself takes the token's.
+    #[must_use]
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = Some(tokens);
+        self
+    }
+
+    /// What deriving keys may cost: a header can ask for anything.
+    #[must_use]
+    pub fn kdf_limits(mut self, limits: KdfLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Told what happens. An error from it ends the work, as long as nothing has been written.
+    #[must_use]
+    pub fn on_progress(
+        mut self,
+        observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// Adds a passphrase.
+    ///
+    /// # Errors
+    /// A wrong key, no free slot or room, a header that must be left alone.
+    pub fn add_key(self, new: &NewSlot) -> Result<Edited> {
+        self.with_unlocked(|this, opened, edit, key, _| {
+            let passphrase = this.new_passphrase_for(&opened.name)?;
+            this.tell(Progress::Deriving)?;
+            let (change, slot) = opened.on(edit.add(&key, &passphrase, new))?;
+            Ok((change, Some(slot)))
+        })
+    }
+
+    /// Puts a new passphrase in the place of the one that is given; the key slot keeps its number in LUKS2.
+    ///
+    /// # Errors
+    /// As [`add_key`](Self::add_key).
+    pub fn change_key(self, new: &NewSlot) -> Result<Edited> {
+        self.with_unlocked(|this, opened, edit, key, old| {
+            let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
+            let passphrase = this.new_passphrase_for(&opened.name)?;
+            this.tell(Progress::Deriving)?;
+            let (change, slot) = opened.on(edit.replace(old.slot, &key, &passphrase, new))?;
+            Ok((change, Some(slot)))
+        })
+    }
+
+    /// Makes the key slot of the passphrase anew, under the same passphrase and with other costs.
+    ///
+    /// # Errors
+    /// As [`add_key`](Self::add_key).
+    pub fn convert_key(self, new: &NewSlot) -> Result<Edited> {
+        self.with_unlocked(|this, opened, edit, key, old| {
+            let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
+            this.tell(Progress::Deriving)?;
+            let (change, slot) = opened.on(edit.replace(old.slot, &key, &old.passphrase, new))?;
+            Ok((change, Some(slot)))
+        })
+    }
+
+    /// Removes the key slot that the passphrase opens.
+    ///
+    /// # Errors
+    /// A wrong passphrase, the last key slot, a header that must be left alone.
+    pub fn remove_key(self, last: LastSlot) -> Result<Edited> {
+        self.with_unlocked(|_, opened, edit, _, old| {
+            let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
+            let change = opened.on(edit.remove(old.slot, last))?;
+            Ok((change, Some(old.slot)))
+        })
+    }
+
+    /// Removes a key slot. Where keys were given, they must open another one first; the last one's own, where it
+    /// is the last.
+    ///
+    /// # Errors
+    /// As [`remove_key`](Self::remove_key).
+    pub fn kill_slot(mut self, slot: u32, last: LastSlot) -> Result<Edited> {
+        let opened = self.open(false)?;
+        with_keys(|| {
+            let edit = opened.load()?;
+            let change = opened.on(edit.remove(slot, last))?;
+            if self.given.has_keys() {
+                let rest = edit.header().without_slot(slot);
+                let header = if edit.is_last(slot) {
+                    edit.header()
+                } else {
+                    &rest
+                };
+                self.unlock(&opened, header)?;
+            }
+            opened.commit(change, Some(slot))
+        })
+    }
+
+    /// Removes all key slots.
+    ///
+    /// # Errors
+    /// A header that must be left alone; a device that fails.
+    pub fn erase(self) -> Result<Edited> {
+        self.changed(None, |edit| edit.erase(LastSlot::Remove))
+    }
+
+    /// Says when a key slot is tried.
+    ///
+    /// # Errors
+    /// No such slot; LUKS1; a header that must be left alone.
+    pub fn set_priority(self, slot: u32, priority: Priority) -> Result<Edited> {
+        self.changed(Some(slot), |edit| edit.set_priority(slot, priority))
+    }
+
+    /// Gives the volume another UUID; `None`: a random one.
+    ///
+    /// # Errors
+    /// What is no UUID; a header that must be left alone.
+    pub fn set_uuid(self, uuid: Option<&str>) -> Result<Edited> {
+        self.changed(None, |edit| edit.set_uuid(uuid))
+    }
+
+    /// Gives the volume another label or subsystem; what is `None` stays.
+    ///
+    /// # Errors
+    /// Too long a text; LUKS1; a header that must be left alone.
+    pub fn set_label(self, label: Option<&str>, subsystem: Option<&str>) -> Result<Edited> {
+        self.changed(None, |edit| edit.set_label(label, subsystem))
+    }
+
+    /// Writes both copies of the header anew where one is damaged or older; `None` where both are good.
+    ///
+    /// # Errors
+    /// A header of which no copy is good; a device that fails.
+    pub fn repair(mut self) -> Result<Option<Edited>> {
+        let opened = self.open(false)?;
+        let edit = opened.load()?;
+        let change = opened.on(edit.repair())?;
+        change.map(|change| opened.commit(change, None)).transpose()
+    }
+
+    /// Overwrites what no key slot uses of the place for key slots: a crash, or another program, can leave old key
+    /// material there.
+    ///
+    /// # Errors
+    /// A header that must be left alone; a device that fails.
+    pub fn wipe_unused(self) -> Result<Edited> {
+        self.changed(None, Edit::wipe_unused)
+    }
+
+    fn changed(
+        mut self,
+        slot: Option<u32>,
+        change: impl FnOnce(&Edit) -> std::result::Result<Change<'_>, cryptline_luks::Error>,
+    ) -> Result<Edited> {
+        let opened = self.open(false)?;
+        let edit = opened.load()?;
+        let change = opened.on(change(&edit))?;
+        opened.commit(change, slot)
+    }
+
+    /// Unlocks, has a change made with the volume key and what gave it, and commits that.
+    fn with_unlocked(
+        mut self,
+        make: impl for<'a> FnOnce(
+            &Self,
+            &Opened,
+            &'a Edit,
+            SecretBuf,
+            Option<Old>,
+        ) -> Result<(Change<'a>, Option<u32>)>
+        + Send,
+    ) -> Result<Edited> {
+        let opened = self.open(false)?;
+        with_keys(|| {
+            let edit = opened.load()?;
+            let Unlocked { key, old, notes } = self.unlock(&opened, edit.header())?;
+            let (change, slot) = make(&self, &opened, &edit, key, old)?;
+            let mut edited = opened.commit(change, slot)?;
+            edited.warnings.extend(notes);
+            edited.warnings.extend(Warning::of_key_memory());
+            Ok(edited)
+        })
+    }
+
+    /// The volume key, and the passphrase with its slot unless the volume key itself was given.
+    fn unlock(&self, opened: &Opened, header: &cryptline_luks::Header) -> Result<Unlocked> {
+        let options = UnlockOptions {
+            slot: self.slot,
+            allow_null_cipher: false,
+            limits: self.limits,
+        };
+        let mut device = opened.device()?;
+        let mut notes = Vec::new();
+        if let Some(tokens) = &self.tokens {
+            let tried = tokens::unlock(tokens, header, &mut device, &opened.name, &options)?;
+            notes = tried.notes;
+            if let Some((key, slot, passphrase)) = tried.found {
+                let old = Some(Old { slot, passphrase });
+                return Ok(Unlocked { key, old, notes });
+            }
+        }
+        let keys = self.given.keys().map_err(|error| error.on(&opened.name))?;
+        let (key, old) = unlock_with(header, device, &opened.name, keys, &options)?;
+        let old = old.map(|(slot, passphrase)| Old { slot, passphrase });
+        Ok(Unlocked { key, old, notes })
+    }
+
+    fn new_passphrase_for(&self, name: &str) -> Result<SecretBuf> {
+        let request = KeyRequest {
+            name,
+            failed: 0,
+            takes: Duration::ZERO,
+            raw_len: None,
+            may_be_empty: false,
+            is_new: true,
+            takes_passphrase: true,
+        };
+        let keys = match &self.new_keys {
+            Some(Ok(keys)) => keys,
+            Some(Err(_)) | None => return Err(Problem::NoNewKey.on(name)),
+        };
+        match keys.key(&request)? {
+            Some(Key::Passphrase(passphrase)) => Ok(passphrase),
+            Some(Key::Volume(_)) => Err(Problem::NotAPassphrase.on(name)),
+            None => Err(Problem::NoNewKey.on(name)),
+        }
+    }
+
+    fn open(&mut self, read_only: bool) -> Result<Opened> {
+        let target = self.given.take_source()?;
+        let source = match &self.header {
+            Some(path) => Source::Target(Target::Path(path.clone())),
+            None => target,
+        };
+        if source.is_memory() {
+            return Err(Problem::HoldsNothing.on(&source));
+        }
+        let access = Access {
+            read_only,
+            // The kernel or other readers may use the volume; only who wants it alone is kept out.
+            shared: matches!(source, Source::Target(Target::Path(_))),
+            ..Access::default()
+        };
+        let base = source.open(access)?;
+        let name = source.to_string();
+        Ok(Opened { base, name })
+    }
+
+    fn tell(&self, progress: Progress<'_>) -> Result<()> {
+        self.observer
+            .as_ref()
+            .map_or(Ok(()), |observer| observer(progress))
+    }
+}
+
+/// The volume key, and what it came by.
+struct Unlocked {
+    key: SecretBuf,
+    /// Unless the volume key itself was given.
+    old: Option<Old>,
+    /// Of tokens that were passed over.
+    notes: Vec<Warning>,
+}
+
+/// The passphrase that was given, and its key slot.
+struct Old {
+    slot: u32,
+    passphrase: SecretBuf,
+}
+
+/// Bytes that can be read and written.
+trait Device: Read + Write + Seek {}
+
+impl<T: Read + Write + Seek> Device for T {}
+
+fn bytes_of(base: &Base) -> Result<Box<dyn Device + '_>> {
+    Ok(match base {
+        Base::Image(image) => Box::new(Durable(image.file())),
+        Base::Device(device) => Box::new(GateBytes::new(&device.gate)?),
+        Base::Slice(part) => Box::new(WindowBytes::new(bytes_of(part.of())?, part.range())),
+    })
+}
+
+/// What has the header.
+struct Opened {
+    base: Base,
+    name: String,
+}
+
+impl Opened {
+    /// Its bytes. A flush makes durable.
+    fn device(&self) -> Result<Box<dyn Device + '_>> {
+        bytes_of(&self.base)
+    }
+
+    fn lock(&self) -> Result<Option<Lock<'_>>> {
+        let lock = self.base.file().map(Lock::take).transpose();
+        lock.map_err(|problem| problem.on(&self.name))
+    }
+
+    fn load(&self) -> Result<Edit> {
+        let _lock = self.lock()?;
+        self.on(Edit::load(&mut self.device()?, self.base.size()))
+    }
+
+    fn commit(&self, change: Change<'_>, slot: Option<u32>) -> Result<Edited> {
+        let _lock = self.lock()?;
+        let header = self.on(change.commit(&mut self.device()?, self.base.size()))?;
+        let warnings = header.warnings().iter().cloned().map(Warning::Header);
+        Ok(Edited {
+            slot,
+            token: None,
+            warnings: warnings.collect(),
+            header,
+        })
+    }
+
+    fn on<T>(&self, done: std::result::Result<T, cryptline_luks::Error>) -> Result<T> {
+        done.map_err(|error| Problem::Luks(error).on(&self.name))
+    }
+}

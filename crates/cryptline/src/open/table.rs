@@ -1,0 +1,211 @@
+//! Volumes that a device-mapper table describes, line by line.
+
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use cryptline_cipher::SectorCipher;
+use cryptline_engine::base::Blank;
+use cryptline_engine::dispatch::{Dispatch, Mode, PerfFlags};
+use cryptline_engine::table::{CryptTarget, Line, Span, TableKey};
+
+use super::Open;
+use super::stack::{Crypt, Part, Plan, listed};
+use crate::Result;
+use crate::base::{Access, Base, BaseDevice, Source};
+use crate::dispatch::Stored;
+use crate::error::Problem;
+use crate::info::VolumeKind;
+use crate::keys::with_keys;
+use crate::table::{TableLine, sectors};
+use crate::target::Target;
+use crate::volume::Volume;
+
+/// Opens what `table` describes.
+pub(super) fn open(open: Open, table: &TableLine) -> Result<Volume> {
+    let lines = with_keys(|| Ok(without_keys(table.parse()?)))?;
+    let end = (lines.last()).map_or(0, |(line, _)| line.span().start + line.span().len);
+    let mut devices = Devices {
+        access: open.access,
+        size: bytes(end),
+        opened: Vec::new(),
+    };
+    let mut parts = Vec::with_capacity(lines.len());
+    for (number, (line, key_len)) in lines.iter().enumerate() {
+        parts.push(match line {
+            Line::Crypt(target) => {
+                let base = devices.number_of(&target.device)?;
+                let crypt = Crypt {
+                    spec: target.cipher.clone(),
+                    cipher: cipher_of(table, number)?,
+                    key_len: *key_len,
+                    sectors: sectors(target),
+                    discards: target.options.allow_discards || open.discards,
+                };
+                part(base, target.offset, line.span(), Some(crypt))
+            }
+            Line::Linear(target) => {
+                let base = devices.number_of(&target.device)?;
+                part(base, target.offset, target.span, None)
+            }
+            Line::Zero(span) => part(devices.blank(Blank::Zeros)?, span.start, *span, None),
+            Line::Error(span) => part(devices.blank(Blank::Errors)?, span.start, *span, None),
+        });
+    }
+    let crypts = lines.iter().filter_map(|(line, _)| match line {
+        Line::Crypt(target) => Some(target.options.perf),
+        _ => None,
+    });
+    // One volume has one way to run its ciphers: what any of its lines asks for.
+    let dispatch = match crypts.reduce(PerfFlags::or) {
+        Some(flags) => open.dispatch.decide(Stored::Table(flags))?.dispatch,
+        None => Dispatch::both(Mode::Inline),
+    };
+    let named = lines.iter().filter_map(|(line, _)| line.device());
+    let plan = Plan {
+        source: listed(named).unwrap_or_else(|| "no device".to_owned()),
+        kind: VolumeKind::Table,
+        dispatch,
+        parts,
+    };
+    plan.build(devices.into_bases(), open, Vec::new())
+}
+
+/// The lines without their keys, each with the length of its key.
+fn without_keys(lines: Vec<Line>) -> Vec<(Line, usize)> {
+    let without_key = |mut line| {
+        let mut key_len = 0;
+        if let Line::Crypt(target) = &mut line {
+            key_len = target.key.as_bytes().len();
+            target.key = TableKey::Empty;
+        }
+        (line, key_len)
+    };
+    lines.into_iter().map(without_key).collect()
+}
+
+/// The cipher of the line with this number. A call for each: what leaves the stack that keys are used on does
+/// so by itself, and never in memory that was filled there.
+fn cipher_of(table: &TableLine, number: usize) -> Result<SectorCipher> {
+    let cipher = with_keys(|| match table.parse()?.get(number) {
+        Some(Line::Crypt(target)) => Ok(make(target)),
+        _ => Err(Problem::NoTable.into()),
+    })?;
+    Ok(cipher.map_err(Problem::Cipher)?)
+}
+
+fn make(target: &CryptTarget) -> std::result::Result<SectorCipher, cryptline_cipher::CipherError> {
+    SectorCipher::new(&target.cipher, target.key.as_bytes(), sectors(target))
+}
+
+fn part(base: usize, offset: u64, span: Span, crypt: Option<Crypt>) -> Part {
+    Part {
+        base,
+        start: bytes(offset),
+        size: Some(bytes(span.len)),
+        crypt,
+    }
+}
+
+/// The parser has bounded all sums: they end below 2^64 bytes.
+fn bytes(sectors: u64) -> u64 {
+    sectors.saturating_mul(512)
+}
+
+/// The devices of a table, each opened and locked once.
+struct Devices {
+    access: Access,
+    /// Bytes of the clear disk.
+    size: u64,
+    opened: Vec<Device>,
+}
+
+struct Device {
+    name: Name,
+    base: Base,
+}
+
+/// What tells that two lines are about the same device.
+enum Name {
+    Written {
+        text: String,
+        /// Of a file or block device.
+        identity: Option<Identity>,
+    },
+    Blank(Blank),
+}
+
+#[derive(PartialEq, Eq)]
+enum Identity {
+    File { device: u64, inode: u64 },
+    BlockDevice(u64),
+}
+
+impl Devices {
+    /// The number of the device that is written so.
+    fn number_of(&mut self, text: &str) -> Result<usize> {
+        let target = device_of(text)?;
+        let identity = target_identity(&target);
+        let is_same = |device: &Device| match &device.name {
+            Name::Written { text: known, .. } if known == text => true,
+            Name::Written {
+                identity: known, ..
+            } => known.is_some() && *known == identity,
+            Name::Blank(_) => false,
+        };
+        if let Some(number) = self.opened.iter().position(is_same) {
+            return Ok(number);
+        }
+        let base = Source::Target(target).open(self.access)?;
+        let text = text.to_owned();
+        Ok(self.push(Name::Written { text, identity }, base))
+    }
+
+    /// The number of the device that nothing is stored in.
+    fn blank(&mut self, what: Blank) -> Result<usize> {
+        let is_same = |device: &Device| matches!(device.name, Name::Blank(known) if known == what);
+        if let Some(number) = self.opened.iter().position(is_same) {
+            return Ok(number);
+        }
+        let base = Base::Device(BaseDevice::blank(what, self.size, self.access.read_only)?);
+        Ok(self.push(Name::Blank(what), base))
+    }
+
+    fn push(&mut self, name: Name, base: Base) -> usize {
+        self.opened.push(Device { name, base });
+        self.opened.len() - 1
+    }
+
+    fn into_bases(self) -> Vec<Base> {
+        self.opened.into_iter().map(|device| device.base).collect()
+    }
+}
+
+/// Which file or block device a target is, whatever its path; `None` where that cannot be told.
+fn target_identity(target: &Target) -> Option<Identity> {
+    let identity = |metadata: Metadata| {
+        if metadata.file_type().is_block_device() {
+            Identity::BlockDevice(metadata.rdev())
+        } else {
+            Identity::File {
+                device: metadata.dev(),
+                inode: metadata.ino(),
+            }
+        }
+    };
+    match target {
+        Target::Path(path) => std::fs::metadata(path).map(identity).ok(),
+        _ => None,
+    }
+}
+
+/// The device of a line: `MAJOR:MINOR`, or as any target is named.
+fn device_of(device: &str) -> Result<Target> {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match device.split_once(':') {
+        Some((major, minor)) if number(major) && number(minor) => {
+            Ok(Target::Path(Path::new("/dev/block").join(device)))
+        }
+        _ => device.parse(),
+    }
+}

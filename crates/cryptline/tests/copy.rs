@@ -1,0 +1,393 @@
+//! Copies between media that the test brings along: in which order they write, and what becomes of failures.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
+use cryptline::{
+    Copy, CopySource, Create, Error, Fault, Left, Medium, Open, Plain, Problem, Progress,
+};
+
+const PHRASE: &str = "pass phrase";
+const HEADER: usize = 16 << 20;
+const KEY: [u8; 64] = [7; 64];
+
+/// What happened to a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Write { at: u64, len: usize, zeros: bool },
+    Flush,
+}
+
+/// A disk in memory that remembers in which order it was written.
+#[derive(Default)]
+struct Disk {
+    bytes: Mutex<Vec<u8>>,
+    events: Mutex<Vec<Event>>,
+    /// Reads of what lies from here on give other bytes.
+    rotten: AtomicU64,
+    refuses_flushes: AtomicBool,
+}
+
+impl Disk {
+    fn new(size: usize) -> Arc<Self> {
+        Arc::new(Self {
+            bytes: Mutex::new(vec![0; size]),
+            rotten: AtomicU64::new(u64::MAX),
+            ..Self::default()
+        })
+    }
+
+    fn noise(size: usize) -> Arc<Self> {
+        let disk = Self::new(size);
+        let mut state = 1_u32;
+        for byte in disk.bytes.lock().unwrap().iter_mut() {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = state.to_be_bytes()[0];
+        }
+        disk
+    }
+
+    fn starts_as_luks(&self) -> bool {
+        self.bytes.lock().unwrap().starts_with(b"LUKS")
+    }
+}
+
+impl Medium for Disk {
+    fn size(&self) -> u64 {
+        self.bytes.lock().unwrap().len() as u64
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        let at = usize::try_from(offset).unwrap();
+        target.copy_from_slice(&self.bytes.lock().unwrap()[at..at + target.len()]);
+        let rotten = self.rotten.load(Ordering::Relaxed);
+        if (offset..offset + target.len() as u64).contains(&rotten) {
+            target[usize::try_from(rotten - offset).unwrap()] ^= 1;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
+        let at = usize::try_from(offset).unwrap();
+        self.bytes.lock().unwrap()[at..at + source.len()].copy_from_slice(source);
+        self.events.lock().unwrap().push(Event::Write {
+            at: offset,
+            len: source.len(),
+            zeros: source.iter().all(|&byte| byte == 0),
+        });
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if self.refuses_flushes.load(Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        self.events.lock().unwrap().push(Event::Flush);
+        Ok(())
+    }
+}
+
+/// The clear bytes of a disk: under the null cipher.
+fn clear(disk: &Arc<Disk>) -> Open {
+    let plain = Plain {
+        ..Plain::new("cipher_null-ecb", 0)
+    };
+    Open::medium(Arc::clone(disk)).plain(plain)
+}
+
+/// The same encrypted, so that there is a volume to copy from.
+fn encrypted(disk: &Arc<Disk>) -> Open {
+    let plain = Plain::new("aes-xts-plain64", 64);
+    Open::medium(Arc::clone(disk))
+        .plain(plain)
+        .key(KEY)
+        .overwrite(true)
+}
+
+fn source(disk: &Arc<Disk>) -> CopySource {
+    CopySource::volume(&encrypted(disk).read_only(true).open().unwrap())
+}
+
+fn create(disk: &Arc<Disk>) -> Create {
+    let options = FormatOptions {
+        kdf: Some(KdfKind::Pbkdf2),
+        cost: KdfCost {
+            iterations: Some(1000),
+            ..KdfCost::default()
+        },
+        ..FormatOptions::default()
+    };
+    let create = Create::medium(Arc::clone(disk)).format(options);
+    create.passphrase(PHRASE)
+}
+
+fn bytes_of(open: Open, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let volume = open.read_only(true).open().unwrap();
+    volume.blocking().unwrap().read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn header_is_written_when_all_data_is_durable_and_its_beginning_last() {
+    let from = Disk::noise(5 << 20);
+    let to = Disk::new(HEADER + (5 << 20));
+    let created = create(&to).fill(Copy::new(source(&from)).verify(true));
+    let created = created.create().unwrap();
+    assert_eq!(created.copied.unwrap().bytes, 5 << 20);
+    let opened = Open::medium(Arc::clone(&to)).passphrase(PHRASE);
+    assert!(bytes_of(opened, 5 << 20) == bytes_of(encrypted(&from), 5 << 20));
+
+    let events = to.events.lock().unwrap();
+    let is_data = |event: &Event| matches!(event, Event::Write { at, .. } if *at >= HEADER as u64);
+    let is_header = |event: &Event| matches!(event, Event::Write { at, zeros: false, .. } if *at < HEADER as u64);
+    let is_first = |event: &Event| {
+        matches!(
+            event,
+            Event::Write {
+                at: 0,
+                zeros: false,
+                ..
+            }
+        )
+    };
+    let flush_between = |from: usize, to: usize| events[from..to].contains(&Event::Flush);
+    let last_data = events.iter().rposition(is_data).unwrap();
+    let first_header = events.iter().position(is_header).unwrap();
+    assert!(last_data < first_header && flush_between(last_data, first_header));
+    let first = events.iter().position(is_first).unwrap();
+    let before = events[..first].iter().rposition(is_header).unwrap();
+    assert!(
+        flush_between(before, first),
+        "the rest is durable before it"
+    );
+    assert!(flush_between(first, events.len()));
+}
+
+#[test]
+fn old_header_is_gone_before_the_first_data_and_stays_so_after_a_failure() {
+    let to = Disk::new(HEADER + (5 << 20));
+    create(&to).create().unwrap();
+    assert!(to.starts_as_luks());
+    let from = Disk::noise(5 << 20);
+    let faulty = encrypted(&from).fault("read:nth=4".parse().unwrap());
+    let source = CopySource::volume(&faulty.read_only(true).open().unwrap());
+    let failed = create(&to).replace(true).fill(Copy::new(source)).create();
+    let error = failed.unwrap_err();
+    let problem = error.problem();
+    assert!(
+        matches!(
+            problem,
+            Problem::CopyFault {
+                action: "read",
+                left: Left::Part(_),
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(!to.starts_as_luks());
+    let found = Open::medium(to).passphrase(PHRASE).open();
+    assert!(found.is_err(), "no copy of the header is left either");
+}
+
+#[test]
+fn flush_that_fails_is_the_failure_of_the_copy() {
+    let (from, to) = (Disk::noise(3 << 20), Disk::new(3 << 20));
+    let refuse = Arc::clone(&to);
+    let copy = Copy::new(source(&from))
+        .replace(true)
+        .on_progress(move |progress| {
+            if matches!(progress, Progress::Copied { bytes: 0, .. }) {
+                refuse.refuses_flushes.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+    let error = copy.into_volume(|| Ok(encrypted(&to))).unwrap_err();
+    let problem = error.problem();
+    assert!(
+        matches!(
+            problem,
+            Problem::CopyFault {
+                action: "make durable",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn verifying_finds_a_byte_that_is_another() {
+    for rotten in [
+        HEADER as u64,
+        HEADER as u64 + (2 << 20) + 77,
+        HEADER as u64 + (3 << 20) - 1,
+    ] {
+        let from = Disk::noise(3 << 20);
+        let to = Disk::new(HEADER + (3 << 20));
+        to.rotten.store(rotten, Ordering::Relaxed);
+        let copy = Copy::new(source(&from));
+        create(&to).replace(true).fill(copy).create().unwrap();
+        let copy = Copy::new(source(&from)).verify(true);
+        let error = create(&to).replace(true).fill(copy).create().unwrap_err();
+        let chunk = (rotten - HEADER as u64) & !0xf_ffff;
+        assert!(
+            matches!(error.problem(), Problem::CopyDiffers { offset, .. } if *offset == chunk),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn write_that_fails_ends_all_threads_and_names_its_place() {
+    let (from, to) = (Disk::noise(40 << 20), Disk::new(40 << 20));
+    for rule in ["write:nth=1", "write:nth=17:error=ENOSPC", "write:after=3"] {
+        let faulty = || Ok(encrypted(&to).fault(rule.parse().unwrap()));
+        let error = Copy::new(source(&from))
+            .replace(true)
+            .into_volume(faulty)
+            .unwrap_err();
+        let Problem::CopyFault {
+            action,
+            offset,
+            fault,
+            left,
+        } = error.problem()
+        else {
+            panic!("{rule}: {error}");
+        };
+        assert_eq!((*action, offset.is_some()), ("write", true), "{rule}");
+        assert_eq!(*fault == Fault::NoSpace, rule.contains("ENOSPC"), "{rule}");
+        assert!(matches!(left, Left::Part(_)));
+    }
+}
+
+#[test]
+fn caller_stops_it_by_a_flag_or_by_an_error() {
+    let (from, to) = (Disk::noise(8 << 20), Disk::new(8 << 20));
+    let stop = Arc::new(AtomicBool::new(true));
+    let copy = Copy::new(source(&from)).replace(true).stop(stop);
+    let error = copy.into_volume(|| Ok(encrypted(&to))).unwrap_err();
+    assert!(
+        matches!(error.problem(), Problem::CopyStopped(_)),
+        "{error}"
+    );
+    let copy = Copy::new(source(&from)).replace(true);
+    let copy = copy.on_progress(|_| Err(Error::from_keys(cryptline::ErrorKind::Busy, "enough")));
+    let error = copy.into_volume(|| Ok(encrypted(&to))).unwrap_err();
+    assert_eq!(error.to_string(), "enough");
+}
+
+#[test]
+fn sizes_that_no_chunk_divides_are_copied_to_the_end() {
+    for size in [
+        512,
+        4096,
+        (1 << 20) - 512,
+        (1 << 20) + 512,
+        (3 << 20) + 4096 + 512,
+    ] {
+        let (from, to) = (Disk::noise(size), Disk::new(size + 4096));
+        let copy = Copy::new(source(&from)).replace(true).verify(true);
+        let copied = copy.into_volume(|| Ok(encrypted(&to))).unwrap();
+        assert_eq!(copied.bytes, size as u64);
+        assert!(bytes_of(encrypted(&to), size) == bytes_of(encrypted(&from), size));
+        let rest = to.bytes.lock().unwrap()[size..].to_vec();
+        assert!(
+            rest.iter().all(|&byte| byte == 0),
+            "nothing behind it is touched"
+        );
+    }
+}
+
+#[test]
+fn zeros_are_encrypted_in_a_volume() {
+    let from = Disk::new(4 << 20);
+    let source = CopySource::volume(&clear(&from).read_only(true).open().unwrap());
+    let to = Disk::new(4 << 20);
+    let copied = Copy::new(source)
+        .replace(true)
+        .into_volume(|| Ok(encrypted(&to)));
+    assert_eq!(copied.unwrap().skipped, 0);
+    assert!(
+        bytes_of(encrypted(&to), 4 << 20)
+            .iter()
+            .all(|&byte| byte == 0)
+    );
+    let written = to.bytes.lock().unwrap();
+    assert!(
+        written
+            .chunks(4096)
+            .all(|block| block.iter().any(|&byte| byte != 0))
+    );
+}
+
+#[test]
+fn source_that_is_cut_short_on_the_way_is_no_whole_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    std::fs::write(&from, vec![7; 9 << 20]).unwrap();
+    let source = CopySource::raw(&from).unwrap();
+    let file = std::fs::File::options().write(true).open(&from).unwrap();
+    let copy = Copy::new(source).on_progress(move |progress| {
+        if matches!(progress, Progress::Copied { bytes: 0, .. }) {
+            file.set_len(5 << 20).unwrap();
+        }
+        Ok(())
+    });
+    let error = copy.into_file(&to).unwrap_err();
+    let Problem::CopyFault {
+        action,
+        fault,
+        left,
+        ..
+    } = error.problem()
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((*action, *fault), ("read", Fault::Truncated));
+    assert_eq!(*left, Left::Nothing);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn file_is_not_copied_over_itself_by_any_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    std::fs::write(&one, vec![7; 1 << 20]).unwrap();
+    std::fs::hard_link(&one, &other).unwrap();
+    for place in [&one, &other] {
+        let copy = Copy::new(CopySource::raw(&one).unwrap()).replace(true);
+        let error = copy.into_target(place).unwrap_err();
+        assert!(matches!(error.problem(), Problem::SameFile), "{error}");
+    }
+    assert!(std::fs::read(&one).unwrap() == vec![7; 1 << 20]);
+}
+
+#[test]
+fn holes_of_any_size_are_passed_over() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    const SIZE: u64 = 256 << 30;
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let file = std::fs::File::create(&from).unwrap();
+    file.set_len(SIZE).unwrap();
+    let places = [0, 100 << 30, (200 << 30) + 4096, SIZE - 512];
+    for at in places {
+        file.write_all_at(&[7; 512], at).unwrap();
+    }
+    let copied = Copy::new(CopySource::raw(&from).unwrap());
+    let copied = copied.into_file(&to).unwrap();
+    assert_eq!(copied.bytes, SIZE);
+    assert!(copied.skipped > SIZE - (1 << 20));
+    let copy = std::fs::File::open(&to).unwrap();
+    assert!(copy.metadata().unwrap().blocks() * 512 < 1 << 20);
+    for at in places {
+        let mut found = [0; 512];
+        copy.read_exact_at(&mut found, at).unwrap();
+        assert_eq!(found, [7; 512]);
+    }
+}

@@ -1,0 +1,56 @@
+//! A copy allocates when it begins and when it ends, and not for each of its chunks.
+
+use std::fs;
+use std::path::Path;
+
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
+use cryptline::{Copy, CopySource, Create};
+use cryptline_testkit::alloc::{self, CountingAllocator};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const MIB: usize = 1 << 20;
+/// A few for what the system does differently from run to run; a thread's start among them.
+const TOLERANCE: u64 = 60;
+
+/// Calls of the allocator for the encryption of a file.
+fn calls(folder: &Path, source: &Path) -> u64 {
+    let options = FormatOptions {
+        kdf: Some(KdfKind::Pbkdf2),
+        cost: KdfCost {
+            iterations: Some(1000),
+            ..KdfCost::default()
+        },
+        ..FormatOptions::default()
+    };
+    let copy = Copy::new(CopySource::raw(source).unwrap());
+    let create = Create::new(folder.join("out")).replace(true);
+    let create = create.format(options).passphrase("secret").fill(copy);
+    let before = alloc::calls();
+    let copied = create.create().unwrap().copied.unwrap();
+    let after = alloc::calls();
+    assert_eq!(copied.bytes, fs::metadata(source).unwrap().len());
+    after - before
+}
+
+#[test]
+fn chunks_are_copied_without_an_allocation() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, mib: usize| {
+        let path = folder.path().join(name);
+        fs::write(&path, vec![7; mib * MIB]).unwrap();
+        path
+    };
+    let (short, long) = (file("short", 16), file("long", 16 + 192));
+    let counted = |source: &Path| {
+        let runs = (0..3).map(|_| calls(folder.path(), source));
+        runs.min().unwrap()
+    };
+    let (short, long) = (counted(&short), counted(&long));
+    assert!(short > 0, "they are counted");
+    assert!(
+        long < short + TOLERANCE,
+        "{short} calls for 16 chunks, {long} for 208"
+    );
+}
