@@ -20,6 +20,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 use std::time::Instant;
 
+use cryptline_cipher::ceiling::median;
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use openssl::cipher::Cipher;
 use openssl::cipher_ctx::CipherCtx;
@@ -202,16 +203,20 @@ fn measure(ciphers: &mut Ciphers, data: &mut [u8]) -> Result<Measured, Box<dyn E
     }
     let over = |peer: usize| {
         let ratios = samples[0].iter().zip(&samples[peer]);
-        median(ratios.map(|(ours, theirs)| ours / theirs).collect())
+        middle(
+            &ratios
+                .map(|(ours, theirs)| ours / theirs)
+                .collect::<Vec<_>>(),
+        )
     };
     let over = [over(1), over(2)];
     Ok(Measured {
-        rates: samples.map(median),
+        rates: samples.map(|samples| middle(&samples)),
         over,
     })
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+/// Not a number of none.
+fn middle(values: &[f64]) -> f64 {
+    median(values).unwrap_or(f64::NAN)
 }

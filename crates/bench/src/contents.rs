@@ -1,7 +1,5 @@
 //! Bytes that depend on their offset alone, so that any read can be checked without a copy of the disk.
 
-use std::fmt::Write as _;
-
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use sha2::{Digest, Sha256};
@@ -77,17 +75,19 @@ impl Contents {
         Ok(self.first_difference(0, &found).is_none())
     }
 
-    /// The word at `index`: the output of splitmix64 for a state that is the index.
-    ///
-    /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     fn word(self, index: u64) -> [u8; 8] {
-        let mut word = self
-            .seed
-            .wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (word ^ (word >> 31)).to_le_bytes()
+        random(self.seed, index).to_le_bytes()
     }
+}
+
+/// The number at `index`: the output of splitmix64 for a state that is the index.
+///
+/// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+pub fn random(seed: u64, index: u64) -> u64 {
+    let mut word = seed.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
 }
 
 /// Reads all of a volume, `piece` bytes in a request; its SHA-256 in hexadecimal digits.
@@ -123,11 +123,7 @@ fn each_piece(
 
 /// Two lower-case digits for each byte.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    base16ct::lower::encode_string(bytes)
 }
 
 #[cfg(test)]

@@ -54,10 +54,15 @@ impl Display for Error {
 
 impl std::error::Error for Error {}
 
+impl From<cryptline::Error> for Error {
+    fn from(error: cryptline::Error) -> Self {
+        Self::new(error.kind(), error.to_string())
+    }
+}
+
 impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
-        let error = cryptline::Error::from(error);
-        Self::new(error.kind(), error.to_string())
+        cryptline::Error::from(error).into()
     }
 }
 

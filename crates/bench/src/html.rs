@@ -1,10 +1,9 @@
 //! The report as one page: no script, nothing from elsewhere, light or dark as the reader has it.
 
-use std::fmt::Write as _;
-
-use super::plot::{self, Plot};
-use super::report::{Figure, Report};
-use super::table::{self, Table};
+use crate::plot::{self, Plot, escape};
+use crate::report::{Figure, Report};
+use crate::table::Table;
+use crate::text::conditions;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--page:#fbfbf9;--card:#fff;--line:#e2e2dc;--ink:#1d2126;--soft:#5c6570;
@@ -48,145 +47,111 @@ pub fn page(report: &Report) -> String {
         .replace("LIGHT", &plot::colours(false))
         .replace("DARK", &plot::colours(true))
         + plot::STYLE;
-    let title = escape(&report.title);
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
-         <title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{title}</h1>\n<p class=\"soft\">{}</p>\n",
-        escape(&report.medium)
-    );
-    for warning in &report.warnings {
-        // Writing to a String does not fail.
-        let _ = writeln!(page, "<p class=\"warning\">{}</p>", escape(warning));
-    }
-    figures(&mut page, &report.figures);
-    plots(&mut page, &report.plots);
-    for table in &report.tables {
-        of_table(&mut page, table);
-    }
-    conditions(&mut page, report);
-    page.push_str("</main>\n</body>\n</html>\n");
-    page
+    let title = escape(report.title);
+    let warning = |text: &String| element("p class=\"warning\"", escape(text));
+    let note = |text: &String| element("p", escape(text));
+    let command = |text: &String| element("pre", escape(text));
+    let condition =
+        |(name, value): (&str, String)| element("dt", name) + &element("dd", escape(&value));
+    let version = format!("Measured by cryptline {}.", report.machine.cryptline);
+    let body = [
+        element("h1", &title),
+        element("p class=\"soft\"", escape(&report.medium)),
+        each(&report.warnings, warning),
+        element("h2", "Figures"),
+        element("div class=\"figures\"", each(&report.figures, figure)),
+        plots(&report.plots),
+        each(&report.tables, table),
+        element("h2", "How it was measured"),
+        each(&report.notes, note),
+        element("h2", "Machine"),
+        element("dl", each(conditions(report), condition)),
+        element("h2", "Commands"),
+        each(&report.commands, command),
+        element("p class=\"soft\"", escape(&version)),
+    ];
+    let head = "<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+        .to_owned()
+        + &element("title", title)
+        + &element("style", style);
+    let main = element("main", body.concat());
+    let html = element("head", head) + &element("body", main);
+    "<!DOCTYPE html>\n".to_owned() + &element("html lang=\"en\"", html)
 }
 
-fn figures(page: &mut String, figures: &[Figure]) {
-    page.push_str("<h2>Figures</h2>\n<div class=\"figures\">\n");
-    for figure in figures {
-        let value = figure
-            .value
-            .map_or("–".into(), |value| format!("{value:.3}"));
-        let verdict = match (figure.goal, table::verdict(figure)) {
-            (None, _) => String::new(),
-            (Some(_), "") => format!("<span class=\"soft\">{}</span>", table::goal(figure)),
-            (Some(_), verdict) => format!(
-                "<span class=\"{verdict}\">{verdict}</span>: {}",
-                table::goal(figure)
-            ),
-        };
-        let _ = writeln!(
-            page,
-            "<div class=\"figure\"><code>{}</code><b>{value}</b>{verdict}<p class=\"soft\">{}</p></div>",
-            figure.name,
-            escape(figure.note.as_deref().unwrap_or_default())
-        );
-    }
-    page.push_str("</div>\n");
+/// An element with its attributes around what is HTML already.
+fn element(tag: &str, inner: impl AsRef<str>) -> String {
+    let name = tag.split(' ').next().unwrap_or(tag);
+    format!("<{tag}>{}</{name}>\n", inner.as_ref())
 }
 
-fn plots(page: &mut String, plots: &[Plot]) {
-    let drawn: Vec<(&Plot, String)> = plots
-        .iter()
-        .map(|plot| (plot, plot.svg()))
-        .filter(|(_, svg)| !svg.is_empty())
-        .collect();
+fn each<T>(items: impl IntoIterator<Item = T>, show: impl FnMut(T) -> String) -> String {
+    items.into_iter().map(show).collect()
+}
+
+fn figure(figure: &Figure) -> String {
+    let verdict = figure.verdict();
+    let value = figure
+        .value
+        .map_or("–".into(), |value| format!("{value:.3}"));
+    let goal = match figure.goal {
+        Some(_) => format!(
+            "<span class=\"{verdict}\">{verdict}</span>: {}",
+            figure.goal_text()
+        ),
+        None => String::new(),
+    };
+    let note = escape(figure.note.as_deref().unwrap_or_default());
+    let parts = [
+        element("code", figure.name),
+        element("b", value),
+        goal,
+        element("p class=\"soft\"", note),
+    ];
+    element("div class=\"figure\"", parts.concat())
+}
+
+fn plots(plots: &[Plot]) -> String {
+    let drawn = plots.iter().map(|plot| (plot, plot.svg()));
+    let drawn: Vec<_> = drawn.filter(|(_, svg)| !svg.is_empty()).collect();
     if drawn.is_empty() {
-        return;
+        return String::new();
     }
-    page.push_str("<h2>Plots</h2>\n<div class=\"plots\">\n");
-    for (plot, svg) in drawn {
+    let figures = each(drawn, |(plot, svg)| {
         let title = escape(&plot.title);
-        let _ = write!(
-            page,
-            "<figure><figcaption>{title}</figcaption><div class=\"legend\">"
-        );
-        for (index, series) in plot.series.iter().enumerate() {
-            let _ = write!(
-                page,
-                "<span><i style=\"background:{}\"></i>{}</span>",
-                plot::colour_of(index),
+        let named = format!("<svg role=\"img\" aria-label=\"{title}\" ");
+        let legend = each(plot.series.iter().enumerate(), |(index, series)| {
+            let colour = plot::colour_of(index);
+            let mark = format!(
+                "<i style=\"background:{colour}\"></i>{}",
                 escape(&series.name)
             );
-        }
-        let svg = svg.replacen(
-            "<svg ",
-            &format!("<svg role=\"img\" aria-label=\"{title}\" "),
-            1,
-        );
-        let _ = writeln!(page, "</div>{svg}</figure>");
-    }
-    page.push_str("</div>\n");
+            element("span", mark)
+        });
+        let parts = [
+            element("figcaption", title),
+            element("div class=\"legend\"", legend),
+            svg.replacen("<svg ", &named, 1),
+        ];
+        element("figure", parts.concat())
+    });
+    element("h2", "Plots") + &element("div class=\"plots\"", figures)
 }
 
-fn of_table(page: &mut String, table: &Table) {
-    let _ = write!(
-        page,
-        "<h2>{}</h2>\n<div class=\"scroll\"><table>\n<thead><tr>",
-        escape(&table.title)
-    );
+fn table(table: &Table) -> String {
     let numbers = table.numbers();
-    let class = |index: usize| match numbers.get(index) {
-        Some(true) => " class=\"number\"",
-        _ => "",
+    let row = |tag: &str, cells: &[String]| {
+        let cells = each(cells.iter().zip(&numbers), |(cell, number)| {
+            let class = if *number { " class=\"number\"" } else { "" };
+            element(&format!("{tag}{class}"), escape(cell))
+        });
+        element("tr", cells)
     };
-    for (index, column) in table.columns.iter().enumerate() {
-        let _ = write!(page, "<th{}>{}</th>", class(index), escape(column));
-    }
-    page.push_str("</tr></thead>\n<tbody>\n");
-    for row in &table.rows {
-        page.push_str("<tr>");
-        for (index, cell) in row.iter().enumerate() {
-            let _ = write!(page, "<td{}>{}</td>", class(index), escape(cell));
-        }
-        page.push_str("</tr>\n");
-    }
-    page.push_str("</tbody></table></div>\n");
-}
-
-fn conditions(page: &mut String, report: &Report) {
-    page.push_str("<h2>How it was measured</h2>\n");
-    for note in &report.notes {
-        let _ = writeln!(page, "<p>{}</p>", escape(note));
-    }
-    page.push_str("<h2>Machine</h2>\n<dl>\n");
-    for (name, value) in table::conditions(report) {
-        let _ = writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(&value));
-    }
-    page.push_str("</dl>\n<h2>Commands</h2>\n");
-    for command in &report.commands {
-        let _ = writeln!(page, "<pre>{}</pre>", escape(command));
-    }
-    let version = escape(&report.machine.cryptline);
-    let _ = writeln!(
-        page,
-        "<p class=\"soft\">Measured by cryptline {version}.</p>"
-    );
-}
-
-/// Text that stands for itself in HTML, in attributes too.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
+    let head = element("thead", row("th", &table.columns));
+    let body = element("tbody", each(&table.rows, |cells| row("td", cells)));
+    let whole = element("table", head + &body);
+    element("h2", escape(&table.title)) + &element("div class=\"scroll\"", whole)
 }
 
 #[cfg(test)]

@@ -6,12 +6,15 @@
 //! subblock  writes of parts of cipher sectors      ─┼─► Report ─►─┼─ --json  (docs/bench-json.md)
 //! peers     other people's servers, over NBD       ─┤             └─ --html  plots, on one page
 //! media     what a request costs beside a copy     ─┤
-//! zoned     sequential writes to encrypted zones   ─┘
+//! doors     every front, by a client of its own    ─┤
+//! zoned     sequential writes to encrypted zones   ─┤
+//! images    whole images, encrypted and decrypted   ─┘
 //!
 //! benchmark   ciphers and key derivation alone
 //!
 //! shared by all   runner    turns       load    requests    volume   what is measured
-//!                 report, table, plot, html, output         contents   what is written and read
+//!                 report, text, html, output         contents   what is written and read
+//!                 process   other servers            guest      a virtual machine without one
 //! ```
 //!
 //! A report exists only when everything was measured: a bench that fails ends with one line, and
@@ -21,9 +24,13 @@
 
 mod benchmark;
 mod contents;
+mod copies;
+mod doors;
 mod error;
 mod foreign;
+mod guest;
 mod html;
+mod images;
 mod inline;
 mod load;
 mod machine;
@@ -31,24 +38,25 @@ mod media;
 mod nbd;
 mod output;
 mod peers;
+mod pins;
 mod plot;
+mod process;
 mod progress;
 mod report;
 mod runner;
 mod subblock;
 mod sweep;
 mod table;
+mod text;
 mod volume;
+mod work;
 mod zoned;
 
 use clap::{Args, Subcommand};
 
 pub use benchmark::BenchmarkArgs;
 pub use error::Error;
-use output::Output;
 pub use output::Printed;
-use progress::Progress;
-use report::Report;
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -59,8 +67,10 @@ Examples:
   cryptline bench sweep --html sweep.html         which mode is best for which requests
   cryptline bench subblock --html subblock.html   what one lock for all small writes costs
   cryptline bench peers --html peers.html         compared with qemu and nbdkit
+  cryptline bench doors --html doors.html         vhost-user, NBD and FUSE compared
   cryptline bench media --html media.html         overhead of a request on RAM-like media
   cryptline bench zoned --html zoned.html         cost of encryption on zoned disks
+  cryptline bench images --html images.html       compared with cp, qemu-img and nbdcopy
 
 Each benchmark prints a table and can write JSON (--json) and a page with plots (--html). It measures
 everything it compares in alternation, several times, and reports whether other programs kept the
@@ -82,10 +92,14 @@ pub enum BenchCommand {
     Subblock(Box<subblock::SubBlockArgs>),
     /// Compare cryptline with other servers of encrypted disks, over NBD
     Peers(Box<peers::PeersArgs>),
+    /// Compare the fronts with each other and with those of qemu-storage-daemon
+    Doors(Box<doors::DoorsArgs>),
     /// Measure the overhead of a request on RAM, persistent memory and BTT
     Media(Box<media::MediaArgs>),
     /// Measure ordered writes to encrypted zones
     Zoned(Box<zoned::ZonedArgs>),
+    /// Compare the encrypting and decrypting of whole images with other programs
+    Images(Box<copies::ImagesArgs>),
 }
 
 /// Measures. What is left to print is complete.
@@ -98,8 +112,10 @@ pub fn run(args: &BenchArgs) -> Result<Printed, Error> {
         BenchCommand::Sweep(args) => args.output.of(|| sweep::measure(args)),
         BenchCommand::Subblock(args) => args.output.of(|| subblock::measure(args)),
         BenchCommand::Peers(args) => args.output.of(|| peers::measure(args)),
+        BenchCommand::Doors(args) => args.output.of(|| doors::measure(args)),
         BenchCommand::Media(args) => args.output.of(|| media::measure(args)),
         BenchCommand::Zoned(args) => args.output.of(|| zoned::measure(args)),
+        BenchCommand::Images(args) => args.output.of(|| copies::measure(args)),
     }
 }
 

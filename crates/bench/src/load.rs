@@ -21,15 +21,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{
-    BackendChoice, Buffer, Completion, Gate, GatedQueue, Operation, Request, Ring, Submitted,
+    BackendChoice, Buffer, Channel, Completion, Gate, Operation, Request, Submitted,
 };
 use cryptline_sys::Waker;
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::report::{Direction, Latency, Pattern, Sample, Shape, histogram, median, spread};
 use crate::Error;
+use crate::contents::random;
+use crate::report::{Direction, Latency, Pattern, Sample, Shape, median, spread};
 
 /// Entries of a ring beyond the stream's own requests: a layer may split one.
 const RING_SLACK: u32 = 64;
@@ -42,11 +43,9 @@ pub const WINDOW: Duration = Duration::from_millis(1);
 /// What to do, and for how long.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Job {
-    /// The load.
     pub shape: Shape,
     /// Load before the measurement: caches, threads and clocks reach their usual state.
     pub warm_up: Duration,
-    /// Length of the measurement.
     pub time: Duration,
     /// Where sequential streams begin, in blocks, and the seed of random ones.
     pub start: u64,
@@ -317,15 +316,21 @@ pub fn buffer(len: u32) -> Result<Buffer, Error> {
     Ok(buffer)
 }
 
+/// Room for latencies from 1 ns to 100 s with three digits.
+pub fn histogram() -> Histogram<u64> {
+    const LONGEST: u64 = 100_000_000_000;
+    let mut histogram = Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are in order");
+    histogram.auto(false);
+    histogram
+}
+
 fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Requests by calls: a ring, a queue into a volume, and a buffer for each slot.
+/// Requests by calls: a channel into a volume, and a buffer for each slot.
 pub struct Calls {
-    ring: Ring,
-    queue: GatedQueue,
-    size: u64,
+    channel: Channel,
     direction: Direction,
     /// Away while a request has them.
     buffers: Vec<Option<Buffer>>,
@@ -335,15 +340,11 @@ pub struct Calls {
 impl Calls {
     /// For requests of this shape to the volume behind `gate`.
     pub fn open(gate: &Gate, shape: Shape) -> Result<Self, Error> {
-        let mut ring = Ring::new(BackendChoice::Auto, shape.depth.saturating_add(RING_SLACK))
-            .map_err(|error| Error::device(format!("cannot set up I/O: {error}")))?;
-        let queue = gate.open_queue(&mut ring)?;
+        let depth = shape.depth.saturating_add(RING_SLACK);
         let buffers = (0..shape.depth).map(|_| buffer(shape.block).map(Some));
         let buffers = buffers.collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            ring,
-            queue,
-            size: gate.geometry().size,
+            channel: Channel::open(gate, BackendChoice::Auto, depth)?,
             direction: shape.direction,
             done: Vec::with_capacity(buffers.len()),
             buffers,
@@ -363,17 +364,14 @@ impl Calls {
     }
 
     /// Wakes who waits in [`collect`](Transport::collect).
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn waker(&mut self) -> std::io::Result<Waker> {
-        self.ring.waker()
+        self.channel.ring_mut().waker()
     }
 }
 
 impl Transport for Calls {
     fn size(&self) -> u64 {
-        self.size
+        self.channel.geometry().size
     }
 
     fn submit(&mut self, slot: usize, offset: u64) -> Result<bool, Error> {
@@ -381,11 +379,8 @@ impl Transport for Calls {
         let Some(buffer) = self.buffers[slot].take() else {
             return Err(Error::device("a request came back without its buffer"));
         };
-        let request = match self.direction {
-            Direction::Read => Request::read(offset, buffer, token),
-            Direction::Write => Request::write(offset, buffer, false, token),
-        };
-        match self.queue.submit(&mut self.ring, request) {
+        let request = request(self.direction, offset, buffer, token);
+        match self.channel.submit(request) {
             Submitted::Pending => Ok(false),
             Submitted::Done(completion) => take_back(&mut self.buffers, completion).map(|_| true),
         }
@@ -393,16 +388,23 @@ impl Transport for Calls {
 
     fn collect(&mut self, wait: bool, ended: &mut Vec<usize>) -> Result<(), Error> {
         let entered = if wait {
-            self.ring.wait()
+            self.channel.wait(&mut self.done)
         } else {
-            self.ring.poll()
+            self.channel.poll(&mut self.done)
         };
         entered.map_err(|error| Error::device(format!("cannot wait for I/O: {error}")))?;
-        self.queue.poll(&mut self.ring, &mut self.done);
         for completion in self.done.drain(..) {
             ended.push(take_back(&mut self.buffers, completion)?);
         }
         Ok(())
+    }
+}
+
+/// A transfer of all of a buffer.
+pub fn request(direction: Direction, offset: u64, buffer: Buffer, token: u64) -> Request {
+    match direction {
+        Direction::Read => Request::read(offset, buffer, token),
+        Direction::Write => Request::write(offset, buffer, false, token),
     }
 }
 
@@ -431,7 +433,8 @@ struct Offsets {
     block: u64,
     blocks: u64,
     next: u64,
-    random: Random,
+    seed: u64,
+    drawn: u64,
 }
 
 impl Offsets {
@@ -445,14 +448,20 @@ impl Offsets {
             block,
             blocks,
             next: job.start.wrapping_add(apart * u64::from(index)) % blocks,
-            random: Random::new(job.start ^ (u64::from(index) << 32)),
+            seed: random(job.start, u64::from(index)),
+            drawn: 0,
         }
     }
 
     /// Byte offset of the next request.
     fn take(&mut self) -> u64 {
         let block = match self.pattern {
-            Pattern::Random => self.random.below(self.blocks),
+            Pattern::Random => {
+                self.drawn += 1;
+                let scaled = u128::from(random(self.seed, self.drawn)) * u128::from(self.blocks);
+                // Without a division: the high half of the product is below the number of blocks.
+                u64::try_from(scaled >> 64).unwrap_or(0)
+            }
             Pattern::Sequential => {
                 let block = self.next;
                 let is_last = block + 1 == self.blocks;
@@ -461,26 +470,6 @@ impl Offsets {
             }
         };
         block * self.block
-    }
-}
-
-/// Marsaglia's xorshift64, "Xorshift RNGs" (2003).
-pub struct Random(u64);
-
-impl Random {
-    /// The same numbers for the same seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1)
-    }
-
-    /// A number below `bound`, without a division.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        let scaled = u128::from(self.0) * u128::from(bound);
-        // The high half of the product is below `bound`.
-        u64::try_from(scaled >> 64).unwrap_or(0)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::{available_parallelism, sleep};
 use std::time::Duration;
 
-use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use cryptline_engine::dispatch::CpuTicks;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::param::clock_ticks_per_second;
@@ -17,26 +17,18 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What the numbers depend on.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Machine {
-    /// Model of the processor.
     pub cpu: String,
-    /// Processors this program may use.
     pub cores: usize,
-    /// Memory in bytes.
     pub memory: u64,
-    /// Release of Linux.
     pub kernel: String,
-    /// What runs AES-XTS here.
     pub backend: String,
-    /// Version of cryptline, and whether it was built for speed.
     pub cryptline: String,
 }
 
 /// Share of processor time that other programs had, 0 to 1; `None` when it cannot be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Others {
-    /// In the half second before the first run.
     pub before: Option<f64>,
-    /// While it was measured.
     pub during: Option<f64>,
 }
 
@@ -59,8 +51,8 @@ pub struct Moment {
 }
 
 impl Machine {
-    /// This one.
-    pub fn here() -> Self {
+    /// This one, where `backend` runs AES-XTS.
+    pub fn here(backend: &str) -> Self {
         let build = if cfg!(debug_assertions) {
             "debug"
         } else {
@@ -71,7 +63,7 @@ impl Machine {
             cores: cores(),
             memory: memory("MemTotal:").unwrap_or(0),
             kernel: kernel().unwrap_or_else(|| "?".into()),
-            backend: aes_backend(),
+            backend: backend.to_owned(),
             cryptline: format!("{} ({build})", env!("CARGO_PKG_VERSION")),
         }
     }
@@ -113,15 +105,19 @@ impl Moment {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let (busy, all) = processor_time(&stat)?;
         let own = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()?;
-        let children = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
-        let used = (children.user_time() + children.system_time()).num_microseconds();
-        let children = Duration::from_micros(u64::try_from(used).ok()?);
         Some(Self {
             busy,
             all,
-            own: (own + children).as_secs_f64(),
+            own: (own + children_time()?).as_secs_f64(),
         })
     }
+}
+
+/// Processor time of all programs that this one has started and that have ended.
+pub fn children_time() -> Option<Duration> {
+    let children = getrusage(UsageWho::RUSAGE_CHILDREN).ok()?;
+    let used = (children.user_time() + children.system_time()).num_microseconds();
+    Some(Duration::from_micros(u64::try_from(used).ok()?))
 }
 
 /// Processors this program may use.
@@ -157,19 +153,9 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// Busy and all processor time in seconds, from the first line of `/proc/stat` (proc_stat(5)):
-/// user nice system idle iowait irq softirq steal ...
+/// Busy and all processor time in seconds, from the first line of `/proc/stat`.
 fn processor_time(stat: &str) -> Option<(f64, f64)> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
-    let ticks: Vec<u64> = line
-        .split_whitespace()
-        .take(8)
-        .map_while(|word| word.parse().ok())
-        .collect();
-    let idle = ticks.get(3)?.saturating_add(*ticks.get(4)?);
-    let all = ticks
-        .iter()
-        .fold(0, |sum: u64, &part| sum.saturating_add(part));
+    let CpuTicks { idle, all, .. } = CpuTicks::parse(stat.lines().next()?)?;
     let seconds = |ticks: u64| Duration::from_millis(ticks).as_secs_f64() * 1000.0;
     let per_second = seconds(clock_ticks_per_second().max(1));
     Some((
@@ -195,21 +181,6 @@ fn memory(name: &str) -> Option<u64> {
     let line = info.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
     kib.checked_mul(1024)
-}
-
-fn aes_backend() -> String {
-    let options = SectorOptions {
-        sector_size: 4096,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
-    let key: Vec<u8> = (0..64).collect();
-    let spec = CipherSpec::parse("aes-xts-plain64");
-    let cipher = spec.map(|spec| SectorCipher::new(&spec, &key, options));
-    match cipher {
-        Ok(Ok(cipher)) => cipher.backend_name().to_owned(),
-        _ => "unknown".to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -4,14 +4,15 @@
 //! there but no regular file, such as `/dev/stderr`, is written to.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use tempfile::NamedTempFile;
 
-use super::{html, report::Report, table};
-use crate::Error;
+use crate::report::Report;
+use crate::{Error, html, text};
 
 /// `--json` and `--html`.
 #[derive(Args, Clone, Debug, Default)]
@@ -52,7 +53,7 @@ impl Output {
         if let Some(path) = &self.html {
             write("--html", path, &html::page(&report))?;
         }
-        let text = table::render(&report);
+        let text = text::render(&report);
         let json_to_stdout = self.json.is_some() && self.json_file().is_none();
         let (stdout, stderr) = if json_to_stdout {
             (json, text)
@@ -90,67 +91,61 @@ impl Output {
     }
 }
 
-/// How a file comes to its place.
-enum Place {
-    /// By renaming; the target of a symbolic link.
-    Rename(PathBuf),
-    /// By writing to what is there.
-    Special,
+/// A file in the making.
+enum Sink {
+    /// Comes to its place by renaming: the target of a symbolic link.
+    Draft(NamedTempFile, PathBuf),
+    /// What is there is written to.
+    Special(File),
 }
 
-fn place(path: &Path) -> io::Result<Place> {
-    match fs::metadata(path) {
-        Ok(kind) if kind.is_dir() => Err(io::Error::from(io::ErrorKind::IsADirectory)),
-        Ok(kind) if kind.is_file() => fs::canonicalize(path).map(Place::Rename),
-        Ok(_) => Ok(Place::Special),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Place::Rename(path.to_owned())),
-        Err(error) => Err(error),
+impl Sink {
+    fn open(path: &Path) -> io::Result<Self> {
+        let append = || File::options().append(true).open(path);
+        let place = match fs::metadata(path) {
+            Ok(kind) if kind.is_dir() => Err(io::Error::from(ErrorKind::IsADirectory)),
+            // An existing file that may not be written is not replaced either.
+            Ok(kind) if kind.is_file() => append().and_then(|_| fs::canonicalize(path)),
+            Ok(_) => return append().map(Self::Special),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(path.to_owned()),
+            Err(error) => Err(error),
+        }?;
+        Ok(Self::Draft(beside(&place)?, place))
+    }
+
+    fn write(self, text: &str) -> io::Result<()> {
+        match self {
+            Self::Draft(mut file, place) => {
+                file.write_all(text.as_bytes())?;
+                file.persist(&place).map(drop).map_err(io::Error::from)
+            }
+            Self::Special(mut file) => file.write_all(text.as_bytes()),
+        }
     }
 }
 
 fn probe(option: &str, path: &Path) -> Result<(), Error> {
-    let tried = place(path).and_then(|place| match place {
-        Place::Rename(path) => {
-            // An existing file that may not be written is not replaced either.
-            if path.exists() {
-                File::options().append(true).open(&path)?;
-            }
-            beside(&path).map(drop)
-        }
-        Place::Special => File::options().append(true).open(path).map(drop),
-    });
+    let tried = Sink::open(path).map(drop);
     tried.map_err(|error| {
+        let path = path.display();
         Error::parameters(format!(
-            "{option} {}: cannot be written: {error}; nothing was measured",
-            path.display()
+            "{option} {path}: cannot be written: {error}; nothing was measured"
         ))
     })
 }
 
 fn write(option: &str, path: &Path, text: &str) -> Result<(), Error> {
-    let written = place(path).and_then(|place| match place {
-        Place::Rename(path) => {
-            let mut file = beside(&path)?;
-            file.write_all(text.as_bytes())?;
-            file.persist(&path).map(drop).map_err(io::Error::from)
-        }
-        Place::Special => {
-            let mut file = File::options().append(true).open(path)?;
-            file.write_all(text.as_bytes())
-        }
-    });
+    let written = Sink::open(path).and_then(|sink| sink.write(text));
     written.map_err(|error| {
-        Error::device(format!(
-            "{option} {}: cannot be written: {error}",
-            path.display()
-        ))
+        let path = path.display();
+        Error::device(format!("{option} {path}: cannot be written: {error}"))
     })
 }
 
 /// A temporary file in the same folder, with the permissions of any new file.
-fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+fn beside(path: &Path) -> io::Result<NamedTempFile> {
     if path.file_name().is_none() {
-        return Err(io::Error::from(io::ErrorKind::InvalidFilename));
+        return Err(io::Error::from(ErrorKind::InvalidFilename));
     }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

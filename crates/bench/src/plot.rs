@@ -2,17 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::html::escape;
-use super::report::{Latency, Row};
-
 /// A plot over named categories.
 #[derive(Clone, Debug, Default)]
 pub struct Plot {
-    /// What it shows.
     pub title: String,
-    /// What the categories are.
     pub x_label: String,
-    /// The categories, from left to right.
     pub categories: Vec<String>,
     /// What the values are, with their unit.
     pub y_label: String,
@@ -22,17 +16,36 @@ pub struct Plot {
     pub columns: bool,
     /// A value worth a line across, such as 1 for ratios.
     pub guide: Option<f64>,
-    /// What is compared.
     pub series: Vec<Series>,
 }
 
 /// One thing's values.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// What it is.
     pub name: String,
     /// One value for each category, where there is one.
     pub values: Vec<Option<f64>>,
+}
+
+impl From<&String> for Series {
+    fn from(name: &String) -> Self {
+        Self {
+            name: name.clone(),
+            values: Vec::new(),
+        }
+    }
+}
+
+/// Where the one is that is looked for; where there is none, a new one at the end.
+fn place_of<'a, T: From<&'a String>>(
+    all: &mut Vec<T>,
+    is_it: impl Fn(&T) -> bool,
+    name: &'a String,
+) -> usize {
+    all.iter().position(is_it).unwrap_or_else(|| {
+        all.push(name.into());
+        all.len() - 1
+    })
 }
 
 /// The drawing, and the part of it that the values fill.
@@ -82,47 +95,28 @@ pub fn colour_of(series: usize) -> String {
 }
 
 impl Plot {
-    /// A line of points for each of `series`, with a value for each of `categories`. `axes` says what
-    /// the categories are and what the values are.
-    pub fn of<C, S>(
+    /// A line of points for each series, out of values that each have a category and a series, in the
+    /// order in which these come. `axes` says what the categories are and what the values are.
+    pub fn of<C: Into<String>, S: Into<String>>(
         title: impl Into<String>,
-        axes: [&str; 2],
-        categories: impl IntoIterator<Item = (String, C)>,
-        series: impl IntoIterator<Item = (String, S)>,
-        value: impl Fn(&S, &C) -> Option<f64>,
+        [x_label, y_label]: [&str; 2],
+        values: impl IntoIterator<Item = (C, S, f64)>,
     ) -> Self {
-        let categories: Vec<(String, C)> = categories.into_iter().collect();
-        let of_series = |(name, series): (String, S)| Series {
-            name,
-            values: categories
-                .iter()
-                .map(|(_, category)| value(&series, category))
-                .collect(),
-        };
-        Self {
+        let mut plot = Self {
             title: title.into(),
-            x_label: axes[0].to_owned(),
-            y_label: axes[1].to_owned(),
-            series: series.into_iter().map(of_series).collect(),
-            categories: categories.into_iter().map(|(name, _)| name).collect(),
+            x_label: x_label.to_owned(),
+            y_label: y_label.to_owned(),
             ..Self::default()
+        };
+        for (category, name, value) in values {
+            let (category, name) = (category.into(), name.into());
+            let place = place_of(&mut plot.categories, |one| *one == category, &category);
+            let line = place_of(&mut plot.series, |one| one.name == name, &name);
+            let values = &mut plot.series[line].values;
+            values.resize(values.len().max(place + 1), None);
+            values[place] = Some(value);
         }
-    }
-
-    /// A line of the percentiles of latency for each row that has them.
-    pub fn percentiles<'a>(
-        title: impl Into<String>,
-        rows: impl IntoIterator<Item = (String, &'a Row)>,
-    ) -> Self {
-        let with_latency = |(name, row): (String, &'a Row)| Some((name, row.latency?));
-        Self::of(
-            title,
-            ["percentile", "µs, logarithmic"],
-            Latency::NAMES.map(str::to_owned).into_iter().zip(0..),
-            rows.into_iter().filter_map(with_latency),
-            |latency, &place: &usize| Some(latency.values()[place]),
-        )
-        .logarithmic()
+        plot
     }
 
     /// The same with columns.
@@ -187,23 +181,13 @@ impl Plot {
 
     fn draw_points(&self, svg: &mut String, axis: &Axis, index: usize, series: &Series) {
         let colour = colour_of(index);
-        let points = self.points(axis, series);
-        let path: Vec<String> = points
-            .iter()
-            .map(|(x, y, _)| format!("{x:.1},{y:.1}"))
-            .collect();
-        // Writing to a String does not fail, here and below.
-        let _ = writeln!(
-            svg,
-            "<polyline style=\"stroke:{colour}\" points=\"{}\"/>",
-            path.join(" ")
-        );
-        for (x, y, _) in points {
-            let _ = writeln!(
-                svg,
-                "<circle style=\"fill:{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>"
-            );
+        let (mut path, mut circles) = (String::new(), String::new());
+        for (x, y, _) in self.points(axis, series) {
+            path += &format!("{x:.1},{y:.1} ");
+            circles +=
+                &format!("<circle style=\"fill:{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>\n");
         }
+        *svg += &format!("<polyline style=\"stroke:{colour}\" points=\"{path}\"/>\n{circles}");
     }
 
     fn draw_columns(&self, svg: &mut String, axis: &Axis, index: usize, series: &Series) {
@@ -214,9 +198,8 @@ impl Plot {
         for (x, y, value) in self.points(axis, series) {
             let left = x - group / 2.0 + float(index) * each;
             let height = BOTTOM - y;
-            let _ = writeln!(
-                svg,
-                "<rect style=\"fill:{colour}\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
+            *svg += &format!(
+                "<rect style=\"fill:{colour}\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\n"
             );
             text(svg, "", left + width / 2.0, y - 4.0, &axis_number(value));
         }
@@ -282,32 +265,28 @@ impl Axis {
 
     /// Values with a line across, and what stands beside it.
     fn ticks(&self) -> Vec<(f64, String)> {
-        let mut ticks = Vec::new();
         if self.logarithmic {
             // Lines at 2, 3 ... 9 times each power of ten too.
-            let mut decade = self.low;
-            while decade <= self.high {
-                for factor in 1..10u8 {
-                    let value = f64::from(factor) * 10f64.powf(decade);
-                    let label = (factor == 1).then(|| axis_number(value));
-                    ticks.push((value, label.unwrap_or_default()));
-                }
-                decade += 1.0;
-            }
-            ticks.retain(|(value, _)| value.log10() <= self.high + 0.01);
-        } else {
-            // About five, apart by 1, 2 or 5 times a power of ten.
-            let apart = self.high / 5.0;
-            let power = 10f64.powf(apart.log10().floor());
-            let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
-            let step = steps.into_iter().find(|step| *step >= apart);
-            let mut value = 0.0;
-            while value <= self.high {
-                ticks.push((value, axis_number(value)));
-                value += step.unwrap_or(self.high);
-            }
+            let decades = std::iter::successors(Some(self.low), |decade| Some(decade + 1.0));
+            let decades = decades.take_while(|decade| *decade <= self.high);
+            let values = decades.flat_map(|decade| {
+                let one = 10f64.powf(decade);
+                let label = [(one, axis_number(one))];
+                let between = (2..10u8).map(move |factor| (f64::from(factor) * one, String::new()));
+                label.into_iter().chain(between)
+            });
+            let fits = |(value, _): &(f64, String)| value.log10() <= self.high + 0.01;
+            return values.filter(fits).collect();
         }
-        ticks
+        // About five, apart by 1, 2 or 5 times a power of ten.
+        let apart = self.high / 5.0;
+        let power = 10f64.powf(apart.log10().floor());
+        let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+        let step = steps.into_iter().find(|step| *step >= apart);
+        let step = step.unwrap_or(self.high);
+        let values = std::iter::successors(Some(0.0), |value| Some(value + step));
+        let values = values.take_while(|value| *value <= self.high);
+        values.map(|value| (value, axis_number(value))).collect()
     }
 }
 
@@ -324,6 +303,15 @@ fn text(svg: &mut String, class: &str, x: f64, y: f64, text: &str) {
         svg,
         "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"
     );
+}
+
+/// Text that stands for itself in HTML and SVG, in attributes too.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 /// A count as a divisor: at least 1 where it divides.
@@ -347,17 +335,14 @@ mod tests {
     use super::*;
 
     fn plot() -> Plot {
-        Plot::of(
-            "Throughput",
-            ["block", "MB/s"],
-            ["4k", "64k", "<1M>"].map(String::from).into_iter().zip(0..),
-            [
-                ("inline".to_owned(), [Some(10.0), Some(200.0), None]),
-                ("queue".to_owned(), [Some(1.0), Some(20.0), Some(300.0)]),
-            ],
-            |values, &place: &usize| values[place],
-        )
-        .guide(1.0)
+        let values = [
+            ("4k", "inline", 10.0),
+            ("64k", "inline", 200.0),
+            ("4k", "queue", 1.0),
+            ("64k", "queue", 20.0),
+            ("<1M>", "queue", 300.0),
+        ];
+        Plot::of("Throughput", ["block", "MB/s"], values).guide(1.0)
     }
 
     #[test]

@@ -7,8 +7,8 @@ pub struct Progress(ProgressBar);
 
 impl Progress {
     /// A bar of `steps` steps.
-    pub fn new(steps: u64) -> Self {
-        let bar = ProgressBar::new(steps);
+    pub fn new(steps: usize) -> Self {
+        let bar = ProgressBar::new(steps as u64);
         let style = "{bar:24} {percent:>3} %  {elapsed} gone, {eta} left  {msg}";
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);

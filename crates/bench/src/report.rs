@@ -1,8 +1,9 @@
-//! A report: what was measured, on what, and the numbers that have a goal.
+//! A report: what was measured, on what, and the numbers that have a goal. `docs/bench-json.md` says what
+//! each member of its JSON means.
 //!
 //! ```text
 //! Row     one measured combination, for JSON ─┐
-//! Table   what people read                    ├─ Report ─► table, JSON, HTML
+//! Table   what people read                    ├─ Report ─► text, JSON, HTML
 //! Plot    what people see                     │
 //! Figure  what has a goal                    ─┘
 //! ```
@@ -10,45 +11,33 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use cryptline_cipher::ceiling;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::machine::{Machine, Others};
-use super::plot::Plot;
-use super::table::Table;
-use super::volume::NULL_CIPHER;
+use crate::machine::{Machine, Others, this_command};
+use crate::plot::Plot;
+use crate::table::Table;
+use crate::volume::{NULL_CIPHER, aes_backend};
 
 /// Above this share of processor time taken by other programs the numbers are not to be trusted.
-const BUSY_MAX: f64 = 0.03;
+pub const BUSY_MAX: f64 = 0.03;
 
-/// Everything one bench found out; `docs/bench-json.md` says what each member means.
-#[derive(Debug, Serialize)]
+/// Everything one bench found out.
+#[derive(Debug, Default, Serialize)]
 pub struct Report {
-    /// Which bench, such as `inline`.
     pub bench: &'static str,
-    /// A heading for people.
-    pub title: String,
-    /// What the data lies on.
+    pub title: &'static str,
     pub medium: String,
-    /// Where it ran.
     pub machine: Machine,
-    /// How busy other programs kept the machine.
     pub others: Others,
-    /// The exact commands, the one that made this report first.
     pub commands: Vec<String>,
-    /// How often each combination was measured.
     pub runs: u32,
-    /// How long each of those took, in seconds.
     pub seconds: f64,
-    /// Median of the rows' spreads.
     pub spread: f64,
-    /// How it was measured, one sentence or two each.
     pub notes: Vec<String>,
-    /// Numbers that have a goal.
     pub figures: Vec<Figure>,
-    /// Everything measured.
     pub rows: Vec<Row>,
-    /// What spoils the numbers, one line each.
     pub warnings: Vec<String>,
     /// For people.
     #[serde(skip)]
@@ -59,9 +48,7 @@ pub struct Report {
 }
 
 /// Which way the data goes.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// From the medium
@@ -72,9 +59,7 @@ pub enum Direction {
 }
 
 /// In which order offsets come.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
     /// One after the other
@@ -93,14 +78,18 @@ pub enum Front {
     InProcess,
     /// By NBD, from a server in this process over a Unix socket
     Nbd,
+    /// By virtqueues in shared memory, as a virtual machine does
+    #[value(skip)]
+    VhostUser,
+    /// By the file of a FUSE mount
+    #[value(skip)]
+    Fuse,
 }
 
 /// The shape of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shape {
-    /// Which way.
     pub direction: Direction,
-    /// In which order.
     pub pattern: Pattern,
     /// Bytes in a request.
     pub block: u32,
@@ -113,36 +102,21 @@ pub struct Shape {
 /// One measured combination.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// What was measured, in a few words.
     pub name: String,
-    /// How requests reached it.
     pub front: Front,
-    /// The cipher word; `None` where nothing is encrypted.
     pub cipher: Option<String>,
-    /// The dispatch mode, where there is one.
     pub dispatch: Option<String>,
-    /// Who served, where several servers are compared.
     pub server: Option<String>,
-    /// Who made the load, where several generators are compared.
     pub generator: Option<String>,
-    /// The load.
     #[serde(flatten)]
     pub shape: Shape,
-    /// Threads that did nothing but use up processor time beside it.
     pub hogs: u32,
-    /// Median of the samples.
     pub bytes_per_second: f64,
-    /// Distance of the samples' quartiles over their median.
     pub spread: f64,
-    /// Bytes in a second, each time it was measured.
     pub samples: Vec<f64>,
-    /// How long requests took.
     pub latency: Option<Latency>,
-    /// SHA-256 of the whole contents as read this way.
     pub sha256: Option<String>,
-    /// Instructions outside the kernel for each request, where they were counted.
     pub instructions: Option<f64>,
-    /// Calls of the allocator for each request, where they were counted.
     pub allocations: Option<f64>,
     /// What each turn gave, of which the members above are the summary.
     #[serde(skip)]
@@ -154,7 +128,6 @@ pub struct Row {
 pub struct Sample {
     /// All streams together.
     pub bytes_per_second: f64,
-    /// Where it was wanted.
     pub latency: Option<Latency>,
     /// Processor time of the load generator's threads over their whole time. Near 1, the generator is
     /// the limit.
@@ -165,63 +138,40 @@ pub struct Sample {
     pub next: u64,
     /// Where latencies were not wanted: windows of all streams, and their largest spread.
     pub windows: usize,
-    /// See there.
     pub spread: f64,
 }
 
-/// How long requests took: each the median over the runs, in microseconds.
+/// How long requests took, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// Half of the requests took at most this long.
     pub p50_us: f64,
-    /// Nine in ten.
     pub p90_us: f64,
-    /// 99 in 100.
     pub p99_us: f64,
-    /// 999 in 1000.
     pub p99_9_us: f64,
-    /// The longest.
     pub max_us: f64,
 }
 
 /// A number that has, or could have, a goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// Its name.
     pub name: &'static str,
-    /// The number; `None` where it was not measured.
     pub value: Option<f64>,
-    /// Its unit.
     pub unit: &'static str,
-    /// `higher` or `lower`: which way is better.
     pub better: &'static str,
-    /// What is good enough, if there is a goal under these circumstances.
     pub goal: Option<f64>,
-    /// Whether it is good enough.
     pub met: Option<bool>,
-    /// Where it comes from, or why there is no value or no goal.
     pub note: Option<String>,
 }
 
 impl Report {
     /// An empty one, about this machine and this command.
-    pub fn new(bench: &'static str, title: impl Into<String>) -> Self {
+    pub fn new(bench: &'static str, title: &'static str) -> Self {
         Self {
             bench,
-            title: title.into(),
-            medium: String::new(),
-            machine: Machine::here(),
-            others: Others::default(),
-            commands: vec![super::machine::this_command()],
-            runs: 0,
-            seconds: 0.0,
-            spread: 0.0,
-            notes: Vec::new(),
-            figures: Vec::new(),
-            rows: Vec::new(),
-            warnings: Vec::new(),
-            tables: Vec::new(),
-            plots: Vec::new(),
+            title,
+            machine: Machine::here(aes_backend()),
+            commands: vec![this_command()],
+            ..Self::default()
         }
     }
 
@@ -243,28 +193,41 @@ impl Report {
     pub fn finish(&mut self) {
         let spreads: Vec<f64> = self.rows.iter().map(|row| row.spread).collect();
         self.spread = median(&spreads);
-        let mut warn = |warning: String| self.warnings.push(warning);
         match (self.others.before, self.others.during) {
-            (Some(before), Some(during)) if before.max(during) > BUSY_MAX => warn(format!(
-                "this machine was not idle: other programs had {:.0} % of its processors before and {:.0} % during the runs; run it again when it is",
-                before * 100.0,
-                during * 100.0
-            )),
+            (Some(before), Some(during)) if before.max(during) > BUSY_MAX => {
+                self.warnings.push(format!(
+                    "this machine was not idle: other programs had {:.0} % of its processors before and {:.0} % during the runs; run it again when it is",
+                    before * 100.0,
+                    during * 100.0
+                ));
+            }
             (Some(_), Some(_)) => {}
-            _ => warn(
+            _ => self.warnings.push(
                 "/proc/stat cannot be read, so nobody knows whether this machine was idle".into(),
             ),
         }
-        if cfg!(debug_assertions) {
-            warn("this is a debug build, which is many times slower than a release build".into());
-        }
+        self.warnings.extend(debug_build());
     }
+}
+
+/// A warning, where this was not built for speed.
+pub fn debug_build() -> Option<String> {
+    let why = "this is a debug build, which is many times slower than a release build";
+    cfg!(debug_assertions).then(|| why.to_owned())
 }
 
 impl Row {
     /// Takes what a turn gave.
     pub fn take(&mut self, sample: Sample) {
         self.turns.push(sample);
+    }
+
+    /// Takes the speed of a turn of which nothing else is known.
+    pub fn take_rate(&mut self, bytes_per_second: f64) {
+        self.take(Sample {
+            bytes_per_second,
+            ..Sample::default()
+        });
     }
 
     /// Sums up the turns.
@@ -303,28 +266,15 @@ impl Latency {
     /// The percentiles, in order.
     pub const NAMES: [&str; 5] = ["p50", "p90", "p99", "p99.9", "max"];
 
-    /// The percentiles of one run. The histogram counts nanoseconds.
-    pub fn of(histogram: &Histogram<u64>) -> Self {
-        let at = |quantile: f64| microseconds(histogram.value_at_quantile(quantile));
+    /// Of what each of the [`NAMES`](Self::NAMES) stands for.
+    pub fn from_values([p50_us, p90_us, p99_us, p99_9_us, max_us]: [f64; 5]) -> Self {
         Self {
-            p50_us: at(0.50),
-            p90_us: at(0.90),
-            p99_us: at(0.99),
-            p99_9_us: at(0.999),
-            max_us: microseconds(histogram.max()),
+            p50_us,
+            p90_us,
+            p99_us,
+            p99_9_us,
+            max_us,
         }
-    }
-
-    /// Each percentile's median over several runs: a run that something disturbed does not count.
-    pub fn median(runs: &[Self]) -> Option<Self> {
-        let middle = |of: fn(&Self) -> f64| median(&runs.iter().map(of).collect::<Vec<_>>());
-        (!runs.is_empty()).then(|| Self {
-            p50_us: middle(|run| run.p50_us),
-            p90_us: middle(|run| run.p90_us),
-            p99_us: middle(|run| run.p99_us),
-            p99_9_us: middle(|run| run.p99_9_us),
-            max_us: middle(|run| run.max_us),
-        })
     }
 
     /// What each of the [`NAMES`](Self::NAMES) stands for here.
@@ -337,29 +287,41 @@ impl Latency {
             self.max_us,
         ]
     }
+
+    /// The percentiles of one run. The histogram counts nanoseconds.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| Duration::from_nanos(histogram.value_at_quantile(quantile));
+        let microseconds = |quantile| at(quantile).as_secs_f64() * 1e6;
+        Self::from_values([0.50, 0.90, 0.99, 0.999, 1.0].map(microseconds))
+    }
+
+    /// Each percentile's median over several runs: a run that something disturbed does not count.
+    pub fn median(runs: &[Self]) -> Option<Self> {
+        let middle = |place: usize| {
+            let values: Vec<f64> = runs.iter().map(|run| run.values()[place]).collect();
+            median(&values)
+        };
+        (!runs.is_empty()).then(|| Self::from_values(std::array::from_fn(middle)))
+    }
+
+    /// A line of the percentiles for each row that has them.
+    pub fn plot<'a>(
+        title: impl Into<String>,
+        rows: impl IntoIterator<Item = (String, &'a Row)>,
+    ) -> Plot {
+        let values = rows.into_iter().flat_map(|(name, row)| {
+            let latency = row.latency.map(|latency| latency.values());
+            let each = Self::NAMES.into_iter().zip(latency.into_iter().flatten());
+            each.map(move |(percentile, value)| (percentile, name.clone(), value))
+        });
+        Plot::of(title, ["percentile", "µs, logarithmic"], values).logarithmic()
+    }
 }
 
 impl Figure {
-    /// A ratio that should be at least `goal`.
-    pub fn at_least(name: &'static str, value: f64, goal: f64) -> Self {
-        Self::reported(name, value).with_goal(goal, value >= goal)
-    }
-
-    /// A ratio that should be at most `goal`.
-    pub fn at_most(name: &'static str, value: f64, goal: f64) -> Self {
-        Self::reported(name, value)
-            .with_goal(goal, value <= goal)
-            .lower()
-    }
-
-    fn with_goal(mut self, goal: f64, met: bool) -> Self {
-        (self.goal, self.met) = (Some(goal), self.value.map(|_| met));
-        self
-    }
-
-    /// A ratio without a goal. More is better unless [`lower`](Self::lower) says otherwise.
-    pub fn reported(name: &'static str, value: f64) -> Self {
-        let value = Some(value).filter(|value| value.is_finite());
+    /// A ratio of which more is better; it could not be measured where it is none or not a number.
+    pub fn new(name: &'static str, value: impl Into<Option<f64>>) -> Self {
+        let value = value.into().filter(|value| value.is_finite());
         Self {
             name,
             value,
@@ -371,18 +333,18 @@ impl Figure {
         }
     }
 
-    /// A figure that these options leave out.
-    pub fn missing(name: &'static str, why: impl Into<String>) -> Self {
-        Self {
-            note: Some(why.into()),
-            ..Self::reported(name, f64::NAN)
-        }
+    /// It should be at least `goal`.
+    pub fn at_least(mut self, goal: f64) -> Self {
+        self.met = self.value.map(|value| value >= goal);
+        self.goal = self.value.map(|_| goal);
+        self
     }
 
-    /// It is no ratio but a number of these.
-    pub fn in_units(mut self, unit: &'static str) -> Self {
-        self.unit = unit;
-        self
+    /// It should be at most `goal`.
+    pub fn at_most(mut self, goal: f64) -> Self {
+        self.met = self.value.map(|value| value <= goal);
+        self.goal = self.value.map(|_| goal);
+        self.lower()
     }
 
     /// Less is better.
@@ -391,54 +353,72 @@ impl Figure {
         self
     }
 
-    /// Says where it comes from.
-    pub fn noted(mut self, note: impl Into<String>) -> Self {
-        self.note = Some(note.into());
+    /// It is no ratio but a number of these.
+    pub fn in_units(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
         self
     }
 
-    /// Takes the goal away: under these circumstances it is another measurement.
-    pub fn without_goal(mut self, why: impl Into<String>) -> Self {
-        (self.goal, self.met) = (None, None);
-        self.noted(why)
+    /// Says where its value comes from, if it has one.
+    pub fn noted(mut self, note: impl Into<String>) -> Self {
+        if self.value.is_some() {
+            self.note = Some(note.into());
+        }
+        self
     }
-}
 
-impl Direction {
-    /// As in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
+    /// Says why it has no value, if it has none.
+    pub fn needs(mut self, why: impl Into<String>) -> Self {
+        if self.value.is_none() {
+            self.note = Some(why.into());
+        }
+        self
+    }
+
+    /// Takes the goal away for a reason: under these circumstances it is another measurement.
+    pub fn unless(mut self, why: Option<impl Into<String>>) -> Self {
+        if let Some(why) = why.filter(|_| self.value.is_some()) {
+            let why = why.into();
+            self.note = Some(match self.note {
+                Some(note) => format!("{why}; {note}"),
+                None => why,
+            });
+            (self.goal, self.met) = (None, None);
+        }
+        self
+    }
+
+    /// `at least 0.97`.
+    pub fn goal_text(&self) -> String {
+        match (self.goal, self.better) {
+            (None, _) => "-".into(),
+            (Some(goal), "lower") => format!("at most {goal}"),
+            (Some(goal), _) => format!("at least {goal}"),
+        }
+    }
+
+    /// `met`, `missed` or nothing.
+    pub fn verdict(&self) -> &'static str {
+        match self.met {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "",
         }
     }
 }
 
-impl Pattern {
-    /// As in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sequential => "sequential",
-            Self::Random => "random",
-        }
-    }
+/// As on the command line, and in JSON.
+pub fn word(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// The middle value, or the mean of the two in the middle.
-#[must_use]
+/// The middle value, or the mean of the two in the middle; 0 of none.
 pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        len if len % 2 == 1 => sorted[middle],
-        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
+    ceiling::median(values).unwrap_or(0.0)
 }
 
 /// Distance of the quartiles over the median: half of the values are this close together.
-#[must_use]
 pub fn spread(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -458,19 +438,6 @@ pub fn ratio(of: &[f64], to: &[f64]) -> f64 {
     } else {
         median(&ratios)
     }
-}
-
-/// Room for latencies from 1 ns to 100 s with three digits.
-pub fn histogram() -> Histogram<u64> {
-    const LONGEST: Duration = Duration::from_secs(100);
-    let longest = u64::try_from(LONGEST.as_nanos()).expect("100 s fit");
-    let mut histogram = Histogram::new_with_bounds(1, longest, 3).expect("the bounds are in order");
-    histogram.auto(false);
-    histogram
-}
-
-fn microseconds(nanoseconds: u64) -> f64 {
-    Duration::from_nanos(nanoseconds).as_secs_f64() * 1e6
 }
 
 #[cfg(test)]
@@ -494,20 +461,22 @@ mod tests {
 
     #[test]
     fn a_goal_is_met_on_its_own_side() {
-        assert_eq!(Figure::at_least("x", 0.97, 0.97).met, Some(true));
-        assert_eq!(Figure::at_least("x", 0.96, 0.97).met, Some(false));
-        assert_eq!(Figure::at_most("x", 1.1, 1.1).met, Some(true));
-        assert_eq!(Figure::at_most("x", 1.2, 1.1).met, Some(false));
-        let gone = Figure::at_least("x", 0.5, 0.97).without_goal("another front");
+        assert_eq!(Figure::new("x", 0.97).at_least(0.97).met, Some(true));
+        assert_eq!(Figure::new("x", 0.96).at_least(0.97).met, Some(false));
+        assert_eq!(Figure::new("x", 1.1).at_most(1.1).met, Some(true));
+        assert_eq!(Figure::new("x", 1.2).at_most(1.1).met, Some(false));
+        let gone = Figure::new("x", 0.5)
+            .at_least(0.97)
+            .unless(Some("another front"));
         assert_eq!((gone.goal, gone.met), (None, None));
     }
 
     #[test]
     fn a_number_that_is_none_is_no_value() {
-        let figure = Figure::at_least("x", f64::NAN, 0.97);
+        let figure = Figure::new("x", f64::NAN).at_least(0.97);
         assert_eq!(figure.value, None);
         assert_eq!(figure.met, None);
-        assert_eq!(Figure::missing("x", "left out").met, None);
+        assert_eq!(Figure::new("x", None).needs("left out").met, None);
     }
 
     #[test]
@@ -523,7 +492,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_requests() {
-        let mut histogram = histogram();
+        let mut histogram = crate::load::histogram();
         for nanoseconds in 1..=1000u64 {
             histogram.record(nanoseconds * 1000).expect("in range");
         }
@@ -549,5 +518,19 @@ mod tests {
         };
         report.finish();
         assert!(report.warnings[0].contains("50 % during"));
+    }
+
+    #[test]
+    fn goals_say_their_side() {
+        let least = Figure::new("inline_over_plain_null", 0.99).at_least(0.97);
+        let most = Figure::new("auto_p99_over_best_max", 1.3).at_most(1.1);
+        assert_eq!(
+            (least.goal_text().as_str(), least.verdict()),
+            ("at least 0.97", "met")
+        );
+        assert_eq!(
+            (most.goal_text().as_str(), most.verdict()),
+            ("at most 1.1", "missed")
+        );
     }
 }

@@ -29,10 +29,10 @@
 
 use std::time::Duration;
 
-use super::Progress;
-use super::machine::{Moment, Others, Watch};
-use super::report::{Report, Row};
 use crate::Error;
+use crate::machine::{Moment, Others, Watch};
+use crate::progress::Progress;
+use crate::report::{Report, Row};
 
 /// Ways that take their turns one right after the other.
 #[derive(Clone, Debug, Default)]
@@ -48,9 +48,7 @@ pub struct Group {
 /// One turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// Whose it is.
     pub way: usize,
-    /// Number of the run, from 0.
     pub run: u32,
     /// How many turns its group has had before, each of all its ways.
     pub nth: u32,
@@ -80,8 +78,7 @@ pub fn run(
     mut turn: impl FnMut(&mut [Row], Turn) -> Result<(), Error>,
 ) -> Result<Vec<Option<f64>>, Error> {
     report.others = Others::look();
-    let steps = groups.len() * usize::try_from(report.runs).unwrap_or(usize::MAX);
-    let progress = Progress::new(u64::try_from(steps).unwrap_or(u64::MAX));
+    let progress = Progress::new(groups.len() * report.runs as usize);
     let mut all = Watch::default();
     let mut watches: Vec<_> = groups.iter().map(|_| Watch::default()).collect();
     for run in 0..report.runs {
@@ -107,19 +104,33 @@ pub fn run(
     Ok(watches.iter().map(Watch::share).collect())
 }
 
+/// Longest turn, in seconds.
+const SECONDS_MAX: f64 = 3600.0;
+
 /// `--seconds` as a length of time.
-pub fn seconds(given: f64, most: f64) -> Result<Duration, Error> {
-    if given > 0.0 && given <= most {
+pub fn seconds(given: f64) -> Result<Duration, Error> {
+    if given > 0.0 && given <= SECONDS_MAX {
         Ok(Duration::from_secs_f64(given))
     } else {
         Err(Error::parameters(format!(
-            "--seconds {given}: give more than 0 and at most {most}"
+            "--seconds {given}: give more than 0 and at most {SECONDS_MAX}"
         )))
     }
 }
 
+/// In this order, each once.
+pub fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in all {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+    }
+    once
+}
+
 /// The order of `ways` ways in a run: from another one on every second run, and backwards in the other.
-pub(super) fn order(run: u32, ways: usize) -> Vec<usize> {
+fn order(run: u32, ways: usize) -> Vec<usize> {
     let first = usize::try_from(run / 2).unwrap_or(0) % ways.max(1);
     let mut order: Vec<usize> = (0..ways).map(|way| (first + way) % ways).collect();
     if run % 2 == 1 {
@@ -190,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_time_that_is_none_is_refused() {
-        assert_eq!(seconds(0.5, 60.0).ok(), Some(Duration::from_millis(500)));
-        for wrong in [0.0, -1.0, 61.0, f64::NAN, f64::INFINITY] {
-            let error = seconds(wrong, 60.0).expect_err("no length of time");
+        assert_eq!(seconds(0.5).ok(), Some(Duration::from_millis(500)));
+        for wrong in [0.0, -1.0, 3601.0, f64::NAN, f64::INFINITY] {
+            let error = seconds(wrong).expect_err("no length of time");
             assert!(error.to_string().starts_with("--seconds "), "{error}");
         }
     }

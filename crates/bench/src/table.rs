@@ -1,17 +1,11 @@
 //! Tables for people, as text.
 
-use cryptline::size;
-
 use std::fmt::Write as _;
-
-use super::report::{Figure, Report};
 
 /// A table. Columns of numbers are aligned right.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// What it shows.
     pub title: String,
-    /// Heads of the columns.
     pub columns: Vec<String>,
     /// Cells, as many in each row as there are columns.
     pub rows: Vec<Vec<String>>,
@@ -22,10 +16,13 @@ pub type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
 
 impl Table {
     /// An empty one.
-    pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
+    pub fn new<C: Into<String>>(
+        title: impl Into<String>,
+        columns: impl IntoIterator<Item = C>,
+    ) -> Self {
         Self {
             title: title.into(),
-            columns: columns.iter().map(|&column| column.to_owned()).collect(),
+            columns: columns.into_iter().map(C::into).collect(),
             rows: Vec::new(),
         }
     }
@@ -36,8 +33,8 @@ impl Table {
         columns: &[Column<'_, T>],
         items: impl IntoIterator<Item = T>,
     ) -> Self {
-        let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
-        let mut table = Self::new(title, &heads);
+        let heads = columns.iter().map(|(head, _)| *head);
+        let mut table = Self::new(title, heads);
         for item in items {
             table.push(columns.iter().map(|(_, cell)| cell(&item)));
         }
@@ -90,55 +87,6 @@ impl Table {
     }
 }
 
-/// The report as text: tables, figures, and under which conditions.
-pub fn render(report: &Report) -> String {
-    let mut head = format!("{}\n", report.title);
-    for (name, value) in conditions(report) {
-        // Writing to a String does not fail.
-        let _ = writeln!(head, "  {:<9} {value}", format!("{name}:"));
-    }
-    let mut parts = vec![head];
-    parts.extend(report.tables.iter().map(Table::text));
-    parts.push(figures(&report.figures).text());
-    let notes = report.notes.iter().map(|note| format!("{note}\n"));
-    parts.push(notes.collect());
-    parts.join("\n")
-}
-
-/// The figures as a table.
-pub fn figures(figures: &[Figure]) -> Table {
-    let value = |figure: &Figure| figure.value.map(|value| format!("{value:.3}"));
-    Table::of(
-        "Figures",
-        &[
-            ("", &|figure: &&Figure| figure.name.to_owned()),
-            ("value", &|figure| value(figure).unwrap_or("-".into())),
-            ("goal", &|figure| goal(figure)),
-            ("", &|figure| verdict(figure).to_owned()),
-            ("about", &|figure| figure.note.clone().unwrap_or_default()),
-        ],
-        figures,
-    )
-}
-
-/// `at least 0.97`.
-pub fn goal(figure: &Figure) -> String {
-    match (figure.goal, figure.better) {
-        (None, _) => "-".into(),
-        (Some(goal), "lower") => format!("at most {goal}"),
-        (Some(goal), _) => format!("at least {goal}"),
-    }
-}
-
-/// `met`, `missed` or nothing.
-pub fn verdict(figure: &Figure) -> &'static str {
-    match figure.met {
-        Some(true) => "met",
-        Some(false) => "missed",
-        None => "",
-    }
-}
-
 /// Bytes in a second for people: MB/s, where 1 MB is 10^6 bytes.
 pub fn megabytes(bytes_per_second: f64) -> String {
     three_digits(bytes_per_second / 1e6)
@@ -180,70 +128,18 @@ pub fn block(bytes: u32) -> String {
     }
 }
 
-/// Under which conditions it was measured, by name.
-pub fn conditions(report: &Report) -> Vec<(&'static str, String)> {
-    let machine = &report.machine;
-    let percent =
-        |share: Option<f64>| share.map_or("?".into(), |share| format!("{:.0} %", share * 100.0));
-    vec![
-        ("medium", report.medium.clone()),
-        (
-            "machine",
-            format!(
-                "{}, {} cores, {} of memory, Linux {}",
-                machine.cpu,
-                machine.cores,
-                size::human(machine.memory),
-                machine.kernel
-            ),
-        ),
-        ("cipher", machine.backend.clone()),
-        (
-            "runs",
-            format!(
-                "{} of {} s each, in turns; spread {:.1} %",
-                report.runs,
-                report.seconds,
-                report.spread * 100.0
-            ),
-        ),
-        (
-            "others",
-            format!(
-                "other programs had {} of the processors before the runs and {} during them",
-                percent(report.others.before),
-                percent(report.others.during)
-            ),
-        ),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new("Title", &["name", "MB/s"]);
+        let mut table = Table::new("Title", ["name", "MB/s"]);
         table.push(["a longer name".to_owned(), "7".to_owned()]);
         table.push(["b".to_owned(), "12345".to_owned()]);
         assert_eq!(
             table.text(),
             "Title\n  name            MB/s\n  a longer name      7\n  b              12345\n"
-        );
-    }
-
-    #[test]
-    fn goals_say_their_side() {
-        let least = Figure::at_least("inline_over_plain_null", 0.99, 0.97);
-        let most = Figure::at_most("auto_p99_over_best_max", 1.3, 1.1);
-        assert_eq!(
-            (goal(&least).as_str(), verdict(&least)),
-            ("at least 0.97", "met")
-        );
-        assert_eq!(
-            (goal(&most).as_str(), verdict(&most)),
-            ("at most 1.1", "missed")
         );
     }
 

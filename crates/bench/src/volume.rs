@@ -2,15 +2,16 @@
 //!
 //! All volumes of one bench lie on the same medium, so that none has the better memory.
 
-use cryptline::size;
-use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use clap::Args;
+use cryptline::{DispatchOptions, HelperPool, Open, Plain, size};
+use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::Gate;
 use cryptline_engine::base::RamDevice;
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
-use cryptline_engine::layer::{CryptDevice, CryptOptions};
+use cryptline_engine::dispatch::Mode;
+use cryptline_engine::layer::Exclusion;
 
-use super::machine::{available_memory, cores};
 use crate::Error;
+use crate::machine::{available_memory, cores};
 
 /// The cipher that encrypts nothing, as tables name it.
 pub const NULL_CIPHER: &str = "cipher_null-ecb";
@@ -19,20 +20,29 @@ pub const SECTOR_SIZE: u32 = 4096;
 /// Lengths of keys to try for a cipher, the longest of AES-XTS first.
 const KEY_LENS: [usize; 5] = [64, 32, 48, 24, 16];
 
-/// So many threads that help with large requests.
-pub fn start_helpers(count: usize) -> Result<Option<Helpers>, Error> {
-    let helpers = (count > 0).then(|| Helpers::start(count));
-    Ok(helpers.transpose()?)
+/// Threads that help large requests.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct HelperArgs {
+    /// Threads that help large requests, for `auto` [default: one less than there are processors]
+    #[arg(long, value_name = "N")]
+    pub helpers: Option<usize>,
 }
 
-/// What `--helpers` says, or one less than there are processors.
-pub fn helpers(given: Option<usize>) -> Result<usize, Error> {
-    let cores = cores();
-    match given.unwrap_or(cores - 1) {
-        helpers if helpers > cores => Err(Error::parameters(format!(
-            "--helpers {helpers}: this machine has {cores} processors; give at most {cores}"
-        ))),
-        helpers => Ok(helpers),
+impl HelperArgs {
+    /// How many.
+    pub fn count(self) -> Result<usize, Error> {
+        let cores = cores();
+        match self.helpers.unwrap_or(cores - 1) {
+            helpers if helpers > cores => Err(Error::parameters(format!(
+                "--helpers {helpers}: this machine has {cores} processors; give at most {cores}"
+            ))),
+            helpers => Ok(helpers),
+        }
+    }
+
+    /// They, started when a volume needs them.
+    pub fn pool(self) -> Result<HelperPool, Error> {
+        self.count().map(HelperPool::new)
     }
 }
 
@@ -78,66 +88,86 @@ impl Cipher {
 
     /// The cipher at work.
     pub fn sectors(&self) -> Result<SectorCipher, Error> {
-        let options = SectorOptions {
-            sector_size: SECTOR_SIZE,
-            iv_offset: 0,
-            iv_large_sectors: false,
-        };
-        SectorCipher::new(&self.spec, &self.key, options)
+        sector_cipher(&self.spec, &self.key, SECTOR_SIZE)
             .map_err(|error| Error::parameters(format!("--cipher {}: {error}", self.word)))
     }
 
     /// A volume of this cipher over all of `medium`.
-    pub fn over(
+    pub fn over(&self, medium: &Gate, mode: Mode, helpers: &HelperPool) -> Result<Gate, Error> {
+        self.opened(Open::device(medium).helpers(helpers.clone()), mode)
+    }
+
+    /// The same inline, in blocks of `block` bytes.
+    pub fn in_blocks(
         &self,
         medium: &Gate,
-        mode: Mode,
-        helpers: Option<&Helpers>,
+        block: u32,
+        exclusion: Exclusion,
     ) -> Result<Gate, Error> {
-        self.with(
-            medium,
-            CryptOptions {
-                dispatch: Dispatch::both(mode),
-                helpers: helpers.cloned(),
-                ..CryptOptions::default()
-            },
-        )
+        let open = Open::device(medium).logical_block(block);
+        self.opened(open.exclusion(exclusion), Mode::Inline)
     }
 
-    /// The same inline, in blocks of `block` bytes where the cipher can be cut that finely.
-    pub fn in_blocks(&self, medium: &Gate, block: u32) -> Result<Gate, Error> {
-        self.with(
-            medium,
-            CryptOptions {
-                dispatch: Dispatch::both(Mode::Inline),
-                logical_block: Some(block),
-                ..CryptOptions::default()
-            },
-        )
+    fn opened(&self, open: Open, mode: Mode) -> Result<Gate, Error> {
+        let plain = Plain {
+            sector_size: SECTOR_SIZE,
+            ..Plain::new(&self.word, self.key.len())
+        };
+        let dispatch = DispatchOptions {
+            both: Some(mode),
+            ..DispatchOptions::default()
+        };
+        let open = open.plain(plain).key(&self.key).dispatch(dispatch);
+        Ok(open.discards(true).open()?.gate().clone())
     }
+}
 
-    fn with(&self, medium: &Gate, options: CryptOptions) -> Result<Gate, Error> {
-        let device = CryptDevice::new(medium.clone(), self.sectors()?, options)?;
-        Ok(Gate::new(device))
+/// What runs AES-XTS here.
+pub fn aes_backend() -> &'static str {
+    let sectors = Cipher::new("aes-xts-plain64").and_then(|cipher| cipher.sectors());
+    sectors.map_or("unknown", |cipher| cipher.backend_name())
+}
+
+/// A cipher with sectors counted from 0.
+pub fn sector_cipher(
+    spec: &CipherSpec,
+    key: &[u8],
+    sector_size: u32,
+) -> Result<SectorCipher, CipherError> {
+    let options = SectorOptions {
+        sector_size,
+        iv_offset: 0,
+        iv_large_sectors: false,
+    };
+    SectorCipher::new(spec, key, options)
+}
+
+/// Whether a volume can have `bytes` bytes.
+pub fn check_size(bytes: u64) -> Result<(), Error> {
+    if bytes > 0 && bytes.is_multiple_of(u64::from(SECTOR_SIZE)) {
+        return Ok(());
     }
+    Err(Error::parameters(format!(
+        "--size {bytes}: give a multiple of {SECTOR_SIZE} bytes, and not 0, such as 1G"
+    )))
 }
 
 /// A RAM disk of `bytes`, when the machine has `needed` bytes of memory to spare.
 pub fn ram(bytes: u64, needed: u64, what_else: &str) -> Result<Gate, Error> {
-    if bytes == 0 || !bytes.is_multiple_of(u64::from(SECTOR_SIZE)) {
-        return Err(Error::parameters(format!(
-            "--size {bytes}: give a multiple of {SECTOR_SIZE} bytes, and not 0, such as 1G"
-        )));
-    }
-    if let Some(available) = available_memory()
-        && needed > available
-    {
-        return Err(Error::parameters(format!(
+    check_size(bytes)?;
+    check_memory(bytes, needed, what_else)?;
+    Ok(Gate::new(RamDevice::new(bytes)?))
+}
+
+/// Whether the machine has `needed` bytes of memory to spare for media of `bytes` bytes.
+pub fn check_memory(bytes: u64, needed: u64, what_else: &str) -> Result<(), Error> {
+    match available_memory() {
+        Some(available) if needed > available => Err(Error::parameters(format!(
             "--size {}: that takes {} of memory{what_else}, and {} are free; give a smaller --size",
             size::human(bytes),
             size::human(needed),
             size::human(available)
-        )));
+        ))),
+        _ => Ok(()),
     }
-    Ok(Gate::new(RamDevice::new(bytes)?))
 }

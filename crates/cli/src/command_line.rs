@@ -13,9 +13,13 @@ const EXAMPLES: &str = "\
 Examples:
   cryptline serve                                  a 1 GiB encrypted RAM disk, to try it out
   cryptline create disk.img --size 1G              a new LUKS2 volume
+  cryptline create disk.img --from old.raw         the same, filled with the contents of a disk
+  cryptline copy disk.img out.raw                  the decrypted disk in a file
   cryptline info disk.img                          show its header; needs no passphrase
   cryptline open --check disk.img                  check whether a passphrase unlocks it
   cryptline serve disk.img                         serve the decrypted disk over NBD
+  cryptline mount disk.img /mnt                    the decrypted disk as the file /mnt/disk.img
+  cryptline vhost-user disk.img                    the decrypted disk for a virtual machine
 
 Run `cryptline COMMAND --help` for details.";
 
@@ -31,10 +35,10 @@ Exit codes (as cryptsetup's):
 
 /// Open encrypted disks (LUKS2, LUKS1, plain dm-crypt) in user space and serve them.
 ///
-/// cryptline opens an encrypted disk from a file, a block device or RAM and serves the decrypted
-/// disk over NBD, without root and without device-mapper. It runs the cipher on the thread that
-/// handles the request. Its volumes are byte-compatible with dm-crypt and cryptsetup in both
-/// directions.
+/// cryptline opens an encrypted disk from a file, a block device or RAM and gives the decrypted
+/// disk to NBD clients, virtual machines, programs that want a file, or the kernel: without
+/// device-mapper, and all but the last without root. It runs the cipher on the thread that handles
+/// the request. Its volumes are byte-compatible with dm-crypt and cryptsetup in both directions.
 #[derive(Parser, Debug)]
 #[command(name = "cryptline", version, disable_help_subcommand = true)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
@@ -49,12 +53,36 @@ pub struct Cli {
 pub enum Command {
     /// Serve the decrypted disk over NBD
     Serve(Box<cmd::serve::ServeArgs>),
+    /// Serve the decrypted disk to virtual machines (vhost-user-blk)
+    VhostUser(Box<cmd::vhost_user::VhostUserArgs>),
+    /// Mount the decrypted disk as a file (FUSE)
+    Mount(Box<cmd::mount::MountArgs>),
+    /// Unmount a disk that was mounted as a file
+    Umount(cmd::umount::UmountArgs),
+    /// Make the decrypted disk a block device of this machine
+    Attach(Box<cmd::attach::AttachArgs>),
+    /// Remove a block device made by `attach`
+    Detach(cmd::detach::DetachArgs),
+    /// List the block devices made by `attach`
+    Devices(cmd::devices::DevicesArgs),
+    /// Start a new server for a block device whose server was killed
+    Recover(cmd::recover::RecoverArgs),
     /// Show a LUKS header (needs no passphrase)
     Info(cmd::info::InfoArgs),
     /// Check whether a passphrase or key unlocks a volume
     Open(cmd::open::OpenArgs),
     /// Create a LUKS volume in a new file
-    Create(cmd::create::CreateArgs),
+    Create(Box<cmd::create::CreateArgs>),
+    /// Copy a disk: encrypted to clear, clear to encrypted, or between volumes
+    Copy(Box<cmd::copy::CopyArgs>),
+    /// Manage the key slots of a volume
+    Key(Box<cmd::key::KeyCommandArgs>),
+    /// Manage the tokens of a volume, which say where passphrases come from (LUKS2)
+    Token(Box<cmd::token::TokenCommandArgs>),
+    /// Back up, restore, repair and label LUKS headers
+    Header(Box<cmd::header::HeaderArgs>),
+    /// Destroy all key slots of a volume
+    Erase(cmd::erase::EraseArgs),
     /// Print the device-mapper table line of a volume
     Table(Box<cmd::table::TableArgs>),
     /// Manage block translation tables, which keep sectors from being torn
@@ -72,6 +100,9 @@ pub enum Command {
     /// Write the man pages into a folder
     #[command(hide = true)]
     Man(cmd::man::ManArgs),
+    /// What cryptsetup calls these verbs.
+    #[command(flatten)]
+    Word(Box<cmd::words::Word>),
 }
 
 impl Command {
@@ -82,7 +113,20 @@ impl Command {
     pub fn run(self) -> Result<ExitCode, CliError> {
         let touches_keys = matches!(
             self,
-            Self::Serve(_) | Self::Open(_) | Self::Create(_) | Self::Table(_)
+            Self::Serve(_)
+                | Self::VhostUser(_)
+                | Self::Mount(_)
+                | Self::Attach(_)
+                | Self::Recover(_)
+                | Self::Open(_)
+                | Self::Create(_)
+                | Self::Copy(_)
+                | Self::Key(_)
+                | Self::Token(_)
+                | Self::Header(_)
+                | Self::Erase(_)
+                | Self::Word(_)
+                | Self::Table(_)
         );
         if touches_keys {
             protect_process();
@@ -97,9 +141,22 @@ impl Command {
     fn run_verb(self) -> Result<ExitCode, CliError> {
         match self {
             Self::Serve(args) => cmd::serve::run(&args),
+            Self::VhostUser(args) => cmd::vhost_user::run(&args),
+            Self::Mount(mut args) => cmd::mount::run(&mut args),
+            Self::Umount(args) => cmd::umount::run(&args),
+            Self::Attach(args) => cmd::attach::run(&args),
+            Self::Detach(args) => cmd::detach::run(&args),
+            Self::Devices(args) => cmd::devices::run(&args),
+            Self::Recover(args) => cmd::recover::run(&args),
             Self::Info(args) => cmd::info::run(&args),
             Self::Open(args) => cmd::open::run(&args),
             Self::Create(args) => cmd::create::run(&args),
+            Self::Copy(args) => cmd::copy::run(&args),
+            Self::Key(args) => cmd::key::run(&args),
+            Self::Token(args) => cmd::token::run(&args),
+            Self::Header(args) => cmd::header::run(&args),
+            Self::Erase(args) => cmd::erase::run(&args),
+            Self::Word(word) => word.run(),
             Self::Table(args) => cmd::table::run(&args),
             Self::Top(args) => cmd::top::run(&args),
             Self::Bench(args) => cmd::bench::print(cryptline_bench::run(&args)),

@@ -6,12 +6,15 @@ use std::fmt;
 use std::io;
 
 pub use cryptline::ErrorKind as Kind;
-use cryptline::Problem;
 use cryptline::engine::OpenError;
 use cryptline::engine::btt::BttError;
 use cryptline::engine::table::TableError;
 use cryptline::luks::Error as LuksError;
+use cryptline::{Contents, Problem};
 use cryptline_cipher::SpecError;
+use cryptline_nbd::ProtocolError;
+use cryptline_serve::device::AttachError;
+use cryptline_serve::nbd::{ClientError, Event};
 
 /// A failure with its message, which is always one line.
 #[derive(Debug)]
@@ -120,11 +123,123 @@ impl CliError {
     }
 }
 
+impl CliError {
+    /// Why nothing was copied, or not all.
+    #[must_use]
+    pub(crate) fn of_copy(error: &cryptline::Error) -> Self {
+        use cryptline::Fault;
+        let advice = match error.problem() {
+            Problem::Exists { .. } => {
+                "; give another name, or --force to replace it and lose what it holds"
+            }
+            Problem::Holds { .. } | Problem::CopyOver => {
+                "; --force overwrites it, and what it holds is lost"
+            }
+            Problem::Device(OpenError::Busy { .. }) => "; stop that one first",
+            Problem::Device(OpenError::NotWritable { .. }) => "",
+            Problem::CopyFault {
+                fault: Fault::NoSpace,
+                ..
+            } => "; free some space, or choose another place (see also ulimit -f)",
+            Problem::CopyFault {
+                fault: Fault::Truncated,
+                ..
+            } => "; copy it again when nobody changes it",
+            Problem::HolesOfDevice => "; leave out --holes",
+            Problem::NoPlace(_) | Problem::CopyNoPlace => "",
+            _ => return Self::new(error.kind(), words(error)),
+        };
+        Self::new(error.kind(), format!("{error}{advice}"))
+    }
+}
+
+impl CliError {
+    /// Why a header was not changed. What helps to serve a volume does not help here.
+    #[must_use]
+    pub(crate) fn of_header(error: &cryptline::Error) -> Self {
+        let advice = match error.problem() {
+            Problem::Device(OpenError::Busy { .. }) => "; stop that one first",
+            Problem::Device(OpenError::NotWritable { .. }) => "",
+            Problem::Exists { .. } => "; give another name",
+            Problem::Luks(error) => header_advice(error),
+            other => advice(other),
+        };
+        Self::new(error.kind(), format!("{error}{advice}"))
+    }
+}
+
+/// What helps where a header is to be changed.
+fn header_advice(error: &LuksError) -> &'static str {
+    match error {
+        LuksError::NotLuks => "",
+        LuksError::SlotInUse(_) => "; give another number, or leave it out",
+        LuksError::SlotNotInUse(_) => "; `cryptline key list` shows those that are",
+        LuksError::TokenInUse(_) => {
+            "; give --token-replace to put the new one in its place, or another --token-id"
+        }
+        LuksError::InvalidToken(_) => "; `cryptline token export` shows what they look like",
+        LuksError::TokenNotInUse(_) => "; `cryptline token list` shows those that are",
+        LuksError::NoFreeSlot(_) => "; remove one first with `cryptline key kill`",
+        LuksError::LastSlot(_) => "; give -q if that is intended",
+        LuksError::NoKeySlot => "; give --volume-key-file",
+        LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",
+        LuksError::Invalid(_) => "; a backup of the header may help",
+        other => luks_advice(other),
+    }
+}
+
 impl From<OpenError> for CliError {
     fn from(error: OpenError) -> Self {
         cryptline::Error::from(error).into()
     }
 }
+
+impl From<AttachError> for CliError {
+    fn from(error: AttachError) -> Self {
+        let kind = match &error {
+            AttachError::InUse(_) => Kind::Busy,
+            _ => Kind::Device,
+        };
+        Self::new(kind, format!("{error}{}", attach_advice(&error)))
+    }
+}
+
+/// What helps where no block device could be made.
+fn attach_advice(error: &AttachError) -> &'static str {
+    match error {
+        AttachError::NoDriver("nbd") => {
+            "; load it with `modprobe nbd`, or use `cryptline mount` or `cryptline serve`, which need no driver"
+        }
+        AttachError::NoDriver("ublk") => {
+            "; load it with `modprobe ublk_drv` (Linux 6.5 or later, where it was built: Debian from 6.12), \
+             or use --driver nbd, `cryptline mount` or `cryptline serve`"
+        }
+        AttachError::NoDriver(_) => {
+            "; load one with `modprobe ublk_drv` (Linux 6.5 or later, where it was built: Debian from 6.12) or \
+             `modprobe nbd`, or use `cryptline mount` or `cryptline serve`, which need no driver"
+        }
+        AttachError::NoPermission => {
+            "; run it as root, have the administrator install the udev rules for ublk (docs/attach.md), \
+             or use `cryptline mount` or `cryptline serve`"
+        }
+        AttachError::NotGiven(_) => {
+            ": the administrator installs the udev rules for ublk (docs/attach.md), and reloads the driver to remove \
+             what is left (`modprobe -r ublk_drv`)"
+        }
+        AttachError::TooMany => {
+            "; remove some, or have the administrator raise /sys/module/ublk_drv/parameters/ublks_max"
+        }
+        AttachError::Zoned("nbd") => {
+            "; use --driver ublk (`modprobe ublk_drv`; Linux 6.6 or later, where it was built: Debian from 6.12)"
+        }
+        AttachError::NoZones => "; it takes Linux 6.6 or later, built with CONFIG_BLK_DEV_ZONED",
+        AttachError::Zoned(_) | AttachError::Blocks(_) => "; use the library",
+        _ => "",
+    }
+}
+
+/// What to do with a volume that has zones, which only a block device can have.
+pub const ZONED_ADVICE: &str = "; `cryptline attach` makes a zoned block device of it";
 
 /// What the library says, and what to do about it here.
 fn words(error: &cryptline::Error) -> String {
@@ -138,6 +253,12 @@ fn words(error: &cryptline::Error) -> String {
         Problem::Table(_) | Problem::NoTable => format!("--table: {error}"),
         Problem::BttSectorSize(_) => format!("--sector-size: {error}"),
         Problem::LogicalBlock { block, .. } => format!("--logical-block {block}: {error}"),
+        Problem::NotLuks(Contents::Image { format, .. }) => format!(
+            "{error}; export it with `qemu-nbd -r -f {format} -k SOCKET FILE`, then open nbd+unix:///?socket=SOCKET"
+        ),
+        Problem::NotLuks(Contents::Compressed { program, .. }) => {
+            format!("{error}; decompress it first (`{program}`)")
+        }
         Problem::Dispatch {
             flag,
             stored,
@@ -154,10 +275,12 @@ fn advice(problem: &Problem) -> &'static str {
         Problem::Luks(error) => luks_advice(error),
         Problem::Device(error) => device_advice(error),
         Problem::Btt(error) => btt_advice(error),
+        Problem::NotLuks(contents) => contents_advice(contents),
+        Problem::PlainOver(_) => "; --force opens it all the same, --read-only changes nothing",
         Problem::Version { .. } => "; leave out --type, or give the one it has",
         Problem::HeaderIsTarget => "; leave out --header",
         Problem::NotShareable => "; leave out --shared",
-        Problem::Mapped => "; leave out --direct on",
+        Problem::Mapped | Problem::Elsewhere => "; leave out --direct on",
         Problem::StartsEmpty => "; leave out --read-only",
         Problem::SharedRewrites { .. } => "; leave out --logical-block or --shared",
         Problem::KeyLengthUnknown => "; give --show-keys and --volume-key-file",
@@ -174,7 +297,7 @@ fn advice(problem: &Problem) -> &'static str {
         }
         Problem::Holds { .. } => "; --force makes a volume there and loses what it holds",
         Problem::NoSize => "; give --size, such as --size 1G",
-        Problem::DeviceBlocks { .. } => " (--sector-size)",
+        Problem::DeviceBlocks { block, .. } if *block <= 4096 => " (--sector-size)",
         Problem::HasSize { .. } => "; leave out --size and --preallocate",
         Problem::Draft { source, .. } => match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -183,11 +306,26 @@ fn advice(problem: &Problem) -> &'static str {
             io::ErrorKind::FileTooLarge => ", give a smaller --size (see ulimit -f)",
             _ => "",
         },
+        Problem::NoSuchToken(_) => "; `cryptline token list` shows those that there are",
+        Problem::NoToken(_) => "; leave out --token-only to be asked for a passphrase",
+        Problem::NoNewKey => "; give --new-key-file",
+        Problem::HeaderLocked => "; try again",
         Problem::KeyFileTooShort { .. } => " (--keyfile-size, or the key size of a plain volume)",
         Problem::PassphraseTooLong => "; give --keyfile-size, or the right file",
         Problem::VolumeKeyLength { .. } => "; give the raw key",
         Problem::NoZones => "; give a host-managed zoned device, or zoned:PATH for emulated zones",
         _ => "",
+    }
+}
+
+/// What helps with what is no LUKS volume.
+fn contents_advice(contents: &Contents) -> &'static str {
+    match contents {
+        Contents::Partitioned(_) => "; name a partition, as in 'TARGET?partition=1'",
+        Contents::BitLocker => "; `cryptsetup open --type bitlk` opens those",
+        _ => {
+            "; so it is not encrypted, unless as a volume without a header (--type plain or --table)"
+        }
     }
 }
 
@@ -202,12 +340,12 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
         LuksError::CostLimit { .. } => {
             "; if it is as it should be, give --kdf-time-limit SECONDS, or another slot with --key-slot"
         }
-        LuksError::NullCipher(_) => "; give --allow-null-cipher if that is intended",
+        LuksError::NullCipher(_) | LuksError::ClearSegment(_) => {
+            "; give --allow-null-cipher if that is intended"
+        }
         LuksError::DetachedHeader => "; give the data device as target and this with --header",
         LuksError::NoKeySlot => "; give it with --volume-key-file",
-        LuksError::BothCopiesDamaged { .. } => {
-            "; restore a backup with `cryptsetup luksHeaderRestore`"
-        }
+        LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",
         LuksError::Invalid(_) => "; `cryptsetup repair` or a header backup may help",
         _ => "",
     }
@@ -264,11 +402,22 @@ pub(crate) fn warning(warning: &cryptline::Warning) -> String {
         Warning::SharedPageCache => {
             format!("--shared: {warning}; use --direct=on where the file system supports it")
         }
-        Warning::ZonedQueue => format!("--dispatch=queue: {warning}"),
+        Warning::ZonedQueue | Warning::OneConnection => format!("--dispatch=queue: {warning}"),
         Warning::Btt(_) => format!("{warning}; `cryptline btt check --repair` writes it again"),
         Warning::FewerHelpers { wanted, .. } => format!("--helpers {wanted}: {warning}"),
         Warning::KeysNotLocked => format!("{warning} (ulimit -l)"),
         other => other.to_string(),
+    }
+}
+
+/// What a server tells of its clients, with what can be done about it here.
+pub(crate) fn event(event: &Event) -> String {
+    match event {
+        Event::Ended {
+            why: ClientError::Protocol(ProtocolError::BlockSizeRequired),
+            ..
+        } => format!("{event}, or serve the volume with --logical-block 512"),
+        _ => event.to_string(),
     }
 }
 

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod attached;
 pub mod cmd;
 pub mod command_line;
 pub mod error;

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline::Warning;
+use serde::Serialize;
 
 use crate::CliError;
 
@@ -19,6 +20,23 @@ pub fn print(text: &str) -> Result<(), CliError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Writes `report` to standard output: as JSON, or as `text` has it.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_report<T: Serialize>(
+    report: &T,
+    as_json: bool,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), CliError> {
+    if !as_json {
+        return print(&text(report));
+    }
+    let text = serde_json::to_string_pretty(report);
+    let text = text.map_err(|error| CliError::memory(format!("cannot make JSON: {error}")))?;
+    print(&(text + "\n"))
 }
 
 /// Writes `cryptline: message` to standard error.
@@ -42,5 +60,14 @@ pub fn warn_of(warnings: &[Warning]) {
             continue;
         }
         warn(&[crate::error::warning(warning)]);
+    }
+}
+
+/// `name` as a shell takes it: `?` and `&` of a URI are its own.
+pub fn for_shell(name: &str) -> String {
+    if name.contains(['?', '&']) && !name.contains('\'') {
+        format!("'{name}'")
+    } else {
+        name.to_owned()
     }
 }

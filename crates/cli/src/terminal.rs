@@ -2,8 +2,9 @@
 //! would keep copies.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 
+use cryptline::luks::PASSPHRASE_LEN_MAX;
 use cryptline_sys::SecretBuf;
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
@@ -33,6 +34,46 @@ pub fn ask(question: &str) -> io::Result<SecretBuf> {
     drop(quiet);
     terminal.write_all(b"\n")?;
     line
+}
+
+/// A line of what is no terminal, without its end, and not a byte more: the next line may be for somebody else.
+///
+/// # Errors
+/// `UnexpectedEof` where there is nothing.
+pub fn line_of(mut input: impl Read) -> io::Result<SecretBuf> {
+    let mut line = SecretBuf::zeroed(LINE_MAX)?;
+    let mut len = 0;
+    loop {
+        if len == line.len() {
+            let mut longer = SecretBuf::zeroed(2 * len)?;
+            longer[..len].copy_from_slice(&line);
+            line = longer;
+        }
+        match input.read(&mut line[len..=len]) {
+            Ok(0) if len == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) => break,
+            Ok(_) if line[len] == b'\n' => break,
+            Ok(_) if len == PASSPHRASE_LEN_MAX => {
+                return Err(io::Error::other("it is longer than 8M"));
+            }
+            Ok(_) => len += 1,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    SecretBuf::copy_of(&line[..len])
+}
+
+/// Asks on the terminal what is no secret.
+///
+/// # Errors
+/// Without a terminal.
+pub fn ask_aloud(question: &str) -> io::Result<String> {
+    let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
+    terminal.write_all(question.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(terminal).read_line(&mut answer)?;
+    Ok(answer)
 }
 
 /// Byte by byte, so that keys which a terminal would handle itself are handled here: Ctrl-C must not
@@ -125,6 +166,20 @@ mod tests {
         assert_eq!(typed(b"wrong\x15right\n"), Ok(b"right".to_vec()));
         let umlaut = "pä\u{7f}\u{8}\u{8}\u{8}no\n";
         assert_eq!(typed(umlaut.as_bytes()), Ok(b"no".to_vec()));
+    }
+
+    #[test]
+    fn line_of_a_pipe_ends_at_its_newline_or_the_end() {
+        let mut input = &b"one\n\ntw\x03o"[..];
+        assert_eq!(*line_of(&mut input).unwrap(), *b"one");
+        assert_eq!(*line_of(&mut input).unwrap(), *b"");
+        assert_eq!(*line_of(&mut input).unwrap(), *b"tw\x03o");
+        let none = line_of(&mut input).err().unwrap();
+        assert_eq!(none.kind(), io::ErrorKind::UnexpectedEof);
+        let long = vec![b'x'; 3 * LINE_MAX];
+        assert_eq!(*line_of(&long[..]).unwrap(), long[..]);
+        let longer = vec![b'x'; PASSPHRASE_LEN_MAX + 1];
+        assert!(line_of(&longer[..]).is_err());
     }
 
     #[test]

@@ -182,7 +182,7 @@ fn both_copies_damaged_are_refused_and_a_backup_is_suggested() {
     poke(&image, 5000, b"damage");
     poke(&image, 0x4000 + 5000, b"damage");
     every_verb_refuses(&folder, &image, "both LUKS2 header copies are damaged");
-    every_verb_refuses(&folder, &image, "luksHeaderRestore");
+    every_verb_refuses(&folder, &image, "header restore");
 }
 
 #[test]

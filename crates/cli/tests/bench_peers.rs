@@ -21,11 +21,13 @@ const ALONE: [&str; 3] = [
     "--generators=lean,lean-many",
     "--no-pin",
 ];
-const FIGURES: [&str; 4] = [
+const FIGURES: [&str; 6] = [
     "encrypted_over_plain_nbd_4k",
     "over_best_peer_4k_randread",
     "p99_over_best_peer_4k_randread",
     "over_qemu_1m_read",
+    "nbd_chain_over_plain_128k",
+    "nbd_chain_over_nbdkit_luks_4k_qd32",
 ];
 const TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -95,7 +97,7 @@ fn heavy_a_run_against_every_peer_gives_a_whole_report() {
     );
     let mut command = bench(dir.path());
     command.arg("--json").arg(&json).arg("--html").arg(&html);
-    command.arg("--jobs=4k-randread-qd32,1m-read-qd4,1m-write-qd4");
+    command.arg("--jobs=4k-randread-qd32,128k-randread-qd16,1m-read-qd4,1m-write-qd4");
     let text = peer::run(&mut command, TIMEOUT).success().stdout_text();
     assert!(empty(dir.path()), "something was left behind");
     let json: Value = serde_json::from_slice(&fs::read(&json).expect("a file")).expect("JSON");
@@ -105,7 +107,7 @@ fn heavy_a_run_against_every_peer_gives_a_whole_report() {
             .contains("nbdkit-null")
     );
 
-    check_rows(&json, 10 * 3 * 3);
+    check_rows(&json, 12 * 3 * 4);
     for name in FIGURES {
         let figure = figure(&json, name);
         assert!(
@@ -128,6 +130,7 @@ fn heavy_a_run_against_every_peer_gives_a_whole_report() {
         "--filter=luks",
         "nbdkit --foreground",
         "null size=",
+        "--filter=luks nbd socket=",
         "--ioengine=nbd",
     ] {
         assert!(commands.contains(part), "no {part} in {commands}");
@@ -149,7 +152,7 @@ fn without_peers_only_their_figures_are_missing() {
     let run = peer::run(command.args(["--json=-"]), TIMEOUT).success();
     let json: Value = serde_json::from_str(&run.stdout_text()).expect("JSON");
     assert_eq!(json["bench"], "peers");
-    assert_eq!(json["rows"].as_array().expect("an array").len(), 3 * 5 * 2);
+    assert_eq!(json["rows"].as_array().expect("an array").len(), 3 * 6 * 2);
     assert!(
         figure(&json, FIGURES[0])["value"]
             .as_f64()

@@ -248,3 +248,20 @@ fn verbs_take_a_block_device_and_say_when_somebody_else_has_it() {
     server.stop();
     disk.serve(&folder, &["--read-only"]).stop();
 }
+
+#[test]
+fn file_is_not_copied_onto_the_loop_device_that_shows_it() {
+    let folder = Folder::new();
+    let Some(disk) = Loop::new(&folder, 512, &[]) else {
+        return;
+    };
+    let (file, key) = (text(&disk.file), text(&folder.key()));
+    let before = fs::read(&file).expect("the volume");
+    for (from, to) in [(&file, &disk.device), (&disk.device, &file)] {
+        let raw = cryptline(["copy", from, to, "--force", "--from-raw"]);
+        refused(raw, 1, "the same");
+        let clear = cryptline(["copy", from, to, "--force", "--key-file", &key]);
+        refused(clear, 1, "the same");
+    }
+    assert!(fs::read(&file).expect("the volume") == before);
+}

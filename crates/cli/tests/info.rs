@@ -75,18 +75,35 @@ fn every_member_of_the_json_is_documented_and_the_other_way_round() {
     let folder = Folder::new();
     let image = folder.luks2();
     edit_metadata(&image, |json| {
-        json["tokens"]["0"] = json!({"type": "my-token", "keyslots": ["0"]});
+        let (kind, description) = ("luks2-keyring", "a:b");
+        let token = json!({"type": kind, "keyslots": ["0"], "key_description": description});
+        json["tokens"]["0"] = token;
     });
     let mut members = BTreeSet::new();
     collect(&json_of(&image), &mut members);
     collect(&json_of(&folder.luks1()), &mut members);
     let page = include_str!("../../../docs/info-json.md");
-    let documented: BTreeSet<_> = page
-        .lines()
+    let (header, disk) = page
+        .split_once("\n## A disk with partitions")
+        .expect("two tables");
+    assert_eq!(members, documented(header));
+    // An MBR with one partition, of 1 MiB from sector 2048 on.
+    let image = folder.path("disk.img");
+    std::fs::write(&image, []).unwrap();
+    resize(&image, SIZE);
+    let entry = b"\0\0\0\0\x83\0\0\0\0\x08\0\0\0\x08\0\0";
+    poke(&image, 446, entry);
+    poke(&image, 510, b"\x55\xaa");
+    let mut members = BTreeSet::new();
+    collect(&json_of(&image), &mut members);
+    assert_eq!(members, documented(disk));
+}
+
+fn documented(page: &str) -> BTreeSet<String> {
+    page.lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
         .map(|(name, _)| name.to_owned())
-        .collect();
-    assert_eq!(members, documented);
+        .collect()
 }
 
 /// The names of all members, with the path that the documentation gives them.

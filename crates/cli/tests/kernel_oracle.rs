@@ -17,6 +17,7 @@
 //! | `luks` | LUKS2 and LUKS1 by either side, key sizes, sector sizes, key derivations, detached headers, flags |
 //! | `plain` | `cryptsetup open --type plain`: hash, offset, skip, size, sector size |
 //! | `tables` | raw device-mapper lines: IV modes and offsets, sector sizes, options |
+//! | `segments` | tables of several lines, `crypt` and `linear`, over one disk and over two |
 //! | `dispatch` | who runs the cipher: every mode, every set of performance flags |
 //! | `refusals` | what both refuse: bad lines with the kernel's words, volumes that do not fit |
 //! | `discard` | discards by either side leave all other sectors as they were |
@@ -42,6 +43,8 @@ mod luks;
 mod plain;
 #[path = "kernel_oracle/refusals.rs"]
 mod refusals;
+#[path = "kernel_oracle/segments.rs"]
+mod segments;
 #[path = "kernel_oracle/subblock.rs"]
 mod subblock;
 #[path = "kernel_oracle/tables.rs"]
@@ -73,19 +76,22 @@ impl<'a> Check<'a> {
 }
 
 #[test]
-fn kernel_oracle_and_cryptline_agree_on_every_volume_both_ways() {
+fn kernel_oracle_and_cryptline_agree_on_every_header_both_ways() {
+    agree_on(&[luks::ask, refusals::ask, files::ask]);
+}
+
+#[test]
+fn kernel_oracle_and_cryptline_agree_on_every_table_both_ways() {
+    agree_on(&[plain::ask, tables::ask, segments::ask, discard::ask]);
+}
+
+/// Asks about several subjects in one boot.
+fn agree_on(subjects: &[for<'b> fn(&'b Bench, &mut Oracle) -> Vec<Check<'b>>]) {
     let (Some(mut oracle), Some(bench)) = (Oracle::new(), Bench::new()) else {
         return;
     };
     let mut checks = Vec::new();
-    for subject in [
-        luks::ask,
-        plain::ask,
-        tables::ask,
-        refusals::ask,
-        discard::ask,
-        files::ask,
-    ] {
+    for subject in subjects {
         checks.extend(subject(&bench, &mut oracle));
     }
     judge(oracle, checks);

@@ -45,11 +45,12 @@ fn a_command_has_no_descriptor_that_a_key_came_from_and_has_those_it_was_meant_t
     assert!(direct.contains(" 5 "), "{direct}");
     let expected = direct.replace(" 5 ", " ");
     for source in [
-        "--passphrase-fd 5",
-        "--key-file /dev/fd/5",
-        "--key-file /proc/self/fd/5",
+        "\"$1\" --passphrase-fd 5",
+        "\"$1\" --key-file /dev/fd/5",
+        "\"$1\" --key-file /proc/self/fd/5",
+        "\"$1?key-file=/dev/fd/5\"",
     ] {
-        let script = format!("{opened}; exec \"$0\" serve \"$1\" {source} --run \"$3\"");
+        let script = format!("{opened}; exec \"$0\" serve {source} --run \"$3\"");
         let ran = shell(&script, &arguments).success();
         assert_eq!(ran.stdout_text(), expected, "{source}: {ran}");
     }
@@ -63,7 +64,7 @@ fn a_command_has_no_descriptor_that_a_key_came_from_and_has_those_it_was_meant_t
         (&line, "--table @/dev/fd/5"),
         (
             &volume_key,
-            "\"$1\" --type plain --cipher aes-xts-plain64 --key-size 512 --volume-key-file /dev/fd/5",
+            "\"$1\" --type plain --cipher aes-xts-plain64 --key-size 512 --volume-key-file /dev/fd/5 --force",
         ),
     ] {
         let script = format!("{opened}; exec \"$0\" serve {options} --run \"$3\"");
@@ -80,11 +81,26 @@ fn a_command_can_not_read_the_standard_input_that_a_key_came_from() {
     let disk = Disk::new(&cryptsetup, "luks2");
     // It was read to its end, but what is a file can be read again.
     let again = "exec 4</proc/self/fd/0; cat <&4; cat; printf done";
-    for source in ["--key-file -", "--passphrase-fd 0", "--key-file /dev/stdin"] {
-        let script = format!("exec \"$0\" serve \"$1\" {source} --run \"$3\" <\"$2\"");
+    for source in [
+        "\"$1\" --key-file -",
+        "\"$1\" --passphrase-fd 0",
+        "\"$1\" --key-file /dev/stdin",
+        "\"$1?key-file=/dev/stdin\"",
+        "\"$1?key-file=-\"",
+    ] {
+        let script = format!("exec \"$0\" serve {source} --run \"$3\" <\"$2\"");
         let ran = shell(&script, &[&disk.image, &disk.key, again]).success();
         assert_eq!(ran.stdout_text(), "done", "{source}: {ran}");
     }
+    // A line of it is the passphrase, since it is no terminal.
+    let line = disk.path("line");
+    fs::write(&line, "a line").unwrap();
+    let add = "exec \"$0\" key add \"$1\" --key-file \"$2\" --pbkdf pbkdf2 --pbkdf-force-iterations 1000 \"$3\"";
+    shell(add, &[&disk.image, &disk.key, &line]).success();
+    fs::write(&line, "a line\nand another").unwrap();
+    let script = "exec \"$0\" serve \"$1\" --run \"$3\" <\"$2\"";
+    let ran = shell(script, &[&disk.image, &line, again]).success();
+    assert_eq!(ran.stdout_text(), "done", "{ran}");
     // Standard input that is not the key's is the command's.
     let script = "exec \"$0\" serve \"$1\" --key-file \"$2\" --run cat";
     let mut command = Command::new("sh");

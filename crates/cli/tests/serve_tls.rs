@@ -5,148 +5,9 @@ mod server;
 use std::fs;
 use std::path::Path;
 
-use cryptline_testkit::peer::{self, Peer};
+use cryptline_testkit::peer;
+use cryptline_testkit::pki::Pki;
 use server::{SIZE, Server, noise, run, text};
-
-/// A certificate authority, and a server and a client it vouches for, in a folder with the names
-/// that libnbd, nbdkit and qemu use.
-struct Pki {
-    folder: tempfile::TempDir,
-}
-
-impl Pki {
-    fn new(openssl: &Peer) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let pki = Self { folder };
-        let path = |name: &str| text(&pki.folder.path().join(name));
-        let (ca, ca_key) = (path("ca-cert.pem"), path("ca-key.pem"));
-        let new = [
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-        ];
-        let new = |arguments: &[&str]| {
-            openssl
-                .run(
-                    new.iter()
-                        .chain(["-nodes", "-days", "2"].iter())
-                        .chain(arguments),
-                )
-                .success();
-        };
-        new(&["-subj", "/CN=test CA", "-keyout", &ca_key, "-out", &ca]);
-        for name in ["server", "client"] {
-            let (cert, key) = (
-                path(&format!("{name}-cert.pem")),
-                path(&format!("{name}-key.pem")),
-            );
-            let names = "subjectAltName=DNS:localhost,IP:127.0.0.1";
-            let leaf = "basicConstraints=critical,CA:FALSE";
-            new(&[
-                "-subj",
-                "/CN=localhost",
-                "-keyout",
-                &key,
-                "-out",
-                &cert,
-                "-CA",
-                &ca,
-                "-CAkey",
-                &ca_key,
-                "-addext",
-                names,
-                "-addext",
-                leaf,
-            ]);
-        }
-        pki
-    }
-
-    fn path(&self) -> String {
-        text(self.folder.path())
-    }
-
-    fn file(&self, name: &str) -> String {
-        text(&self.folder.path().join(name))
-    }
-
-    /// `--tls-certificates` of the server.
-    fn option(&self) -> String {
-        format!("--tls-certificates={}", self.path())
-    }
-
-    /// Makes a certificate of an older version in place of that of `name`.
-    fn make_old(&self, openssl: &Peer, name: &str) {
-        let request = self.file("request.pem");
-        let key = self.file(&format!("{name}-key.pem"));
-        openssl
-            .run([
-                "req", "-new", "-key", &key, "-subj", "/CN=old", "-out", &request,
-            ])
-            .success();
-        let [ca, ca_key, certificate] = [
-            self.file("ca-cert.pem"),
-            self.file("ca-key.pem"),
-            self.file(&format!("{name}-cert.pem")),
-        ];
-        openssl
-            .run([
-                "x509",
-                "-req",
-                "-in",
-                &request,
-                "-CA",
-                &ca,
-                "-CAkey",
-                &ca_key,
-                "-days",
-                "2",
-                "-CAcreateserial",
-                "-out",
-                &certificate,
-            ])
-            .success();
-        let shown = openssl.run(["x509", "-noout", "-text", "-in", &certificate]);
-        assert!(shown.success().stdout_text().contains("Version: 1 "));
-    }
-
-    /// A folder in which a client has a certificate of this subject.
-    fn client(&self, openssl: &Peer, subject: &str) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| text(&folder.path().join(name));
-        fs::copy(self.file("ca-cert.pem"), path("ca-cert.pem")).unwrap();
-        openssl
-            .run([
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:P-256",
-                "-nodes",
-                "-days",
-                "2",
-                "-utf8",
-                "-subj",
-                subject,
-                "-keyout",
-                &path("client-key.pem"),
-                "-out",
-                &path("client-cert.pem"),
-                "-CA",
-                &self.file("ca-cert.pem"),
-                "-CAkey",
-                &self.file("ca-key.pem"),
-                "-addext",
-                "basicConstraints=critical,CA:FALSE",
-            ])
-            .success();
-        folder
-    }
-}
 
 /// The URI for a client whose certificates are in `folder`.
 fn as_client(uri: &str, folder: &Path) -> String {
@@ -162,8 +23,8 @@ fn data_goes_both_ways_through_tls_on_a_unix_socket_and_over_tcp() {
     };
     let pki = Pki::new(&openssl);
     let (clear, copy) = (
-        text(&pki.folder.path().join("clear")),
-        text(&pki.folder.path().join("copy")),
+        text(&pki.folder().join("clear")),
+        text(&pki.folder().join("copy")),
     );
     fs::write(&clear, noise(SIZE)).unwrap();
     for place in ["--unix=-", "--port=0"] {
@@ -245,14 +106,14 @@ fn certificates_that_cannot_be_used_are_named() {
     };
     let pki = Pki::new(&openssl);
     let certificates = format!("--tls-certificates={}", pki.path());
-    fs::write(pki.folder.path().join("server-key.pem"), "not a key").unwrap();
+    fs::write(pki.folder().join("server-key.pem"), "not a key").unwrap();
     let refused = run(["serve", "ram:1M", "--tls=on", &certificates]).exited_with(1);
     assert!(
         refused.stderr_text().contains("no usable private key"),
         "{refused}"
     );
-    let client_key = fs::read(pki.folder.path().join("client-key.pem")).unwrap();
-    fs::write(pki.folder.path().join("server-key.pem"), client_key).unwrap();
+    let client_key = fs::read(pki.folder().join("client-key.pem")).unwrap();
+    fs::write(pki.folder().join("server-key.pem"), client_key).unwrap();
     let refused = run(["serve", "ram:1M", "--tls=on", &certificates]).exited_with(1);
     assert!(
         refused

@@ -175,6 +175,33 @@ fn a_shown_table_opens_the_volume_again() {
 }
 
 #[test]
+fn a_table_of_several_lines_is_printed_and_served() {
+    let folder = Folder::new();
+    let image = folder.path("image");
+    fs::write(&image, vec![7; 64 * 512]).unwrap();
+    let path = image.display();
+    let table = format!(
+        "0 16 crypt aes-xts-plain64 {ZEROS} 0 {path} 40\n16 11 linear {path} 5\n27 16 crypt aes-cbc-plain64 {} 0 {path} 16",
+        &ZEROS[..64]
+    );
+    let file = folder.path("table");
+    fs::write(&file, format!("# three ranges\n{table}\n")).unwrap();
+    let at_file = format!("@{}", file.display());
+    let printed = cryptline(["table", "--table", &at_file]).success();
+    assert_eq!(printed.stdout_text(), format!("{table}\n"));
+    for given in [at_file.as_str(), table.as_str()] {
+        let served = cryptline(["serve", "--table", given, "--run", "true", "-v"]).success();
+        let report = served.stderr_text();
+        assert!(report.contains("segments: 3"), "{report}");
+        assert!(
+            report.contains("aes-xts-plain64, aes-cbc-plain64, 512-bit key"),
+            "{report}"
+        );
+        assert!(!report.contains(ZEROS), "the key is shown: {report}");
+    }
+}
+
+#[test]
 fn a_table_over_ram_needs_no_file() {
     let line = format!("0 2048 crypt aes-xts-plain64 {ZEROS} 0 ram:1M 0");
     cryptline(["serve", "--table", &line, "--run", "true"]).success();
@@ -190,7 +217,9 @@ fn broken_tables_get_the_kernels_words_and_exit_code_1() {
         (String::new(), "table is empty"),
         ("0 8 crypt".into(), "Not enough arguments"),
         ("0 0 crypt a b c d e".into(), "zero-length target"),
-        ("0 8 linear /dev/null 0".into(), "not supported yet: linear"),
+        ("0 8 striped 1 8 d 0".into(), "not supported yet: striped"),
+        ("0 8 linear /dev/null".into(), "Invalid argument count"),
+        ("0 8 zero\n9 8 zero".into(), "Gap in table"),
         (
             format!("0 8 crypt aes-xts-plain64 {short} 0 ram:1M 0"),
             "Error decoding and setting key",

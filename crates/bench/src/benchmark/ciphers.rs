@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::time::Duration;
 
-use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions};
+use cryptline_cipher::{Backend, CipherError, CipherSpec, SectorCipher};
 use serde::Serialize;
 
-use super::measure::rate;
-use super::{Report, ceiling};
 use crate::Error;
+use crate::contents::Contents;
 use crate::load::buffer;
 use crate::report::Sample;
+use crate::volume::sector_cipher;
+use crate::work::rate;
 
 /// Block ciphers and modes whose every combination is looked for.
 const BLOCK_CIPHERS: [&str; 6] = ["aes", "serpent", "twofish", "camellia", "cast6", "sm4"];
@@ -51,26 +52,19 @@ pub enum Direction {
 /// One speed.
 #[derive(Debug, Serialize)]
 pub struct CipherRow {
-    /// The cipher word.
     pub cipher: String,
-    /// Length of the volume key in bits.
     pub key_bits: usize,
-    /// Bytes in a cipher sector.
     pub sector_size: u32,
-    /// Bytes in a request.
     pub request: u32,
-    /// Which way.
     pub direction: Direction,
-    /// Threads, each with its own requests.
     pub threads: usize,
-    /// All threads together: the median of the samples.
     pub bytes_per_second: f64,
-    /// Distance of the samples' quartiles over their median.
     pub spread: f64,
-    /// How many samples there were.
     pub samples: usize,
-    /// What ran the cipher.
     pub backend: &'static str,
+    /// Share of the time that its threads had a processor.
+    #[serde(skip)]
+    pub busy: Option<f64>,
 }
 
 /// A cipher with a key, to be measured in each direction, request size and number of threads.
@@ -82,6 +76,7 @@ pub struct Case {
 
 /// What to measure: the cipher words asked for, or all that this build has.
 pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, Error> {
+    Backend::selected().map_err(|error| Error::parameters(error.to_string()))?;
     let wanted = key_bits.map(key_len).transpose()?;
     let specs = if words.is_empty() {
         supported()
@@ -91,12 +86,9 @@ pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, Err
     };
     let mut cases = Vec::new();
     for spec in specs {
-        let lens = match wanted {
-            Some(len) => BTreeSet::from([len]),
-            None => key_lens(&spec)?,
-        };
+        let lens = wanted.map_or_else(|| key_lens(&spec), |len| BTreeSet::from([len]));
         for len in lens {
-            match cases_of(&spec, len)? {
+            match cases_of(&spec, len) {
                 Ok(made) => cases.extend(made),
                 // Among all there are, some do not take the length.
                 Err(_) if words.is_empty() => {}
@@ -117,32 +109,8 @@ pub fn count(cases: &[Case], cores: usize) -> usize {
     cases.len() * REQUESTS.len() * DIRECTIONS.len() * threads(cores).len()
 }
 
-const DIRECTIONS: [Direction; 2] = [Direction::Encrypt, Direction::Decrypt];
-
-/// Measures one case, each measurement for `time`. `done` is called after each.
-pub fn measure(
-    report: &mut Report,
-    case: &Case,
-    time: Duration,
-    done: &impl Fn(),
-) -> Result<(), Error> {
-    if case.spec.as_str() == "aes-xts-plain64" && case.key_bits == 512 {
-        ceiling::measure(report, &case.cipher)?;
-    }
-    for request in REQUESTS {
-        for threads in threads(report.cores) {
-            for direction in DIRECTIONS {
-                let measured = speed(&case.cipher, direction, request, threads, time)?;
-                report.count(&measured);
-                report
-                    .ciphers
-                    .push(row(case, direction, request, threads, &measured));
-                done();
-            }
-        }
-    }
-    Ok(())
-}
+/// Both, in the order of the tables.
+pub const DIRECTIONS: [Direction; 2] = [Direction::Encrypt, Direction::Decrypt];
 
 impl Case {
     /// For the progress bar.
@@ -150,6 +118,44 @@ impl Case {
         let sector = self.cipher.sector_size();
         let word = crate::error::on_one_line(self.spec.as_str());
         format!("{word}, {}-bit key, {sector}-byte sectors", self.key_bits)
+    }
+
+    /// The cipher, if it is AES-256-XTS.
+    pub fn aes_256_xts(&self) -> Option<&SectorCipher> {
+        let is_it = self.spec.as_str() == "aes-xts-plain64" && self.key_bits == 512;
+        is_it.then_some(&self.cipher)
+    }
+
+    /// Measures it in each way for `time`. `done` is called after each.
+    pub fn measure(
+        &self,
+        cores: usize,
+        time: Duration,
+        done: &impl Fn(),
+    ) -> Result<Vec<CipherRow>, Error> {
+        let mut rows = Vec::new();
+        for request in REQUESTS {
+            for threads in threads(cores) {
+                for direction in DIRECTIONS {
+                    let measured = speed(&self.cipher, direction, request, threads, time)?;
+                    rows.push(CipherRow {
+                        cipher: self.spec.as_str().to_owned(),
+                        key_bits: self.key_bits,
+                        sector_size: self.cipher.sector_size(),
+                        request,
+                        direction,
+                        threads,
+                        bytes_per_second: measured.bytes_per_second,
+                        spread: measured.spread,
+                        samples: measured.windows.max(1),
+                        backend: self.cipher.backend_name(),
+                        busy: measured.client_busy,
+                    });
+                    done();
+                }
+            }
+        }
+        Ok(rows)
     }
 }
 
@@ -181,56 +187,32 @@ fn supported() -> Vec<CipherSpec> {
 }
 
 /// The shortest and the longest key: with XTS 256 and 512 bits, for example.
-fn key_lens(spec: &CipherSpec) -> Result<BTreeSet<usize>, Error> {
-    let mut taken = Vec::new();
-    for len in (0..=KEY_LEN_MAX).step_by(8) {
-        if cases_of(spec, len)?.is_ok() {
-            taken.push(len);
-        }
-    }
+fn key_lens(spec: &CipherSpec) -> BTreeSet<usize> {
+    let lens = (0..=KEY_LEN_MAX).step_by(8);
+    let taken: Vec<usize> = lens.filter(|&len| cases_of(spec, len).is_ok()).collect();
     let strong = taken.iter().find(|&&len| len >= KEY_LEN_MIN);
     let ends = [strong.or(taken.first()), taken.last()];
-    Ok(ends.into_iter().flatten().copied().collect())
+    ends.into_iter().flatten().copied().collect()
 }
 
-/// The cipher with each sector size that it takes. The inner error says why it takes none.
-fn cases_of(spec: &CipherSpec, len: usize) -> Result<Result<Vec<Case>, CipherError>, Error> {
-    let key = key(len);
-    let mut cases = Vec::new();
-    let mut refused = None;
-    for sector_size in SECTOR_SIZES {
-        let options = SectorOptions {
-            sector_size,
-            iv_offset: 0,
-            iv_large_sectors: false,
-        };
-        match SectorCipher::new(spec, &key, options) {
-            Ok(cipher) => cases.push(Case {
-                spec: spec.clone(),
-                key_bits: len * 8,
-                cipher,
-            }),
-            Err(CipherError::Backend(error)) => {
-                return Err(Error::parameters(error.to_string()));
-            }
-            Err(error) => refused = Some(error),
-        }
-    }
-    Ok(match refused {
-        Some(error) if cases.is_empty() => Err(error),
-        _ => Ok(cases),
-    })
-}
-
-/// A key without equal parts, which some ciphers refuse.
-fn key(len: usize) -> Vec<u8> {
-    let mut state: u32 = 1;
-    let bytes = (0..len).map(|_| {
-        // Numerical Recipes' generator: the key need not be secret here.
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        state.to_be_bytes()[0]
+/// The cipher with each sector size that it takes; why not where it takes none.
+fn cases_of(spec: &CipherSpec, len: usize) -> Result<Vec<Case>, CipherError> {
+    // Without equal parts, which some ciphers refuse; it need not be secret here.
+    let mut key = vec![0; len];
+    Contents::new(1).fill(0, &mut key);
+    let made = SECTOR_SIZES.map(|sector_size| {
+        let cipher = sector_cipher(spec, &key, sector_size)?;
+        Ok(Case {
+            spec: spec.clone(),
+            key_bits: len * 8,
+            cipher,
+        })
     });
-    bytes.collect()
+    let (made, refused): (Vec<_>, Vec<_>) = made.into_iter().partition(Result::is_ok);
+    match refused.into_iter().find_map(Result::err) {
+        Some(error) if made.is_empty() => Err(error),
+        _ => made.into_iter().collect(),
+    }
 }
 
 fn speed(
@@ -256,27 +238,6 @@ fn speed(
     })?;
     measured.bytes_per_second *= f64::from(request);
     Ok(measured)
-}
-
-fn row(
-    case: &Case,
-    direction: Direction,
-    request: u32,
-    threads: usize,
-    measured: &Sample,
-) -> CipherRow {
-    CipherRow {
-        cipher: case.spec.as_str().to_owned(),
-        key_bits: case.key_bits,
-        sector_size: case.cipher.sector_size(),
-        request,
-        direction,
-        threads,
-        bytes_per_second: measured.bytes_per_second,
-        spread: measured.spread,
-        samples: measured.windows.max(1),
-        backend: case.cipher.backend_name(),
-    }
 }
 
 #[cfg(test)]

@@ -16,10 +16,8 @@ use std::time::Instant;
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
 use serde::Serialize;
 
-use super::{Figure, Report};
-use crate::Error;
-use crate::foreign;
-use crate::report::median;
+use crate::report::{Figure, median};
+use crate::{Error, foreign};
 
 /// Runs of each program.
 const RUNS: usize = 5;
@@ -38,25 +36,17 @@ const GOAL: f64 = 1.3;
 /// Both programs' times for the same header.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// What `cryptsetup --version` says.
     pub cryptsetup: String,
-    /// Key derivation function of the header.
-    pub kdf: String,
-    /// Its passes.
+    pub kdf: &'static str,
     pub time: u32,
-    /// Its memory in KiB.
     pub memory_kib: u32,
-    /// Its lanes.
     pub cpus: u32,
-    /// Our times, in milliseconds.
     pub cryptline_ms: Vec<f64>,
-    /// cryptsetup's times, in milliseconds.
     pub cryptsetup_ms: Vec<f64>,
 }
 
-/// Measures and adds the figure `argon2_over_cryptsetup`. With memory or lanes of its own, `cost`
-/// makes it another figure, without a goal.
-pub fn measure(report: &mut Report, cost: &KdfCost) -> Result<(), Error> {
+/// Measures. The figure has no goal where `cost` has memory or lanes of its own.
+pub fn measure(cost: &KdfCost) -> Result<(Comparison, Figure), Error> {
     let version = cryptsetup(&["--version"])?;
     let version = String::from_utf8_lossy(&version.stdout);
     let version = version.split_whitespace().take(2).collect::<Vec<_>>();
@@ -87,25 +77,21 @@ pub fn measure(report: &mut Report, cost: &KdfCost) -> Result<(), Error> {
         let theirs = || cryptsetup(&open("--test-passphrase")).map(drop);
         cryptsetup_ms.push(milliseconds(theirs)?);
     }
+    let other_costs = (memory_kib, cpus) != (MEMORY_KIB, LANES);
     let value = median(&cryptline_ms) / median(&cryptsetup_ms);
-    let figure = Figure::at_most("argon2_over_cryptsetup", value, GOAL);
-    report
-        .figures
-        .push(if (memory_kib, cpus) == (MEMORY_KIB, LANES) {
-            figure
-        } else {
-            figure.without_goal("the goal is for the costs of a default key slot")
-        });
-    report.comparison = Some(Comparison {
+    let figure = Figure::new("argon2_over_cryptsetup", value)
+        .at_most(GOAL)
+        .unless(other_costs.then_some("the goal is for the costs of a default key slot"));
+    let comparison = Comparison {
         cryptsetup: crate::error::on_one_line(&version),
-        kdf: "argon2id".into(),
+        kdf: "argon2id",
         time: TIME,
         memory_kib,
         cpus,
         cryptline_ms,
         cryptsetup_ms,
-    });
-    Ok(())
+    };
+    Ok((comparison, figure))
 }
 
 /// cryptsetup itself would make another header on each machine: it measures the passes, and gives

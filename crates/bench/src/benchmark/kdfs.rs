@@ -8,9 +8,8 @@ use cryptline_luks::format::{KdfCost, KdfKind, benchmark};
 use cryptline_luks::{Hash, Kdf};
 use serde::Serialize;
 
-use super::Report;
-use super::measure::rate;
 use crate::Error;
+use crate::work::rate;
 
 /// Bits that are derived: as cryptsetup.
 const KEY_BITS: u16 = 256;
@@ -44,28 +43,20 @@ pub enum Case {
 /// One function's speed; what does not apply to it is `None`.
 #[derive(Debug, Default, Serialize)]
 pub struct KdfRow {
-    /// `pbkdf2`, `argon2i` or `argon2id`.
     pub kdf: String,
-    /// Hash of PBKDF2.
     pub hash: Option<&'static str>,
-    /// Bits derived.
     pub key_bits: u16,
-    /// PBKDF2: iterations in a second on one core, the median of the samples.
     pub iterations_per_second: Option<f64>,
-    /// PBKDF2: distance of the samples' quartiles over their median.
     pub spread: Option<f64>,
-    /// PBKDF2: how many samples there were.
     pub samples: Option<usize>,
-    /// Argon2: passes.
     pub time: Option<u32>,
-    /// Argon2: memory in KiB.
     pub memory_kib: Option<u32>,
-    /// Argon2: lanes, all in parallel.
     pub cpus: Option<u32>,
-    /// Argon2: the time asked for, in milliseconds.
     pub target_ms: Option<u64>,
-    /// Argon2: the time it took, in milliseconds.
     pub took_ms: Option<f64>,
+    /// Share of the time that its thread had a processor.
+    #[serde(skip)]
+    pub busy: Option<f64>,
 }
 
 /// What to measure: the functions asked for, or all.
@@ -100,23 +91,15 @@ fn hash_of(name: &str) -> Result<Hash, Error> {
     Hash::by_name(hash).map_err(|error| Error::parameters(format!("--kdf {name}: {error}")))
 }
 
-/// Measures one function: PBKDF2 for `time`, Argon2 for as long as `cost` says and its choice
-/// takes.
-pub fn measure(
-    report: &mut Report,
-    case: Case,
-    time: Duration,
-    cost: &KdfCost,
-) -> Result<(), Error> {
-    let row = match case {
-        Case::Pbkdf2(hash) => pbkdf2(report, hash, time)?,
-        Case::Argon2(kind) => argon2(kind, cost)?,
-    };
-    report.kdfs.push(row);
-    Ok(())
-}
-
 impl Case {
+    /// Measures it: PBKDF2 for `time`, Argon2 for as long as `cost` says and its choice takes.
+    pub fn measure(self, time: Duration, cost: &KdfCost) -> Result<KdfRow, Error> {
+        match self {
+            Self::Pbkdf2(hash) => pbkdf2(hash, time),
+            Self::Argon2(kind) => argon2(kind, cost),
+        }
+    }
+
     /// For the progress bar.
     pub fn name(self) -> String {
         match self {
@@ -127,7 +110,7 @@ impl Case {
     }
 }
 
-fn pbkdf2(report: &mut Report, hash: Hash, time: Duration) -> Result<KdfRow, Error> {
+fn pbkdf2(hash: Hash, time: Duration) -> Result<KdfRow, Error> {
     let measured = rate(1, time, || {
         let mut out = [0; KEY_BYTES];
         Ok(move |iterations| {
@@ -135,7 +118,6 @@ fn pbkdf2(report: &mut Report, hash: Hash, time: Duration) -> Result<KdfRow, Err
             hash.pbkdf2(password, &salt, iterations, black_box(&mut out));
         })
     })?;
-    report.count(&measured);
     Ok(KdfRow {
         kdf: "pbkdf2".into(),
         hash: Some(hash.name()),
@@ -143,6 +125,7 @@ fn pbkdf2(report: &mut Report, hash: Hash, time: Duration) -> Result<KdfRow, Err
         iterations_per_second: Some(measured.bytes_per_second),
         spread: Some(measured.spread),
         samples: Some(measured.windows.max(1)),
+        busy: measured.client_busy,
         ..KdfRow::default()
     })
 }
@@ -151,25 +134,27 @@ fn argon2(kind: KdfKind, cost: &KdfCost) -> Result<KdfRow, Error> {
     let name = Case::Argon2(kind).name();
     let measured = benchmark(kind, "", cost, KEY_BYTES);
     let (kdf, took) = measured.map_err(|error| Error::luks(&name, &error))?;
-    let mut row = KdfRow {
-        kdf: name,
-        key_bits: KEY_BITS,
-        target_ms: Some(u64::try_from(cost.target.as_millis()).unwrap_or(u64::MAX)),
-        took_ms: Some(took.as_secs_f64() * 1000.0),
-        ..KdfRow::default()
-    };
-    if let Kdf::Argon2 {
+    let Kdf::Argon2 {
         time,
         memory_kib,
         cpus,
         ..
     } = kdf
-    {
-        row.time = Some(time);
-        row.memory_kib = Some(memory_kib);
-        row.cpus = Some(cpus);
-    }
-    Ok(row)
+    else {
+        return Err(Error::device(format!(
+            "{name}: another function was measured"
+        )));
+    };
+    Ok(KdfRow {
+        kdf: name,
+        key_bits: KEY_BITS,
+        time: Some(time),
+        memory_kib: Some(memory_kib),
+        cpus: Some(cpus),
+        target_ms: Some(u64::try_from(cost.target.as_millis()).unwrap_or(u64::MAX)),
+        took_ms: Some(took.as_secs_f64() * 1000.0),
+        ..KdfRow::default()
+    })
 }
 
 #[cfg(test)]

@@ -1,88 +1,184 @@
-//! What `benchmark` measures and how it says it.
+//! `benchmark`: how fast ciphers and key derivation functions are on this machine.
 //!
 //! ```text
 //! ciphers  every cipher of this build ─┐
-//! ceiling  AES-XTS, of the possible   ─┤
-//! kdfs     PBKDF2, Argon2             ─┼─ measure ─► Report ─► text, or JSON
+//! ceiling  AES-XTS, of the possible   ─┼─ work ─► Report ─► text, or JSON
+//! kdfs     PBKDF2, Argon2             ─┤
 //! compare  cryptsetup, side by side   ─┘
 //! ```
 
 mod ceiling;
-pub mod ciphers;
-pub mod compare;
-pub mod kdfs;
-pub(crate) mod measure;
-mod plan;
+mod ciphers;
+mod compare;
+mod kdfs;
+mod report;
 mod text;
 
-use serde::Serialize;
+use std::time::Duration;
 
-use ciphers::CipherRow;
-use compare::Comparison;
-use kdfs::KdfRow;
-pub use plan::{BenchmarkArgs, run};
+use clap::Args;
+use cryptline_luks::format::KdfCost;
 
-use crate::report::{Figure, Sample};
+use crate::machine::cores;
+use crate::output::Printed;
+use crate::progress::Progress;
+use crate::{Error, runner};
+use report::Report;
 
-/// Above this share of lost processor time the numbers are not to be trusted.
-const BUSY_MAX: f64 = 0.03;
+/// One PBKDF2 hash takes as long as this many measurements of a cipher.
+const SHARES_OF_PBKDF2: u32 = 4;
 
-/// Everything measured; `docs/benchmark-json.md` says what each member means.
-#[derive(Debug, Default, Serialize)]
-pub struct Report {
-    /// Threads of the rows for all cores.
-    pub cores: usize,
-    /// Share of the time in which others had the processor, 0 to 1.
-    pub busy: f64,
-    /// Speed of the ciphers.
-    pub ciphers: Vec<CipherRow>,
-    /// Speed of the key derivation functions.
-    pub kdfs: Vec<KdfRow>,
-    /// Unlocking, beside cryptsetup.
-    pub comparison: Option<Comparison>,
-    /// Numbers that have a goal.
-    pub figures: Vec<Figure>,
-    /// What spoils the numbers, one line each.
-    pub warnings: Vec<String>,
-    /// Share of the time that the threads of each measurement had a processor.
-    #[serde(skip)]
-    got: Vec<f64>,
+/// What to measure, and for how long.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline benchmark                                      everything, in about 20 seconds
+  cryptline benchmark --cipher aes-xts-plain64 --key-size 512
+  cryptline benchmark --kdf argon2id --kdf pbkdf2-sha512
+  cryptline benchmark --json | jq '.ciphers[] | select(.threads == 1)'
+  cryptline benchmark --compare-cryptsetup --no-cipher     unlocking, compared with cryptsetup
+
+No disk is read or written. --cipher alone measures only ciphers and --kdf alone only key derivation
+functions; give both to measure both. Each speed is the median of several samples after a warm-up,
+with buffers that fit the L2 cache. CRYPTLINE_CPU selects the cipher implementation.
+docs/benchmark-json.md describes the JSON.")]
+pub struct BenchmarkArgs {
+    /// Cipher to measure; may be repeated [default: all]
+    #[arg(long, value_name = "SPEC")]
+    pub cipher: Vec<String>,
+
+    /// Key length in bits [default: the shortest and the longest]
+    #[arg(long, value_name = "BITS")]
+    pub key_size: Option<usize>,
+
+    /// Key derivation function to measure: argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub kdf: Vec<String>,
+
+    /// Skip the ciphers
+    #[arg(long, conflicts_with = "cipher")]
+    pub no_cipher: bool,
+
+    /// Skip the key derivation functions
+    #[arg(long, conflicts_with = "kdf")]
+    pub no_kdf: bool,
+
+    /// Total time for the ciphers and PBKDF2; each Argon2 measurement adds about 1.5 times --iter-time
+    #[arg(long, value_name = "S", default_value_t = 12.0)]
+    pub seconds: f64,
+
+    /// Target time for Argon2, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub iter_time: u64,
+
+    /// Largest amount of memory for Argon2, in KiB
+    #[arg(long, value_name = "KIB")]
+    pub pbkdf_memory: Option<u32>,
+
+    /// Argon2 lanes [default: one per processor, at most 4]
+    #[arg(long, value_name = "N")]
+    pub pbkdf_parallel: Option<u32>,
+
+    /// Compare unlocking a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) with cryptsetup, which must
+    /// be installed
+    #[arg(long)]
+    pub compare_cryptsetup: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
-impl Report {
-    /// An empty one.
-    pub fn new(cores: usize) -> Self {
-        Self {
-            cores,
-            ..Self::default()
-        }
-    }
+/// Measures.
+pub fn run(args: &BenchmarkArgs) -> Result<Printed, Error> {
+    let plan = Plan::new(args)?;
+    let mut report = Report::new(cores());
+    plan.measure(args, &mut report)?;
+    report.finish();
+    let text = if args.json {
+        serde_json::to_string_pretty(&report)
+            .map(|text| text + "\n")
+            .map_err(|error| Error::device(format!("cannot make the JSON: {error}")))?
+    } else {
+        text::render(&report)
+    };
+    Ok(Printed {
+        stdout: text,
+        warnings: report.warnings,
+        ..Printed::default()
+    })
+}
 
-    /// Says what spoils the numbers. Last, when all is measured.
-    pub fn finish(&mut self) {
-        let count = f64::from(u32::try_from(self.got.len()).unwrap_or(u32::MAX));
-        if count > 0.0 {
-            self.busy = (1.0 - self.got.iter().sum::<f64>() / count).max(0.0);
-        }
-        if self.busy > BUSY_MAX {
-            self.warnings.push(format!(
-                "this machine is busy: other programs took {:.0} % of the time; run it again when it is idle",
-                self.busy * 100.0
+/// What to measure, checked before anything is.
+struct Plan {
+    ciphers: Vec<ciphers::Case>,
+    kdfs: Vec<kdfs::Case>,
+    time: Duration,
+    cost: KdfCost,
+}
+
+impl Plan {
+    fn new(args: &BenchmarkArgs) -> Result<Self, Error> {
+        let time = runner::seconds(args.seconds)?;
+        if args.no_cipher && args.no_kdf && !args.compare_cryptsetup {
+            return Err(Error::parameters(
+                "nothing is left to measure; leave out --no-cipher or --no-kdf",
             ));
         }
-        if cfg!(debug_assertions) {
-            self.warnings.push(
-                "this is a debug build, which is many times slower than a release build".into(),
-            );
+        // As cryptsetup: naming one thing is asking for that alone.
+        let ciphers = !args.no_cipher && (!args.cipher.is_empty() || args.kdf.is_empty());
+        let kdfs = !args.no_kdf && (!args.kdf.is_empty() || args.cipher.is_empty());
+        let plan = Self {
+            ciphers: if ciphers {
+                ciphers::cases(&args.cipher, args.key_size)?
+            } else {
+                Vec::new()
+            },
+            kdfs: if kdfs {
+                kdfs::cases(&args.kdf)?
+            } else {
+                Vec::new()
+            },
+            time,
+            cost: KdfCost {
+                target: Duration::from_millis(args.iter_time),
+                iterations: None,
+                memory_kib: args.pbkdf_memory,
+                cpus: args.pbkdf_parallel,
+            },
+        };
+        Ok(plan)
+    }
+
+    fn measure(&self, args: &BenchmarkArgs, report: &mut Report) -> Result<(), Error> {
+        let of_ciphers = ciphers::count(&self.ciphers, report.cores);
+        let is_pbkdf2 = |case: &&kdfs::Case| matches!(case, kdfs::Case::Pbkdf2(_));
+        let pbkdf2s = self.kdfs.iter().filter(is_pbkdf2).count();
+        let shares = of_ciphers + pbkdf2s * SHARES_OF_PBKDF2 as usize;
+        let share = self.time / u32::try_from(shares.max(1)).unwrap_or(u32::MAX);
+
+        let steps = of_ciphers + self.kdfs.len() + usize::from(args.compare_cryptsetup);
+        let progress = Progress::new(steps);
+        for &case in &self.kdfs {
+            progress.now(case.name());
+            let row = case.measure(share * SHARES_OF_PBKDF2, &self.cost)?;
+            report.kdfs.push(row);
+            progress.step();
         }
-    }
-
-    /// The report for people.
-    pub fn text(&self) -> String {
-        text::render(self)
-    }
-
-    fn count(&mut self, measured: &Sample) {
-        self.got.extend(measured.client_busy);
+        for case in &self.ciphers {
+            progress.now(case.name());
+            if let Some(cipher) = case.aes_256_xts() {
+                report.figures.extend(ceiling::figures(cipher)?);
+            }
+            let rows = case.measure(report.cores, share, &|| progress.step())?;
+            report.ciphers.extend(rows);
+        }
+        if args.compare_cryptsetup {
+            progress.now("unlocking, beside cryptsetup");
+            let (comparison, figure) = compare::measure(&self.cost)?;
+            report.comparison = Some(comparison);
+            report.figures.push(figure);
+        }
+        Ok(())
     }
 }

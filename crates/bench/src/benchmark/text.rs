@@ -2,13 +2,16 @@
 
 use cryptline::size;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::ciphers::{CipherRow, Direction};
+use super::ciphers::{CipherRow, DIRECTIONS};
+use super::compare::Comparison;
 use super::kdfs::KdfRow;
-use super::{Comparison, Report};
+use super::report::Report;
 use crate::report::median;
-use crate::table::{self, Table};
+use crate::table::Table;
+use crate::text;
 
 /// Bytes in a GB, as speeds are given.
 const GB: f64 = 1e9;
@@ -25,7 +28,7 @@ pub fn render(report: &Report) -> String {
     }
     parts.extend(report.comparison.iter().map(|it| compared(it).text()));
     if !report.figures.is_empty() {
-        parts.push(table::figures(&report.figures).text());
+        parts.push(text::figures(&report.figures).text());
     }
     if !report.ciphers.is_empty() {
         parts.push(
@@ -71,39 +74,34 @@ fn ciphers(report: &Report) -> Table {
         (&a.cipher, a.key_bits, a.sector_size, a.request)
             == (&b.cipher, b.key_bits, b.sector_size, b.request)
     };
-    let mut speeds = vec![(1, "1 core".to_owned())];
-    if report.cores > 1 {
-        speeds.push((report.cores, format!("{} cores", report.cores)));
-    }
-    let mut columns: Vec<String> = ["cipher", "key", "sector", "request"]
-        .map(str::to_owned)
-        .to_vec();
-    for (_, cores) in &speeds {
-        columns.push(format!("encrypt, {cores}"));
-        columns.push(format!("decrypt, {cores}"));
-    }
-    columns.extend(["spread", "back end"].map(str::to_owned));
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let mut table = Table::new("Ciphers, GB/s", &columns);
+    let columns = |threads: usize| {
+        let plural = if threads > 1 { "s" } else { "" };
+        ["encrypt", "decrypt"].map(|way| format!("{way}, {threads} core{plural}"))
+    };
+    let threads = BTreeSet::from([1, report.cores]);
+    let heads = ["cipher", "key", "sector", "request"].map(str::to_owned);
+    let heads = heads
+        .into_iter()
+        .chain(threads.iter().copied().flat_map(columns));
+    let heads = heads.chain(["spread", "back end"].map(str::to_owned));
+    let mut table = Table::new("Ciphers, GB/s", heads);
     for rows in report.ciphers.chunk_by(same) {
         let first = &rows[0];
-        let mut cells = vec![
+        let speed = |threads, direction| {
+            let mut rows = rows.iter();
+            let row = rows.find(|row| (row.threads, row.direction) == (threads, direction));
+            row.map_or_else(String::new, |row| gigabytes(row.bytes_per_second))
+        };
+        let speeds = |&threads| DIRECTIONS.map(|direction| speed(threads, direction));
+        let spread = rows.iter().map(|row| row.spread).fold(0.0, f64::max) * 100.0;
+        let cells = [
             first.cipher.clone(),
             first.key_bits.to_string(),
             first.sector_size.to_string(),
             size::human(u64::from(first.request)),
         ];
-        for (threads, _) in &speeds {
-            for direction in [Direction::Encrypt, Direction::Decrypt] {
-                let wanted =
-                    |row: &&CipherRow| row.threads == *threads && row.direction == direction;
-                let speed = rows.iter().find(wanted).map(|row| row.bytes_per_second);
-                cells.push(speed.map(gigabytes).unwrap_or_default());
-            }
-        }
-        let spread = rows.iter().map(|row| row.spread).fold(0.0, f64::max) * 100.0;
-        cells.extend([format!("{spread:.0} %"), first.backend.to_owned()]);
-        table.push(cells);
+        let cells = cells.into_iter().chain(threads.iter().flat_map(speeds));
+        table.push(cells.chain([format!("{spread:.0} %"), first.backend.to_owned()]));
     }
     table
 }
@@ -131,7 +129,7 @@ fn compared(comparison: &Comparison) -> Table {
         format!(
             "Unlocking LUKS2 ({kdf}, {time} iterations, {memory_kib} KiB memory, {cpus} lanes), in turns"
         ),
-        &["program", "median ms", "each ms"],
+        ["program", "median ms", "each ms"],
     );
     for (name, times) in [
         ("cryptline", cryptline_ms),
@@ -147,6 +145,7 @@ fn compared(comparison: &Comparison) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmark::ciphers::Direction;
 
     fn row(direction: Direction, threads: usize, bytes_per_second: f64) -> CipherRow {
         CipherRow {
@@ -160,6 +159,7 @@ mod tests {
             spread: 0.02,
             samples: 9,
             backend: "some back end",
+            busy: None,
         }
     }
 

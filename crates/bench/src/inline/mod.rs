@@ -21,13 +21,14 @@ use cryptline::size;
 use cryptline_engine::Gate;
 use cryptline_engine::dispatch::Mode;
 
-use super::contents::{Contents, sha256_of};
-use super::load::{self, Job};
-use super::report::{Direction, Front, Pattern, Row, Shape};
-use super::runner::{self, Group, seconds};
-use super::volume::{Cipher, NULL_CIPHER, helpers, ram, start_helpers};
-use super::{Output, Progress, Report};
 use crate::Error;
+use crate::contents::{Contents, sha256_of};
+use crate::load::{self, Job};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::report::{Direction, Front, Pattern, Report, Row, Shape};
+use crate::runner::{self, Group, seconds};
+use crate::volume::{Cipher, HelperArgs, NULL_CIPHER, ram};
 use model::Model;
 use over_nbd::Served;
 
@@ -45,8 +46,6 @@ const BLOCK: usize = 4096;
 const MODES: [Mode; 3] = [Mode::Inline, Mode::Queue, Mode::Auto];
 /// Before each turn: enough to fill the caches again and to wake sleeping threads.
 const WARM_UP: Duration = Duration::from_millis(5);
-/// Longest turn, in seconds.
-const SECONDS_MAX: f64 = 3600.0;
 /// Which contents.
 const SEED: u64 = 0x2020_0619;
 
@@ -71,9 +70,9 @@ pub struct InlineArgs {
     #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
     pub cipher: String,
 
-    /// Threads that help large requests, for `auto` [default: one less than there are processors]
-    #[arg(long, value_name = "N")]
-    pub helpers: Option<usize>,
+    /// For `auto`.
+    #[command(flatten)]
+    pub helpers: HelperArgs,
 
     /// How requests reach the volume
     #[arg(long, value_enum, default_value_t)]
@@ -94,8 +93,8 @@ pub struct InlineArgs {
 
 /// Measures.
 pub fn measure(args: &InlineArgs) -> Result<Report, Error> {
-    let time = seconds(args.seconds, SECONDS_MAX)?;
-    let helpers = start_helpers(helpers(args.helpers)?)?;
+    let time = seconds(args.seconds)?;
+    let helpers = args.helpers.pool()?;
     let cipher = Cipher::new(&args.cipher)?;
     if cipher.is_null() {
         return Err(Error::parameters(format!(
@@ -120,7 +119,7 @@ pub fn measure(args: &InlineArgs) -> Result<Report, Error> {
         (&cipher, &args.cipher),
     ] {
         for mode in MODES {
-            gates.push(cipher.over(&medium, mode, helpers.as_ref())?);
+            gates.push(cipher.over(&medium, mode, &helpers)?);
             report.rows.push(Row {
                 cipher: Some(cipher.word().to_owned()),
                 dispatch: Some(mode.to_string()),
@@ -145,7 +144,7 @@ pub fn measure(args: &InlineArgs) -> Result<Report, Error> {
     };
     // The model has its turns among the ways, as the last.
     let ways = gates.len() + usize::from(model.is_some());
-    let _ = runner::run(&mut report, &Group::all(ways), |rows, turn| {
+    runner::run(&mut report, &Group::all(ways), |rows, turn| {
         if let Some((gate, row)) = gates.get(turn.way).zip(rows.get_mut(turn.way)) {
             let sample = match &served {
                 Some(served) => served.measure(&row.name, &job)?,
@@ -154,7 +153,7 @@ pub fn measure(args: &InlineArgs) -> Result<Report, Error> {
             job.start = sample.next;
             row.take(sample);
         } else if let Some(model) = &mut model {
-            model.sample(job.start, WARM_UP, time);
+            model.sample(job.start, WARM_UP + time)?;
         }
         Ok(())
     })?;
@@ -178,7 +177,7 @@ fn check(
     gates: &[Gate],
     read: impl Fn(usize, &Row) -> Result<String, Error>,
 ) -> Result<(), Error> {
-    let progress = Progress::new(u64::try_from(rows.len()).unwrap_or(0));
+    let progress = Progress::new(rows.len());
     let contents = Contents::new(SEED);
     for encrypted in [false, true] {
         let mut written = None;
@@ -211,6 +210,7 @@ fn check(
 
 #[cfg(test)]
 mod tests {
+    use cryptline::HelperPool;
     use cryptline_engine::BackendChoice;
     use cryptline_engine::base::RamDevice;
     use cryptline_engine::blocking::Blocking;
@@ -229,7 +229,7 @@ mod tests {
         let mut gates = vec![medium.clone()];
         for word in [NULL_CIPHER, "aes-xts-plain64"] {
             let cipher = Cipher::new(word).expect("a cipher");
-            let gate = cipher.over(below, Mode::Inline, None);
+            let gate = cipher.over(below, Mode::Inline, &HelperPool::default());
             gates.push(gate.expect("it fits"));
             rows.push(Row {
                 cipher: Some(word.to_owned()),

@@ -6,41 +6,37 @@
 //! can take. Neither knows of requests.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cryptline_cipher::SectorCipher;
-use cryptline_sys::{Buffer, SharedMemory};
+use cryptline_sys::SharedMemory;
 
-use super::BLOCK;
-use crate::Error;
-use crate::load::{CLOCK_EVERY, WINDOW};
-use crate::report::median;
+use super::{BLOCK, SHAPE};
+use crate::load::buffer;
+use crate::{Error, work};
 
-/// The two costs, and their samples in seconds for each block.
+/// The two costs.
 pub struct Model {
     memory: SharedMemory,
     blocks: usize,
-    block: Buffer,
     cipher: SectorCipher,
-    /// Copying a block.
+    /// Seconds to copy a block, in each run.
     pub copy: Vec<f64>,
-    /// Decrypting a block.
+    /// Seconds to decrypt a block, in each run.
     pub decrypt: Vec<f64>,
 }
 
 impl Model {
     /// Fills memory of `bytes` bytes.
     pub fn new(bytes: u64, cipher: SectorCipher) -> Result<Self, Error> {
-        let no_memory = |error| {
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let memory = SharedMemory::new(len).map_err(|error| {
             Error::memory(format!(
                 "no memory for a copy: {error}; give a smaller --size"
             ))
-        };
-        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let memory = SharedMemory::new(len).map_err(no_memory)?;
-        let mut block = Buffer::alloc(BLOCK).map_err(no_memory)?;
+        })?;
         // Memory that was never written is one page of zeros, again and again.
-        block.fill(0x5a);
+        let block = buffer(SHAPE.block)?;
         let blocks = len / BLOCK;
         for index in 0..blocks {
             memory.write(index * BLOCK, &block);
@@ -48,7 +44,6 @@ impl Model {
         Ok(Self {
             memory,
             blocks,
-            block,
             cipher,
             copy: Vec::new(),
             decrypt: Vec::new(),
@@ -56,58 +51,46 @@ impl Model {
     }
 
     /// Takes one sample of each, from block `start` on.
-    pub fn sample(&mut self, start: u64, warm_up: Duration, time: Duration) {
-        let (memory, blocks, block) = (&self.memory, self.blocks, &mut self.block);
-        let mut next = usize::try_from(start).unwrap_or(0) % blocks;
-        let copied = each(warm_up, time, || {
-            memory.read(next * BLOCK, block);
-            black_box(&mut **block);
-            next = if next + 1 == blocks { 0 } else { next + 1 };
-        });
-        let (sectors, mut sector) = (blocks as u64 * 8, 0);
-        let decrypted = each(warm_up, time, || {
-            let block = black_box(&mut *self.block);
-            self.cipher.decrypt_in_place(sector, block);
-            sector = (sector + 8) % sectors;
-        });
-        self.copy.push(copied);
-        self.decrypt.push(decrypted);
+    pub fn sample(&mut self, start: u64, time: Duration) -> Result<(), Error> {
+        let Self {
+            memory,
+            blocks,
+            cipher,
+            ..
+        } = &*self;
+        let blocks = *blocks;
+        let copied = work::rate(1, time, || {
+            let mut block = buffer(SHAPE.block)?;
+            let mut next = usize::try_from(start).unwrap_or(0) % blocks;
+            Ok(move |count| {
+                for _ in 0..count {
+                    memory.read(next * BLOCK, &mut block);
+                    black_box(&mut *block);
+                    next = if next + 1 == blocks { 0 } else { next + 1 };
+                }
+            })
+        })?;
+        let decrypted = work::rate(1, time, || {
+            let mut block = buffer(SHAPE.block)?;
+            let (sectors, mut sector) = (blocks as u64 * 8, 0);
+            Ok(move |count| {
+                for _ in 0..count {
+                    cipher.decrypt_in_place(sector, black_box(&mut *block));
+                    sector = (sector + 8) % sectors;
+                }
+            })
+        })?;
+        self.copy.push(1.0 / copied.bytes_per_second);
+        self.decrypt.push(1.0 / decrypted.bytes_per_second);
+        Ok(())
     }
 
     /// Bytes in a second that a read of each run could have had: those of copy plus cipher.
     pub fn rates(&self) -> Vec<f64> {
-        let block = f64::from(super::SHAPE.block);
+        let block = f64::from(SHAPE.block);
         let both = self.copy.iter().zip(&self.decrypt);
         both.map(|(copy, decrypt)| block / (copy + decrypt))
             .collect()
-    }
-}
-
-/// Seconds that `work` takes each time after the warm-up.
-fn each(warm_up: Duration, time: Duration, mut work: impl FnMut()) -> f64 {
-    let _ = timed(warm_up, &mut work);
-    timed(time, &mut work)
-}
-
-/// The median of windows of about a millisecond, as the load generator has them.
-fn timed(time: Duration, work: &mut impl FnMut()) -> f64 {
-    let mut windows = Vec::new();
-    let start = Instant::now();
-    let (mut begun, mut count) = (start, 0u32);
-    loop {
-        for _ in 0..CLOCK_EVERY {
-            work();
-            count = count.saturating_add(1);
-        }
-        let now = Instant::now();
-        let is_over = now - start >= time;
-        if now - begun >= WINDOW || (is_over && windows.is_empty()) {
-            windows.push((now - begun).as_secs_f64() / f64::from(count));
-            (begun, count) = (now, 0);
-        }
-        if is_over {
-            return median(&windows);
-        }
     }
 }
 
@@ -121,7 +104,8 @@ mod tests {
         let cipher = Cipher::new("aes-xts-plain64").expect("aes");
         let mut model = Model::new(1 << 20, cipher.sectors().expect("sectors")).expect("memory");
         for start in [0, 255, 256, 1000] {
-            model.sample(start, Duration::from_micros(10), Duration::from_micros(100));
+            let sampled = model.sample(start, Duration::from_micros(100));
+            sampled.expect("memory");
         }
         let rates = model.rates();
         assert_eq!(rates.len(), 4);

@@ -13,12 +13,11 @@ use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::TlsMode;
-use cryptline_serve::nbd::stats::ExportStats;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_serve::stats::ExportStats;
 use tempfile::TempDir;
 
 use crate::Error;
-use crate::contents::hex;
 use crate::load::Job;
 use crate::nbd;
 use crate::report::{Row, Sample};
@@ -54,12 +53,13 @@ impl Served {
         let stop = StopHandle::new().map_err(failed)?;
         let options = ServerOptions {
             backend: BackendChoice::Auto,
+            poll: Duration::ZERO,
             tls: None,
             max_connections: CONNECTIONS,
             max_handshakes: CONNECTIONS,
             handshake_timeout: HANDSHAKE,
             grace: HANDSHAKE,
-            log: Box::new(complain),
+            log: Box::new(|event| complain(&event.to_string())),
         };
         let server = Server::new(exports, options);
         let stopped = stop.clone();
@@ -91,8 +91,7 @@ impl Served {
 
     /// SHA-256 of all that an export holds.
     pub fn sha256(&self, export: &str) -> Result<String, Error> {
-        let disk = nbd::Export::new(&self.socket, export);
-        disk.sha256().map(|sum| hex(&sum))
+        nbd::Export::new(&self.socket, export).sha256()
     }
 }
 

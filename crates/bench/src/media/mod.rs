@@ -20,7 +20,6 @@ mod places;
 mod summary;
 mod ways;
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -29,12 +28,11 @@ use cryptline::size;
 use cryptline_engine::Buffer;
 use cryptline_sys::Counter;
 
-use super::contents::Contents;
-use super::load;
-use super::report::{Direction, Pattern, Row, Sample, Shape, median};
-use super::runner::{self, Group};
-use super::{Output, Report};
-use crate::Error;
+use crate::contents::{Contents, random};
+use crate::output::Output;
+use crate::report::{Direction, Pattern, Report, Row, Shape, median};
+use crate::runner::{self, Group};
+use crate::{Error, load};
 use places::Place;
 use ways::Way;
 
@@ -88,10 +86,14 @@ pub struct MediaArgs {
 }
 
 /// One way over one medium, in one direction.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Subject {
     /// In the list of media.
     place: usize,
+    /// The name of the medium.
+    medium: &'static str,
+    /// The name of the medium that a bare copy goes to, to compare with.
+    plain: &'static str,
     way: Way,
     direction: Direction,
 }
@@ -115,17 +117,13 @@ pub fn measure(args: &MediaArgs) -> Result<Report, Error> {
     let subjects = subjects(&bench.places);
     let mut report = Report::new("media", "Media that answer at once, and the ways to them");
     report.runs = args.runs;
-    let row = |subject: &Subject| subject.row(&bench.places[subject.place]);
-    report.rows = subjects.iter().map(row).collect();
+    report.rows = subjects.iter().map(Subject::row).collect();
     runner::run(&mut report, &Group::all(subjects.len()), |rows, turn| {
         let seconds = bench.turn(subjects[turn.way], args.warm)?;
-        rows[turn.way].take(Sample {
-            bytes_per_second: f64::from(BLOCK) / seconds,
-            ..Sample::default()
-        });
+        rows[turn.way].take_rate(f64::from(BLOCK) / seconds);
         Ok(())
     })?;
-    for (subject, row) in subjects.into_iter().zip(&mut report.rows) {
+    for (&subject, row) in subjects.iter().zip(&mut report.rows) {
         let instructions = bench.count(subject, Counter::instructions())?;
         // A machine may offer a counter that stands still.
         row.instructions = instructions.filter(|&count| count > 0.0);
@@ -136,7 +134,7 @@ pub fn measure(args: &MediaArgs) -> Result<Report, Error> {
         folder.display(),
         size::human(args.size)
     );
-    summary::fill(&mut report, args, &bench.places);
+    summary::fill(&mut report, args, &subjects);
     Ok(report)
 }
 
@@ -145,8 +143,10 @@ fn subjects(places: &[Place]) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for direction in DIRECTIONS {
         for (place, at) in places.iter().enumerate() {
-            subjects.extend(at.ways().map(|way| Subject {
+            subjects.extend(at.ways().into_iter().map(|way| Subject {
                 place,
+                medium: at.name,
+                plain: at.plain,
                 way,
                 direction,
             }));
@@ -156,9 +156,9 @@ fn subjects(places: &[Place]) -> Vec<Subject> {
 }
 
 impl Subject {
-    fn row(&self, place: &Place) -> Row {
+    fn row(&self) -> Row {
         Row {
-            name: format!("{}, {}", place.name, self.way.name()),
+            name: format!("{}, {}", self.medium, self.way.name()),
             shape: Shape {
                 direction: self.direction,
                 pattern: Pattern::Random,
@@ -191,16 +191,12 @@ impl Bench {
             for (seed, writer) in (1..).zip(place.ways()) {
                 let contents = Contents::new(seed);
                 for &offset in &blocks.offsets {
-                    if let Some(buffer) = buffer {
-                        contents.fill(offset, buffer);
-                    }
+                    contents.fill(offset, buffer.as_deref_mut().unwrap_or_default());
                     place.walk(writer, Direction::Write, &[offset], buffer)?;
                 }
                 for &offset in &blocks.offsets {
                     for reader in place.ways() {
-                        if let Some(buffer) = buffer {
-                            buffer.fill(0);
-                        }
+                        buffer.as_deref_mut().unwrap_or_default().fill(0);
                         place.walk(reader, Direction::Read, &[offset], buffer)?;
                         let found = buffer.as_deref().unwrap_or_default();
                         if contents.first_difference(offset, found).is_some() {
@@ -272,9 +268,7 @@ impl Blocks {
     fn new(size: u64) -> Self {
         let blocks = 0..size / u64::from(BLOCK);
         let mut offsets: Vec<u64> = blocks.map(|block| block * u64::from(BLOCK)).collect();
-        // The same order each time.
-        let random = BuildHasherDefault::<DefaultHasher>::default();
-        offsets.sort_by_cached_key(|offset| random.hash_one(offset));
+        offsets.sort_by_cached_key(|&offset| random(0, offset));
         Self { offsets, next: 0 }
     }
 

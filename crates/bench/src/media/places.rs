@@ -13,10 +13,10 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::BLOCK;
-use super::ways::{self, Requests, Way};
+use super::ways::{Walk, Way, copies, requests};
 use crate::Error;
-use crate::machine::available_memory;
-use crate::report::Direction;
+use crate::report::{Direction, word};
+use crate::volume::check_memory;
 
 /// Where Linux has a file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -27,27 +27,35 @@ const TABLE_LEAST: u64 = 17 << 20;
 pub struct Place {
     /// For people.
     pub name: &'static str,
-    /// The name of the medium below, for a table.
-    pub plain: Option<&'static str>,
-    copy: Option<Memory>,
-    requests: Requests,
-}
-
-enum Memory {
-    Ram(Arc<SharedMemory>),
-    Mapped(Arc<PersistentMemory>),
+    /// The name of the medium that a bare copy can go to: this one's, or that below a table.
+    pub plain: &'static str,
+    ways: Vec<(Way, Walk)>,
 }
 
 impl Place {
-    /// The ways that there are: a copy into the middle of a table would destroy it.
-    pub fn ways(&self) -> impl Iterator<Item = Way> + use<> {
-        let has_copy = self.copy.is_some();
-        let possible = move |way: &Way| *way != Way::Memcpy || has_copy;
-        Way::ALL.into_iter().filter(possible)
+    /// A copy into the middle of a table would destroy it: only other media have one.
+    fn new(
+        name: &'static str,
+        plain: &'static str,
+        gate: &Gate,
+        copy: Option<Walk>,
+    ) -> Result<Self, Error> {
+        let mut ways = vec![
+            (Way::OnStack, requests::<false>(gate)?),
+            (Way::Heap, requests::<true>(gate)?),
+        ];
+        if let Some(copy) = copy {
+            ways.insert(0, (Way::Memcpy, copy));
+        }
+        Ok(Self { name, plain, ways })
     }
 
-    /// Moves the blocks at `offsets` by a way, all from or into the buffer, which is lost with a request
-    /// that fails.
+    /// The ways that there are.
+    pub fn ways(&self) -> Vec<Way> {
+        self.ways.iter().map(|(way, _)| *way).collect()
+    }
+
+    /// Moves the blocks at `offsets` by a way.
     pub fn walk(
         &mut self,
         way: Way,
@@ -55,26 +63,14 @@ impl Place {
         offsets: &[u64],
         slot: &mut Option<Buffer>,
     ) -> Result<(), Error> {
-        let mut buffer = slot.take().ok_or_else(|| Error::device("no buffer"))?;
-        let walked = match (way, &self.copy) {
-            (Way::Memcpy, Some(Memory::Ram(memory))) => {
-                ways::copy(&**memory, direction, offsets, &mut buffer).map(|()| buffer)
-            }
-            (Way::Memcpy, Some(Memory::Mapped(memory))) => {
-                ways::copy(&**memory, direction, offsets, &mut buffer).map(|()| buffer)
-            }
-            (Way::Memcpy, None) => Err(Fault::NotSupported),
-            (Way::OnStack, _) => self.requests.on_stack(direction, offsets, buffer),
-            (Way::Heap, _) => self.requests.heap(direction, offsets, buffer),
-        };
-        let walked = walked.map(|buffer| *slot = Some(buffer));
+        let mut ways = self.ways.iter_mut();
+        let found = ways.find(|(found, _)| *found == way);
+        let walked = found.map_or(Err(Fault::NotSupported), |(_, walk)| {
+            walk(direction, offsets, slot)
+        });
         walked.map_err(|fault| {
-            Error::device(format!(
-                "{}: a {} by {} failed: {fault}",
-                self.name,
-                direction.name(),
-                way.name()
-            ))
+            let (name, direction, way) = (self.name, word(&direction), way.name());
+            Error::device(format!("{name}: a {direction} by {way} failed: {fault}"))
         })
     }
 }
@@ -98,37 +94,19 @@ pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Place>, String), Error> {
         .saturating_add(bytes / 256)
         .saturating_add(TABLE_LEAST);
     let needed = bytes.saturating_add(table_bytes).saturating_mul(2);
-    if let Some(available) = available_memory()
-        && needed > available
-    {
-        return Err(Error::parameters(format!(
-            "--size {}: all media together take {} of memory, and {} are free; give a smaller --size",
-            size::human(bytes),
-            size::human(needed),
-            size::human(available)
-        )));
-    }
+    check_memory(bytes, needed, " for all media together")?;
     let ram = Arc::new(memory(bytes)?);
     let pmem = Arc::new(mapped(bytes, folder)?);
-    let place = |name, plain, gate: Gate, copy| {
-        Ok::<_, Error>(Place {
-            name,
-            plain,
-            copy,
-            requests: Requests::new(&gate)?,
-        })
-    };
+    let how = pmem.how().to_owned();
     let over_ram = BttDevice::over(table(memory(table_bytes)?)?, false);
     let over_pmem = BttDevice::over(table(mapped(table_bytes, folder)?)?, false);
     let gate_of_ram = Gate::new(RamDevice::over(Arc::clone(&ram))?);
     let gate_of_pmem = Gate::new(PmemDevice::over(Arc::clone(&pmem), false));
-    let how = pmem.how().to_owned();
-    let (ram, pmem) = (Some(Memory::Ram(ram)), Some(Memory::Mapped(pmem)));
     let places = vec![
-        place("ram", None, gate_of_ram, ram)?,
-        place("pmem", None, gate_of_pmem, pmem)?,
-        place("BTT over ram", Some("ram"), Gate::new(over_ram), None)?,
-        place("BTT over pmem", Some("pmem"), Gate::new(over_pmem), None)?,
+        Place::new("ram", "ram", &gate_of_ram, Some(copies(ram)))?,
+        Place::new("pmem", "pmem", &gate_of_pmem, Some(copies(pmem)))?,
+        Place::new("BTT over ram", "ram", &Gate::new(over_ram), None)?,
+        Place::new("BTT over pmem", "pmem", &Gate::new(over_pmem), None)?,
     ];
     Ok((places, how))
 }

@@ -2,11 +2,10 @@
 
 use cryptline::size;
 
-use super::places::Place;
 use super::ways::Way;
-use super::{BLOCK, DIRECTIONS, MediaArgs, turn_len};
+use super::{BLOCK, DIRECTIONS, MediaArgs, Subject, turn_len};
 use crate::plot::Plot;
-use crate::report::{Direction, Figure, Report, Row, median, spread};
+use crate::report::{Direction, Figure, Report, Row, median, spread, word};
 use crate::table::{self, Table, megabytes};
 
 /// The thread's figures.
@@ -16,28 +15,20 @@ const NOT_COUNTED: &str = "not available here";
 /// Below this size, blocks stay in caches.
 const SIZE_OF_GOALS: u64 = 64 << 20;
 
+/// What was measured: each subject and its row.
+type Measured<'a> = [(&'a Subject, &'a Row)];
+
 /// Fills the report.
-pub fn fill(report: &mut Report, args: &MediaArgs, places: &[Place]) {
-    report.seconds = turn_seconds(&report.rows, args.size);
+pub fn fill(report: &mut Report, args: &MediaArgs, subjects: &[Subject]) {
+    let measured: Vec<_> = subjects.iter().zip(&report.rows).collect();
+    let each: Vec<f64> = report.rows.iter().map(|row| 1.0 / row.iops()).collect();
+    let blocks = usize::try_from(args.size / u64::from(BLOCK)).unwrap_or(usize::MAX);
+    let requests = u32::try_from(turn_len(blocks)).unwrap_or(u32::MAX);
+    report.seconds = median(&each) * f64::from(requests);
     report.notes = notes(args);
-    let all = Rows {
-        rows: &report.rows,
-        places,
-    };
-    report.tables = DIRECTIONS.map(|direction| all.table(direction)).to_vec();
-    report.plots = DIRECTIONS.map(|direction| all.plot(direction)).to_vec();
-    let mut figures = all.figures();
-    if args.size < SIZE_OF_GOALS || args.warm {
-        let size = size::human(SIZE_OF_GOALS);
-        for figure in figures.iter_mut().filter(|figure| figure.unit == "ratio") {
-            if figure.goal.is_some() {
-                let about = figure.note.take().unwrap_or_default();
-                let why = format!("{about}; the goal is for {size} or more, without --warm");
-                *figure = figure.clone().without_goal(why);
-            }
-        }
-    }
-    report.figures = figures;
+    report.tables = DIRECTIONS.map(|way| table(&measured, way)).to_vec();
+    report.plots = DIRECTIONS.map(|way| plot(&measured, way)).to_vec();
+    report.figures = figures(&measured, args);
 }
 
 fn notes(args: &MediaArgs) -> Vec<String> {
@@ -58,11 +49,12 @@ fn notes(args: &MediaArgs) -> Vec<String> {
     ]
 }
 
-/// Seconds that a turn took, in the middle.
-fn turn_seconds(rows: &[Row], size: u64) -> f64 {
-    let each: Vec<f64> = rows.iter().map(|row| 1.0 / row.iops()).collect();
-    let blocks = usize::try_from(size / u64::from(BLOCK)).unwrap_or(usize::MAX);
-    median(&each) * f64::from(u32::try_from(turn_len(blocks)).unwrap_or(0))
+/// The row of a medium, way and direction.
+fn find<'a>(all: &Measured<'a>, medium: &str, way: Way, direction: Direction) -> Option<&'a Row> {
+    let wanted = |(subject, _): &&(&Subject, &Row)| {
+        subject.medium == medium && (subject.way, subject.direction) == (way, direction)
+    };
+    all.iter().find(wanted).map(|(_, row)| *row)
 }
 
 fn count(value: Option<f64>, digits: usize) -> String {
@@ -97,184 +89,131 @@ impl Statistics {
     }
 }
 
-/// What was measured, by medium, way and direction.
-#[derive(Clone, Copy)]
-struct Rows<'a> {
-    rows: &'a [Row],
-    places: &'a [Place],
+fn table(all: &Measured<'_>, direction: Direction) -> Table {
+    let nanoseconds = |seconds: f64| format!("{:.1}", seconds * 1e9);
+    let times = |row: &Row| {
+        let times = row.samples.iter().map(|rate| f64::from(BLOCK) / rate);
+        Statistics::of(&times.collect::<Vec<_>>())
+    };
+    let of_memcpy = |subject: &Subject, row: &Row| {
+        let copied = find(all, subject.plain, Way::Memcpy, direction);
+        copied.map_or(f64::NAN, |copied| copied.over(row))
+    };
+    let lines = all
+        .iter()
+        .filter(|(subject, _)| subject.direction == direction);
+    Table::of(
+        format!("4 KiB {}s, nanoseconds each", word(&direction)),
+        &[
+            ("medium", &|(subject, _): &(&Subject, &Row)| {
+                subject.medium.to_owned()
+            }),
+            ("way", &|(subject, _)| subject.way.name().to_owned()),
+            ("average", &|(_, row)| nanoseconds(times(row).average)),
+            ("deviation", &|(_, row)| {
+                format!("{:.2} %", times(row).deviation * 100.0)
+            }),
+            ("min", &|(_, row)| nanoseconds(times(row).least)),
+            ("max", &|(_, row)| nanoseconds(times(row).most)),
+            ("MB/s", &|(_, row)| megabytes(row.bytes_per_second)),
+            ("of memcpy", &|(subject, row)| {
+                table::ratio(of_memcpy(subject, row))
+            }),
+            ("instructions", &|(_, row)| count(row.instructions, 0)),
+            ("allocations", &|(_, row)| count(row.allocations, 2)),
+        ],
+        lines.copied(),
+    )
 }
 
-/// A line of a table.
-struct Line<'a> {
-    /// The medium, where it is another than that of the line above.
-    medium: &'static str,
-    way: Way,
-    row: &'a Row,
-    of_memcpy: f64,
-    times: Statistics,
+/// A line for each way, over the media.
+fn plot(all: &Measured<'_>, direction: Direction) -> Plot {
+    let lines = all
+        .iter()
+        .filter(|(subject, _)| subject.direction == direction);
+    let title = format!("4 KiB {}s, one at a time", word(&direction));
+    let value =
+        |(subject, row): &(&Subject, &Row)| (subject.medium, subject.way.name(), 1e9 / row.iops());
+    Plot::of(title, ["medium", "nanoseconds"], lines.map(value)).logarithmic()
 }
 
-impl<'a> Rows<'a> {
-    fn find(self, place: &str, way: Way, direction: Direction) -> Option<&'a Row> {
-        let name = format!("{place}, {}", way.name());
-        let wanted = |row: &&Row| row.name == name && row.shape.direction == direction;
-        self.rows.iter().find(wanted)
-    }
-
-    fn lines(self, direction: Direction) -> Vec<Line<'a>> {
-        let mut lines = Vec::new();
-        for place in self.places {
-            let below = place.plain.unwrap_or(place.name);
-            let copied = self.find(below, Way::Memcpy, direction);
-            let mut medium = place.name;
-            for way in place.ways() {
-                let Some(row) = self.find(place.name, way, direction) else {
-                    continue;
-                };
-                let times = row.samples.iter().map(|rate| f64::from(BLOCK) / rate);
-                lines.push(Line {
-                    medium: std::mem::take(&mut medium),
-                    way,
-                    row,
-                    of_memcpy: copied.map_or(f64::NAN, |copied| copied.over(row)),
-                    times: Statistics::of(&times.collect::<Vec<_>>()),
-                });
-            }
-        }
-        lines
-    }
-
-    fn table(self, direction: Direction) -> Table {
-        let nanoseconds = |seconds: f64| format!("{:.1}", seconds * 1e9);
-        Table::of(
-            format!("4 KiB {}s, nanoseconds each", direction.name()),
-            &[
-                ("medium", &|line: &Line<'_>| line.medium.to_owned()),
-                ("way", &|line| line.way.name().to_owned()),
-                ("average", &|line| nanoseconds(line.times.average)),
-                ("deviation", &|line| {
-                    format!("{:.2} %", line.times.deviation * 100.0)
-                }),
-                ("min", &|line| nanoseconds(line.times.least)),
-                ("max", &|line| nanoseconds(line.times.most)),
-                ("MB/s", &|line| megabytes(line.row.bytes_per_second)),
-                ("of memcpy", &|line| table::ratio(line.of_memcpy)),
-                ("instructions", &|line| count(line.row.instructions, 0)),
-                ("allocations", &|line| count(line.row.allocations, 2)),
-            ],
-            self.lines(direction),
-        )
-    }
-
-    /// A line for each way, over the media.
-    fn plot(self, direction: Direction) -> Plot {
-        Plot::of(
-            format!("4 KiB {}s, one at a time", direction.name()),
-            ["medium", "nanoseconds"],
-            self.places
-                .iter()
-                .map(|place| (place.name.to_owned(), place.name)),
-            Way::ALL.map(|way| (way.name().to_owned(), way)),
-            |&way, place| Some(1e9 / self.find(place, way, direction)?.iops()),
-        )
-        .logarithmic()
-    }
-
-    fn figures(self) -> Vec<Figure> {
-        let over_memcpy = self.compare(Way::OnStack, Way::Memcpy);
-        let over_stack = self.compare(Way::Heap, Way::OnStack);
-        let over_plain = self.over_plain();
-        vec![
-            Figure::at_most("onstack_over_memcpy", largest(&over_memcpy), 1.10)
-                .noted(listed(&over_memcpy)),
-            Figure::reported("heap_over_onstack", largest(&over_stack))
-                .lower()
-                .noted(listed(&over_stack)),
-            allocations(self.rows),
-            Figure::reported("btt_write_over_plain", largest(&over_plain))
-                .lower()
-                .noted(listed(&over_plain)),
-        ]
-    }
-
-    /// One way with another, wherever there are both.
-    fn compare(self, of: Way, to: Way) -> Vec<Compared> {
-        let mut compared = Vec::new();
-        for direction in DIRECTIONS {
-            for place in self.places {
-                let rows = [of, to].map(|way| self.find(place.name, way, direction));
-                if let [Some(of), Some(to)] = rows {
-                    let name = format!("{} {}", place.name, direction.name());
-                    compared.push(Compared::new(name, of, to));
-                }
-            }
-        }
-        compared
-    }
-
-    /// Writes to a table beside those to the medium below it, both by on-stack requests.
-    fn over_plain(self) -> Vec<Compared> {
-        let row = |place| self.find(place, Way::OnStack, Direction::Write);
-        let compare = |place: &Place| {
-            let (of, to) = (row(place.name)?, row(place.plain?)?);
-            Some(Compared::new(place.name.to_owned(), of, to))
-        };
-        self.places.iter().filter_map(compare).collect()
-    }
+fn figures(all: &Measured<'_>, args: &MediaArgs) -> Vec<Figure> {
+    // Each row beside that of the partner of its subject: another medium or way.
+    let compared = |partner: &dyn Fn(&Subject) -> Option<(&'static str, Way)>| {
+        let pairs = all.iter().filter_map(|&(subject, row)| {
+            let (medium, way) = partner(subject)?;
+            Some((subject, row, find(all, medium, way, subject.direction)?))
+        });
+        Compared::all(pairs)
+    };
+    let is_on_stack = |subject: &Subject| subject.way == Way::OnStack;
+    let over_memcpy =
+        compared(&|subject| is_on_stack(subject).then_some((subject.medium, Way::Memcpy)));
+    let over_stack =
+        compared(&|subject| (subject.way == Way::Heap).then_some((subject.medium, Way::OnStack)));
+    let over_plain = compared(&|subject| {
+        let is_table = subject.plain != subject.medium;
+        let is_compared = is_table && is_on_stack(subject) && subject.direction == Direction::Write;
+        is_compared.then_some((subject.plain, Way::OnStack))
+    });
+    let size = size::human(SIZE_OF_GOALS);
+    let cached = (args.size < SIZE_OF_GOALS || args.warm)
+        .then(|| format!("the goal is for {size} or more, without --warm"));
+    vec![
+        over_memcpy
+            .figure("onstack_over_memcpy")
+            .at_most(1.10)
+            .unless(cached),
+        over_stack.figure("heap_over_onstack"),
+        allocations(all),
+        over_plain.figure("btt_write_over_plain"),
+    ]
 }
 
-/// A ratio of times at one place, and how far its runs lie apart.
+/// The largest ratio of times, and all of them for people, with how far their runs lie apart.
 struct Compared {
-    name: String,
-    ratio: f64,
-    spread: f64,
+    largest: Option<f64>,
+    listed: Vec<String>,
 }
 
 impl Compared {
-    fn new(name: String, of: &Row, to: &Row) -> Self {
-        let pairs = to.samples.iter().zip(&of.samples);
-        let ratios: Vec<f64> = pairs.map(|(to, of)| to / of).collect();
-        let ratio = median(&ratios);
-        Self {
-            name,
-            ratio,
-            spread: spread(&ratios),
+    fn all<'a>(pairs: impl Iterator<Item = (&'a Subject, &'a Row, &'a Row)>) -> Self {
+        let mut all = Self {
+            largest: None,
+            listed: Vec::new(),
+        };
+        for (subject, of, to) in pairs {
+            let runs = to.samples.iter().zip(&of.samples);
+            let ratios: Vec<f64> = runs.map(|(to, of)| to / of).collect();
+            let (ratio, spread) = (median(&ratios), spread(&ratios) * 100.0);
+            all.largest = Some(all.largest.map_or(ratio, |largest| largest.max(ratio)));
+            let (medium, direction) = (subject.medium, word(&subject.direction));
+            all.listed.push(format!(
+                "{medium} {direction} {ratio:.3} (spread {spread:.1} %)"
+            ));
         }
+        all
+    }
+
+    fn figure(self, name: &'static str) -> Figure {
+        let note = format!("the largest of {}", self.listed.join(", "));
+        Figure::new(name, self.largest).lower().noted(note)
     }
 }
 
-fn largest(compared: &[Compared]) -> f64 {
-    let ratios = compared.iter().map(|compared| compared.ratio);
-    ratios.reduce(f64::max).unwrap_or(f64::NAN)
-}
-
-fn listed(compared: &[Compared]) -> String {
-    let each = compared.iter().map(|one| {
-        let spread = one.spread * 100.0;
-        format!("{} {:.3} (spread {spread:.1} %)", one.name, one.ratio)
-    });
-    format!("the largest of {}", each.collect::<Vec<_>>().join(", "))
-}
-
 /// Of on-stack requests. A counter that does not see those of requests from the heap sees nothing.
-fn allocations(rows: &[Row]) -> Figure {
+fn allocations(all: &Measured<'_>) -> Figure {
     let of = |way: Way| {
-        let ours = move |row: &&Row| row.name.ends_with(way.name());
-        rows.iter().filter(ours).map(|row| row.allocations)
+        let ours = all.iter().filter(move |(subject, _)| subject.way == way);
+        ours.map(|(_, row)| row.allocations)
     };
     let sees = of(Way::Heap).all(|count| count.is_some_and(|count| count >= 1.0));
     let most = of(Way::OnStack).try_fold(0.0, |most: f64, count| Some(most.max(count?)));
-    let name = "allocations_per_io";
-    let figure = match most.filter(|_| sees) {
-        Some(most) => Figure::at_most(name, most, 0.0)
-            .noted("of on-stack requests, on whichever medium has the most"),
-        None => Figure::missing(
-            name,
-            "not available here: the system does not let programs set breakpoints (perf_event_open)",
-        )
-        .lower(),
-    };
-    figure.in_units("allocations")
+    Figure::new("allocations_per_io", most.filter(|_| sees))
+        .in_units("allocations")
+        .at_most(0.0)
+        .noted("of on-stack requests, on whichever medium has the most")
+        .needs("not available here: the system does not let programs set breakpoints (perf_event_open)")
 }
 
 #[cfg(test)]
@@ -292,12 +231,22 @@ mod tests {
 
     #[test]
     fn counter_that_does_not_see_the_heap_proves_nothing() {
-        let row = |way: Way, allocations| Row {
-            name: format!("ram, {}", way.name()),
+        let subject = |way| Subject {
+            place: 0,
+            medium: "ram",
+            plain: "ram",
+            way,
+            direction: Direction::Read,
+        };
+        let row = |allocations| Row {
             allocations,
             ..Row::default()
         };
-        let figure = |heap, stack| allocations(&[row(Way::Heap, heap), row(Way::OnStack, stack)]);
+        let figure = |heap, stack| {
+            let (heap, stack) = (row(heap), row(stack));
+            let subjects = [Way::Heap, Way::OnStack].map(subject);
+            allocations(&[(&subjects[0], &heap), (&subjects[1], &stack)])
+        };
         assert_eq!(figure(Some(1.0), Some(0.0)).met, Some(true));
         assert_eq!(figure(Some(1.0), Some(0.5)).met, Some(false));
         assert_eq!(figure(Some(0.0), Some(0.0)).value, None);

@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::contents::Contents;
-use super::load::{self, Job, Transport};
-use super::report::{Direction, Pattern, Sample, Shape};
 use crate::Error;
-use client::Client;
+use crate::contents::{Contents, hex};
+use crate::load::{self, Job, Transport};
+use crate::report::{Direction, Pattern, Sample, Shape};
+pub use client::Client;
 use connect::Connection;
 
 /// How long a server may keep silent as a rule, and how long after the end of the measurement it may
@@ -71,8 +71,6 @@ impl<'a> Export<'a> {
     /// that takes processor time from the client.
     pub fn load(&self, job: &Job, expect: Option<Contents>) -> Result<Sample, Error> {
         load::drive(job, |_| {
-            let connection = Connection::open(self)?;
-            connection.check(job.shape)?;
             let late = Instant::now() + job.warm_up + job.time + self.patience;
             let check = move |offset, bytes: &[u8]| {
                 let wrong = expect.and_then(|contents| contents.first_difference(offset, bytes));
@@ -80,12 +78,23 @@ impl<'a> Export<'a> {
                     Err(format!("the server gave wrong data at byte {offset}"))
                 })
             };
-            Ok(Client::new(connection, job.shape, late, check))
+            self.client(job.shape, late, check)
         })
     }
 
-    /// SHA-256 of all that the disk holds.
-    pub fn sha256(&self) -> Result<[u8; 32], Error> {
+    /// A client for requests of this shape, until it is too late. `take` is given what reads give: an
+    /// offset, and bytes that lie there.
+    pub fn client<F>(&self, shape: Shape, late: Instant, take: F) -> Result<Client<F>, Error>
+    where
+        F: FnMut(u64, &[u8]) -> Result<(), String>,
+    {
+        let connection = Connection::open(self)?;
+        connection.check(shape)?;
+        Ok(Client::new(connection, shape, late, take))
+    }
+
+    /// SHA-256 of all that the disk holds, in hexadecimal digits.
+    pub fn sha256(&self) -> Result<String, Error> {
         let mut hash = Sha256::new();
         let connection = Connection::open(self)?;
         let size = connection.size;
@@ -111,7 +120,7 @@ impl<'a> Export<'a> {
             }
         }
         drop(client);
-        Ok(hash.finalize().into())
+        Ok(hex(&hash.finalize()))
     }
 }
 

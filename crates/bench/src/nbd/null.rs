@@ -8,7 +8,7 @@
 //!
 //! It touches no disk and keeps nothing. It speaks structured replies with clients that ask for them.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, IoSlice, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use cryptline_nbd::{
 };
 
 use rustix::net::Shutdown;
-use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use super::BLOCK_MAX;
 use super::client::write_all_vectored;
@@ -34,8 +33,6 @@ use crate::load::pin;
 const BUFFER: usize = 256 * 1024;
 /// Zeros in one piece of a send.
 const ZEROS: usize = 256 * 1024;
-/// Pieces in one send.
-const PIECES: usize = 64;
 
 /// A running null server. It takes no more clients, and its socket goes, when it is dropped; a thread
 /// stays for each client that stays.
@@ -57,20 +54,15 @@ impl NullServer {
             listener,
             socket: socket.to_owned(),
         };
-        let start = thread::Builder::new().name("null-server".into());
-        let accept = move || accept(&accepting, &offer);
-        let started = match cpu {
-            None => start.spawn(accept),
-            Some(cpu) => {
-                // A thread begins on the processors of the one that starts it.
-                let ours = sched_getaffinity(None).map_err(|error| failed(&error))?;
-                pin(cpu)?;
-                let started = start.spawn(accept);
-                sched_setaffinity(None, &ours).map_err(|error| failed(&error))?;
-                started
-            }
+        let start = move || {
+            // A thread begins on the processors of the one that starts it.
+            cpu.map_or(Ok(()), pin)?;
+            let thread = thread::Builder::new().name("null-server".into());
+            let accept = move || accept(&accepting, &offer);
+            thread.spawn(accept).map_err(|error| failed(&error))
         };
-        started.map_err(|error| failed(&error))?;
+        let started = thread::scope(|scope| scope.spawn(start).join());
+        started.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok(server)
     }
 }
@@ -113,22 +105,6 @@ fn accept(listener: &UnixListener, offer: &Arc<ServerOffer>) {
     }
 }
 
-fn serve(stream: &UnixStream, offer: &Arc<ServerOffer>) -> io::Result<()> {
-    let Some(agreed) = shake_hands(stream, offer)? else {
-        return Ok(());
-    };
-    let session = Session {
-        buffer: vec![0; BUFFER],
-        start: 0,
-        end: 0,
-        structured: agreed.structured_replies,
-        write: None,
-        replies: Vec::with_capacity(BUFFER / REQUEST_LEN),
-        zeros: vec![0; ZEROS],
-    };
-    session.run(stream)
-}
-
 /// What the client wants; `None` for one that wants nothing more. Takes no byte of what follows.
 pub(super) fn shake_hands(
     mut stream: &UnixStream,
@@ -156,103 +132,71 @@ pub(super) fn shake_hands(
     }
 }
 
-/// One client in transmission.
-struct Session {
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-    structured: bool,
-    /// A write whose payload is coming, and how much of it.
-    write: Option<(RequestHeader, usize)>,
-    /// Headers and lengths of data, to be sent.
-    replies: Vec<([u8; OFFSET_DATA_LEN], usize, usize)>,
-    zeros: Vec<u8>,
+/// A reply's header and how much of it there is, and how many bytes of data follow.
+type Reply = ([u8; OFFSET_DATA_LEN], usize, usize);
+
+/// One client, from its first byte to its last.
+fn serve(stream: &UnixStream, offer: &Arc<ServerOffer>) -> io::Result<()> {
+    let Some(agreed) = shake_hands(stream, offer)? else {
+        return Ok(());
+    };
+    let zeros = vec![0; ZEROS];
+    let mut requests = BufReader::with_capacity(BUFFER, stream);
+    let mut replies = Vec::with_capacity(BUFFER / REQUEST_LEN);
+    loop {
+        // All that has come is answered before there is a wait for more.
+        if requests.buffer().len() < REQUEST_LEN {
+            send(stream, &mut replies, &zeros)?;
+        }
+        let mut bytes = [0; REQUEST_LEN];
+        requests.read_exact(&mut bytes)?;
+        let header = parse_request(&bytes).map_err(|error| io::Error::other(error.to_string()))?;
+        let is_transfer = matches!(header.command, cmd::READ | cmd::WRITE);
+        if header.command == cmd::DISC || (is_transfer && header.length > BLOCK_MAX) {
+            return Ok(());
+        }
+        let mut payload = match header.command {
+            cmd::WRITE => header.length as usize,
+            _ => 0,
+        };
+        while payload > 0 {
+            if requests.buffer().is_empty() {
+                send(stream, &mut replies, &zeros)?;
+            }
+            let len = requests.fill_buf()?.len().min(payload);
+            if len == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            requests.consume(len);
+            payload -= len;
+        }
+        replies.push(answer(&header, agreed.structured_replies));
+    }
 }
 
-impl Session {
-    fn receive(&mut self, mut stream: &UnixStream) -> io::Result<()> {
-        self.buffer.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
-        match stream.read(&mut self.buffer[self.end..])? {
-            0 => Err(ErrorKind::UnexpectedEof.into()),
-            len => {
-                self.end += len;
-                Ok(())
-            }
-        }
+fn answer(header: &RequestHeader, structured: bool) -> Reply {
+    let is_read = header.command == cmd::READ;
+    let data = if is_read { header.length as usize } else { 0 };
+    if is_read && structured {
+        let bytes = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+        return (bytes, bytes.len(), data);
     }
+    let known = is_read || matches!(header.command, cmd::WRITE | cmd::FLUSH);
+    let outcome = if known { Ok(()) } else { Err(NbdError::Inval) };
+    let simple = reply::simple(header.cookie, outcome);
+    let mut bytes = [0; OFFSET_DATA_LEN];
+    bytes[..simple.len()].copy_from_slice(&simple);
+    (bytes, simple.len(), data)
+}
 
-    fn run(mut self, stream: &UnixStream) -> io::Result<()> {
-        loop {
-            while self.take()? {}
-            self.send(stream)?;
-            self.receive(stream)?;
-        }
+fn send(stream: &UnixStream, replies: &mut Vec<Reply>, zeros: &[u8]) -> io::Result<()> {
+    let mut pieces = Vec::with_capacity(replies.len() * 2);
+    for (header, len, data) in &*replies {
+        pieces.push(IoSlice::new(&header[..*len]));
+        pieces.extend(std::iter::repeat_n(IoSlice::new(zeros), data / ZEROS));
+        pieces.push(IoSlice::new(&zeros[..data % ZEROS]));
     }
-
-    /// Takes the next request, or a piece of its payload, from what was received.
-    fn take(&mut self) -> io::Result<bool> {
-        let received = self.end - self.start;
-        if let Some((header, left)) = self.write {
-            let len = left.min(received);
-            self.start += len;
-            self.write = Some((header, left - len));
-            if len == left {
-                self.write = None;
-                self.answer(&header);
-            }
-            return Ok(len > 0 || left == 0);
-        }
-        let Some(bytes) = self.buffer[self.start..self.end].first_chunk::<REQUEST_LEN>() else {
-            return Ok(false);
-        };
-        let header = parse_request(bytes).map_err(|error| io::Error::other(error.to_string()))?;
-        self.start += REQUEST_LEN;
-        match (header.command, header.length) {
-            (cmd::DISC, _) => return Err(ErrorKind::UnexpectedEof.into()),
-            (cmd::READ | cmd::WRITE, length) if length > BLOCK_MAX => {
-                return Err(io::Error::other("a request that is too long"));
-            }
-            (cmd::WRITE, length) => self.write = Some((header, length as usize)),
-            _ => self.answer(&header),
-        }
-        Ok(true)
-    }
-
-    fn answer(&mut self, header: &RequestHeader) {
-        let mut bytes = [0; OFFSET_DATA_LEN];
-        let is_read = header.command == cmd::READ;
-        let data = if is_read { header.length as usize } else { 0 };
-        let len = if is_read && self.structured {
-            bytes = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
-            bytes.len()
-        } else {
-            let known = is_read || matches!(header.command, cmd::WRITE | cmd::FLUSH);
-            let outcome = if known { Ok(()) } else { Err(NbdError::Inval) };
-            let simple = reply::simple(header.cookie, outcome);
-            bytes[..simple.len()].copy_from_slice(&simple);
-            simple.len()
-        };
-        self.replies.push((bytes, len, data));
-    }
-
-    fn send(&mut self, stream: &UnixStream) -> io::Result<()> {
-        let mut pieces = [IoSlice::new(&[]); PIECES];
-        let mut count = 0;
-        for (header, len, data) in &self.replies {
-            let whole = std::iter::repeat_n(&self.zeros[..], data / ZEROS);
-            let rest = &self.zeros[..data % ZEROS];
-            for piece in std::iter::once(&header[..*len]).chain(whole).chain([rest]) {
-                pieces[count] = IoSlice::new(piece);
-                count += 1;
-                if count == PIECES {
-                    write_all_vectored(stream, &mut pieces)?;
-                    count = 0;
-                }
-            }
-        }
-        write_all_vectored(stream, &mut pieces[..count])?;
-        self.replies.clear();
-        Ok(())
-    }
+    write_all_vectored(stream, &mut pieces)?;
+    replies.clear();
+    Ok(())
 }

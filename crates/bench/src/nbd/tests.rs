@@ -16,6 +16,8 @@ use super::*;
 use crate::report::{Direction, Pattern};
 
 const SIZE: u64 = 5 << 20;
+/// Long enough for a busy machine.
+const LONG: Duration = Duration::from_secs(1);
 
 /// A server that does what a test tells it to, for one client.
 struct Scripted {
@@ -50,7 +52,7 @@ impl Scripted {
 
     fn export(&self) -> Export<'_> {
         Export {
-            patience: Duration::from_millis(300),
+            patience: LONG,
             ..Export::new(&self.socket, "")
         }
     }
@@ -177,7 +179,7 @@ fn the_digest_of_a_disk_is_that_of_its_bytes_its_tail_too() {
     for size in [SIZE, SIZE + 512, 1000, 0] {
         let _server = NullServer::start(&socket, size, None).expect("a server");
         let zeros = vec![0; usize::try_from(size).expect("small")];
-        let expected: [u8; 32] = Sha256::digest(&zeros).into();
+        let expected = hex(&Sha256::digest(&zeros));
         assert_eq!(
             Export::new(&socket, "").sha256().expect("a digest"),
             expected,
@@ -195,7 +197,7 @@ fn answers_may_come_in_any_order() {
     let server = Scripted::new(|stream| backwards(stream, 1));
     let mut bytes = vec![0; usize::try_from(SIZE + 4096).expect("small")];
     Contents::new(9).fill(0, &mut bytes);
-    let expected: [u8; 32] = Sha256::digest(&bytes).into();
+    let expected = hex(&Sha256::digest(&bytes));
     assert_eq!(server.export().sha256().expect("a digest"), expected);
 }
 
@@ -284,7 +286,7 @@ fn a_server_that_falls_silent_closes_or_dribbles_does_not_hold_the_client_up() {
 
     // Takes no data: the client may not be held up in a send either.
     let deaf = |stream: UnixStream| {
-        thread::sleep(Duration::from_secs(1));
+        thread::sleep(4 * LONG);
         drop(stream);
     };
     let why = Scripted::new(deaf).fails(|job| {

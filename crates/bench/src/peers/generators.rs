@@ -10,11 +10,10 @@ use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::{Address, TlsOptions};
 use serde_json::Value;
 
-use crate::Error;
-use crate::foreign;
 use crate::load::Job;
 use crate::nbd::Export;
-use crate::report::{Direction, Latency, Pattern, Sample, Shape};
+use crate::report::{Direction, Latency, Pattern, Sample, Shape, word};
+use crate::{Error, foreign};
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,6 +33,9 @@ pub enum Load {
     /// Random reads of 4 KiB, one at a time
     #[value(name = "4k-randread-qd1")]
     RandReadOne,
+    /// Random reads of 128 KiB, 16 in flight
+    #[value(name = "128k-randread-qd16")]
+    RandReadMiddle,
 }
 
 /// A load generator.
@@ -49,23 +51,54 @@ pub enum Generator {
 
 impl Load {
     /// Reads first: they find the images as they were made.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::RandRead,
+        Self::RandReadMiddle,
         Self::RandReadOne,
         Self::Read,
         Self::RandWrite,
         Self::Write,
     ];
 
+    /// Its heading, and its shape on one connection.
+    fn spec(self) -> (&'static str, Direction, Pattern, u32, u32) {
+        use {Direction::*, Pattern::*};
+        match self {
+            Self::RandRead => ("4 KiB random reads, 32 in flight", Read, Random, 4096, 32),
+            Self::RandWrite => ("4 KiB random writes, 32 in flight", Write, Random, 4096, 32),
+            Self::Read => (
+                "1 MiB reads in order, 4 in flight",
+                Read,
+                Sequential,
+                1 << 20,
+                4,
+            ),
+            Self::Write => (
+                "1 MiB writes in order, 4 in flight",
+                Write,
+                Sequential,
+                1 << 20,
+                4,
+            ),
+            Self::RandReadMiddle => (
+                "128 KiB random reads, 16 in flight",
+                Read,
+                Random,
+                128 << 10,
+                16,
+            ),
+            Self::RandReadOne => ("4 KiB random reads, one at a time", Read, Random, 4096, 1),
+        }
+    }
+
+    /// For headings.
+    pub fn title(self) -> &'static str {
+        self.spec().0
+    }
+
     /// Its shape on each of `streams` connections.
     pub fn shape(self, streams: u32) -> Shape {
-        let (direction, pattern, block, depth) = match self {
-            Self::RandRead => (Direction::Read, Pattern::Random, 4096, 32),
-            Self::RandWrite => (Direction::Write, Pattern::Random, 4096, 32),
-            Self::Read => (Direction::Read, Pattern::Sequential, 1 << 20, 4),
-            Self::Write => (Direction::Write, Pattern::Sequential, 1 << 20, 4),
-            Self::RandReadOne => (Direction::Read, Pattern::Random, 4096, 1),
-        };
+        let (_, direction, pattern, block, depth) = self.spec();
         Shape {
             direction,
             pattern,
@@ -75,15 +108,9 @@ impl Load {
         }
     }
 
-    /// For headings.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::RandRead => "4 KiB random reads, 32 in flight",
-            Self::RandWrite => "4 KiB random writes, 32 in flight",
-            Self::Read => "1 MiB reads in order, 4 in flight",
-            Self::Write => "1 MiB writes in order, 4 in flight",
-            Self::RandReadOne => "4 KiB random reads, one at a time",
-        }
+    /// Whether requests count, and not bytes.
+    pub fn is_small(self) -> bool {
+        self.shape(1).block <= 4096
     }
 }
 
@@ -97,21 +124,15 @@ impl Generator {
     }
 }
 
-/// As on the command line.
-pub fn value_name(value: &impl ValueEnum) -> String {
-    let value = value.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
 impl fmt::Display for Load {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(&value_name(self))
+        formatter.pad(&word(self))
     }
 }
 
 impl fmt::Display for Generator {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(&value_name(self))
+        formatter.pad(&word(self))
     }
 }
 
@@ -160,7 +181,7 @@ fn fio_words(export: &Export<'_>, job: &Job, output: &Path) -> Vec<OsString> {
     foreign::words(FIO, |name| match name {
         "uri" => uri.to_string().into(),
         "pattern" if shape.pattern == Pattern::Random => "rand".into(),
-        "direction" => shape.direction.name().into(),
+        "direction" => word(&shape.direction).into(),
         "block" => shape.block.to_string().into(),
         "depth" => shape.depth.to_string().into(),
         "time" => job.time.as_millis().max(1).to_string().into(),
@@ -181,7 +202,7 @@ fn sample(text: &str, direction: Direction) -> Option<Sample> {
     if job["error"] != 0 {
         return None;
     }
-    let of = &job[direction.name()];
+    let of = &job[word(&direction)];
     let bytes_per_second = of["bw_bytes"].as_f64().filter(|&speed| speed > 0.0)?;
     let lat = &of["lat_ns"];
     let at = |name: &str| Some(lat["percentile"][name].as_f64()? / 1000.0);

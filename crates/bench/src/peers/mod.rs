@@ -1,9 +1,7 @@
 //! `bench peers`: the same load on cryptline and on the other user-space servers of encrypted disks.
 //!
 //! ```text
-//! image      one LUKS1 image and one plain image with the same clear text, on one medium
-//! servers    who serves which, and by which command line
-//! process    one running server, gone when it is dropped
+//! servers    who serves which image, and by which command line
 //! generators the loads, and who makes them
 //! turns      a server's turn: checked, or loaded by every generator
 //! summary    tables, plots, figures
@@ -17,39 +15,33 @@
 //! so whatever else the machine does meets all alike.
 
 mod generators;
-mod image;
-mod process;
 mod servers;
 mod summary;
 mod turns;
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::machine::cores;
-use super::runner::{self, Group};
-use super::{Output, Progress, Report};
+use cryptline::luks::format::Version;
 use cryptline::size;
 
 use crate::Error;
+use crate::images::{self, FOLDER, Images, private_folder};
+use crate::output::Output;
+use crate::pins::Pins;
+use crate::process::Stop;
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::runner::{self, Group, unique};
 use generators::{Generator, Load};
-use image::Images;
 use servers::{Programs, Server};
 use turns::Turns;
 
-/// Where the images go unless told otherwise: memory.
-const FOLDER: &str = "/dev/shm";
 /// Smallest clear disk: the largest load must fit.
 const SIZE_MIN: u64 = 16 << 20;
-/// Name of the socket.
-const SOCKET: &str = "socket";
-/// Longest path of a socket, see unix(7).
-const SOCKET_MAX: usize = 107;
-/// Longest turn, in seconds.
-const SECONDS_MAX: f64 = 3600.0;
 /// Load before each turn counts.
 const WARM_UP: Duration = Duration::from_millis(50);
 
@@ -65,8 +57,9 @@ Examples:
 Serves one LUKS1 image by cryptline, qemu-nbd, qemu-storage-daemon and nbdkit's luks filter, and its
 clear text by their plain versions, each over a Unix socket through the page cache, and gives each the
 same load in turns: by fio, and by a lean client of this program's own over one connection and over
-several. The null servers answer at once: what a generator reaches there is its own limit, not that of
-a server. All must give the same SHA-256 first. Two images of --size are made in --dir.
+several. The -over-nbd servers have the image from another nbdkit. The null servers answer at once:
+what a generator reaches there is its own limit, not that of a server. All must give the same SHA-256
+first. Two images of --size are made in --dir.
 
 Needs the Debian packages fio, nbdkit, qemu-utils, qemu-system-common and util-linux; --servers and
 --generators leave out what is not there. The JSON is described in docs/bench-json.md.")]
@@ -120,21 +113,14 @@ pub struct PeersArgs {
     pub output: Output,
 }
 
-/// The processors of servers and generators.
-#[derive(Clone, Copy, Debug)]
-pub struct Pins {
-    server: usize,
-    client: usize,
-}
-
 /// Measures.
 pub fn measure(args: &PeersArgs) -> Result<Report, Error> {
     let args = &args.checked()?;
     let pins = args.pins();
     let programs = Programs::find(&args.servers, &args.generators, pins.is_some())?;
-    let stop = process::Stop::watch()?;
-    let folder = folder(&args.dir)?;
-    let images = Images::make(folder.path(), args.size)?;
+    let stop = Stop::watch()?;
+    let folder = private_folder(&args.dir, "cryptline-peers-")?;
+    let images = Images::make(folder.path(), args.size, &[Version::Luks1])?;
     let turns = Turns {
         args,
         images: &images,
@@ -144,7 +130,7 @@ pub fn measure(args: &PeersArgs) -> Result<Report, Error> {
         stop: &stop,
         commands: RefCell::default(),
     };
-    let progress = Progress::new(u64::try_from(args.servers.len()).unwrap_or(0));
+    let progress = Progress::new(args.servers.len());
     turns.check_contents(&progress)?;
     drop(progress);
 
@@ -176,7 +162,7 @@ pub fn measure(args: &PeersArgs) -> Result<Report, Error> {
         report.notes.push(format!(
             "The images are in {}; the passphrase is in the file {:?} there.",
             kept.display(),
-            image::KEY_FILE
+            images::KEY_FILE
         ));
     }
     Ok(report)
@@ -185,7 +171,7 @@ pub fn measure(args: &PeersArgs) -> Result<Report, Error> {
 impl PeersArgs {
     /// These, without doubles, if they make sense.
     fn checked(&self) -> Result<Self, Error> {
-        runner::seconds(self.seconds, SECONDS_MAX)?;
+        runner::seconds(self.seconds)?;
         if self.size < SIZE_MIN || !self.size.is_multiple_of(1 << 20) {
             return Err(Error::parameters(format!(
                 "--size {}: give a multiple of 1M, at least {}",
@@ -194,64 +180,17 @@ impl PeersArgs {
             )));
         }
         let mut args = self.clone();
-        args.jobs = unique(&self.jobs);
-        args.servers = unique(&self.servers);
-        args.generators = unique(&self.generators);
+        args.jobs = unique(args.jobs);
+        args.servers = unique(args.servers);
+        args.generators = unique(args.generators);
         Ok(args)
     }
 
     fn pins(&self) -> Option<Pins> {
-        // With one processor there is nothing to choose.
-        let apart = !self.no_pin && cores() > 1;
-        let allowed = apart.then(allowed_processors)?;
-        match allowed[..] {
-            [server, client, ..] => Some(Pins { server, client }),
-            _ => None,
-        }
+        (!self.no_pin).then(Pins::choose)?
     }
 
     fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
-}
-
-/// The processors that this process may use, in order.
-fn allowed_processors() -> Vec<usize> {
-    match rustix::thread::sched_getaffinity(None) {
-        Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU)
-            .filter(|&cpu| set.is_set(cpu))
-            .collect(),
-        Err(_) => Vec::new(),
-    }
-}
-
-/// In this order, each once.
-fn unique<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
-    let mut once = Vec::new();
-    for &one in all {
-        if !once.contains(&one) {
-            once.push(one);
-        }
-    }
-    once
-}
-
-/// A private folder for images and sockets.
-fn folder(dir: &Path) -> Result<tempfile::TempDir, Error> {
-    let made = tempfile::Builder::new()
-        .prefix("cryptline-peers-")
-        .tempdir_in(dir);
-    let made = made.map_err(|error| {
-        Error::parameters(format!(
-            "--dir {}: cannot make a folder there: {error}; give a folder that can be written to",
-            dir.display()
-        ))
-    })?;
-    if made.path().join(SOCKET).as_os_str().len() > SOCKET_MAX {
-        return Err(Error::parameters(format!(
-            "--dir {}: the path is too long for a socket; give a shorter one",
-            dir.display()
-        )));
-    }
-    Ok(made)
 }

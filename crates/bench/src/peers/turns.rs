@@ -1,21 +1,22 @@
 //! A server's turn: started, checked or loaded by every generator, and ended.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::generators::{Generator, Load, fio};
-use super::image::Images;
-use super::process::{Process, Stop};
 use super::servers::{Place, Programs, Server};
-use super::{PeersArgs, Pins, WARM_UP};
+use super::{PeersArgs, WARM_UP};
 use crate::Error;
-use crate::Progress;
-use crate::contents::hex;
 use crate::foreign::typed;
+use crate::images::{Images, SOCKET};
 use crate::load::Job;
 use crate::nbd::Export;
 use crate::nbd::null::NullServer;
+use crate::pins::Pins;
+use crate::process::{Left, Process, Stop};
+use crate::progress::Progress;
 use crate::report::{Direction, Pattern, Sample, Shape};
 
 /// The load under which contents are checked: many in flight, over several connections.
@@ -26,22 +27,19 @@ const CHECK: Shape = Shape {
     depth: 32,
     streams: 2,
 };
+/// Name of the socket of a server that another lies over; not longer than the other's.
+const BELOW_SOCKET: &str = "below";
 /// Clients that a server must take beside those that measure.
 const SPARE_CLIENTS: u32 = 4;
 
 /// What all turns share.
 pub struct Turns<'a> {
-    /// What was asked for.
     pub args: &'a PeersArgs,
-    /// What is served.
     pub images: &'a Images,
-    /// Who serves it.
     pub programs: &'a Programs,
-    /// On which processors.
     pub pins: Option<Pins>,
     /// For sockets and what programs say.
     pub folder: &'a Path,
-    /// Whether to go on.
     pub stop: &'a Stop,
     /// What was run, each command once.
     pub commands: RefCell<Vec<String>>,
@@ -53,22 +51,22 @@ struct Running {
     socket: PathBuf,
     /// `None` for the null server.
     process: Option<Process>,
+    /// Whom it lies over; ended after it.
+    _below: Option<Process>,
     _null: Option<NullServer>,
 }
 
 impl Turns<'_> {
     /// Every server gives the bytes that the images were made of, in order and at random.
     pub fn check_contents(&self, progress: &Progress) -> Result<(), Error> {
-        let expected = self.images.sha256;
+        let expected = &self.images.sha256;
         for server in self.servers_with_images() {
             progress.now(format!("checking {server}"));
             let running = self.start(server)?;
             let sum = running.of(running.export().sha256())?;
-            if sum != expected {
+            if sum != *expected {
                 return Err(Error::device(format!(
-                    "{server} gives other bytes than were written (SHA-256 {}, not {}); nothing was measured",
-                    hex(&sum),
-                    hex(&expected)
+                    "{server} gives other bytes than were written (SHA-256 {sum}, not {expected}); nothing was measured"
                 )));
             }
             let contents = Some(self.images.contents);
@@ -80,13 +78,13 @@ impl Turns<'_> {
 
     /// After all writes, servers of the same image still give the same bytes.
     pub fn check_agreement(&self) -> Result<(), Error> {
-        let mut firsts: [Option<(Server, [u8; 32])>; 2] = [None; 2];
+        let mut firsts: [Option<(Server, String)>; 2] = [None, None];
         for server in self.servers_with_images() {
             let running = self.start(server)?;
             let sum = running.of(running.export().sha256())?;
             let first = &mut firsts[usize::from(server.is_encrypted())];
-            let (other, expected) = *first.get_or_insert((server, sum));
-            if sum != expected {
+            let (other, expected) = first.get_or_insert((server, sum.clone()));
+            if sum != *expected {
                 return Err(Error::device(format!(
                     "{server} and {other} read different bytes from the same image after the writes; no number of this run is of any worth"
                 )));
@@ -136,41 +134,57 @@ impl Turns<'_> {
 
     fn start(&self, server: Server) -> Result<Running, Error> {
         self.stop.check()?;
-        let socket = self.folder.join(super::SOCKET);
+        let (socket, below) = (self.folder.join(SOCKET), self.folder.join(BELOW_SOCKET));
         let place = Place {
             images: self.images,
             socket: &socket,
+            below: &below,
             clients: self.args.connections + SPARE_CLIENTS,
             dispatch: self.args.dispatch.as_deref(),
         };
-        let cpu = self.pins.map(|pins| pins.server);
-        let (mut process, mut null) = (None, None);
+        let mut running = Running {
+            server,
+            socket: socket.clone(),
+            process: None,
+            _below: None,
+            _null: None,
+        };
+        if let Some(command) = server.command_below(self.programs, &place) {
+            let name = format!("the server below {server}");
+            running._below = Some(self.run(&name, command, &Export::new(&below, ""))?);
+        }
         match server.command(self.programs, &place) {
-            None => null = Some(NullServer::start(&socket, self.images.size, cpu)?),
-            Some(mut command) => {
-                if let Some(cpu) = cpu {
-                    let taskset = self.programs.path("taskset").into();
-                    command.splice(0..0, [taskset, "-c".into(), cpu.to_string().into()]);
-                }
-                let (export, log) = (
-                    Export::new(&socket, server.export()),
-                    self.folder.join("server.log"),
-                );
-                process = Some(Process::start(
-                    &server.to_string(),
-                    &command,
-                    &export,
-                    &log,
-                )?);
-                self.note_command(typed(&command));
+            None => {
+                let cpu = self.pins.map(|pins| pins.server);
+                running._null = Some(NullServer::start(&socket, self.images.size, cpu)?);
+            }
+            Some(command) => {
+                let export = Export::new(&socket, server.export());
+                running.process = Some(self.run(&server.to_string(), command, &export)?);
             }
         }
-        Ok(Running {
-            server,
-            socket,
-            process,
-            _null: null,
-        })
+        Ok(running)
+    }
+
+    /// Starts a server, pinned, and waits until it takes clients.
+    fn run(
+        &self,
+        name: &str,
+        mut command: Vec<OsString>,
+        export: &Export<'_>,
+    ) -> Result<Process, Error> {
+        if let Some(pins) = self.pins {
+            let taskset = self.programs.path("taskset").into();
+            command.splice(0..0, [taskset, "-c".into(), pins.server.to_string().into()]);
+        }
+        let socket = export.socket.to_owned();
+        // Each has a log of its own.
+        let log = socket.with_extension("log");
+        let process = Process::start(name, &command, Left::Socket(socket), &log, || {
+            export.try_connect()
+        })?;
+        self.note_command(typed(&command));
+        Ok(process)
     }
 
     fn note_command(&self, command: String) {

@@ -12,7 +12,6 @@
 
 mod medium;
 mod plan;
-mod plots;
 mod summary;
 
 use std::hint::black_box;
@@ -21,15 +20,14 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-
-use super::load::{self, Job};
-use super::report::Pattern;
-use super::runner::{self, Group};
-use super::{Output, Report};
 use cryptline::size;
-use summary::Rows;
 
 use crate::Error;
+use crate::load::{self, Job};
+use crate::output::Output;
+use crate::report::{Pattern, Report};
+use crate::runner::{self, Group};
+use crate::volume::HelperArgs;
 use plan::Plan;
 
 /// Before each measurement: helpers look every 100 ms whether the machine is idle.
@@ -110,9 +108,9 @@ pub struct SweepArgs {
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = size::parse)]
     pub size: u64,
 
-    /// Threads that help large requests, for `auto` [default: one less than there are processors]
-    #[arg(long, value_name = "N")]
-    pub helpers: Option<usize>,
+    /// For `auto`.
+    #[command(flatten)]
+    pub helpers: HelperArgs,
 
     /// Threads that use up processor time in the loaded part; 0 leaves it out [default: one for
     /// each processor]
@@ -138,16 +136,14 @@ pub fn measure(args: &SweepArgs) -> Result<Report, Error> {
     let mut report = Report::new("sweep", "Every size, depth and dispatch mode");
     (report.runs, report.seconds) = (args.rounds, args.seconds);
     report.medium = plan.medium.describe(args.size);
-    report.rows = plan.rows();
-    let gates = plan.volumes(args.size, &report.rows)?;
+    report.rows = plan.rows(args.pattern);
+    let gates = plan.volumes(args, &report.rows)?;
     let modes = plan.modes.len();
+    let group = |(point, rows): (usize, &[_])| {
+        Group::once(summary::name(&rows[0]), point * modes..(point + 1) * modes)
+    };
     let points = report.rows.chunks(modes).enumerate();
-    let groups: Vec<Group> = points
-        .map(|(point, rows)| {
-            let first = point * modes;
-            Group::once(summary::name(&rows[0]), first..first + modes)
-        })
-        .collect();
+    let groups: Vec<Group> = points.map(group).collect();
     let ways = u64::try_from(gates.len()).unwrap_or(1);
     let others = runner::run(&mut report, &groups, |rows, turn| {
         let row = &mut rows[turn.way];
@@ -161,14 +157,13 @@ pub fn measure(args: &SweepArgs) -> Result<Report, Error> {
             time: plan.time,
             start,
             latency: true,
-            cpu: None,
+            ..Job::default()
         };
         let measured = beside_hogs(row.hogs, || load::run(&gates[turn.way], &job));
         row.take(measured?);
         Ok(())
     })?;
-    summary::fill(&mut report, &plan, &others);
-    report.plots = plots::of(&plan, &Rows::new(&plan, &report.rows));
+    summary::fill(&mut report, args, &plan, &others);
     Ok(report)
 }
 

@@ -13,15 +13,14 @@ use super::medium::Medium;
 use crate::Error;
 use crate::machine::{available_memory, cores};
 use crate::report::{Direction, Pattern, Row, Shape};
-use crate::runner::seconds;
-use crate::volume::{Cipher, SECTOR_SIZE, helpers, start_helpers};
+use crate::runner::{seconds, unique};
+use crate::volume::{Cipher, SECTOR_SIZE, check_size};
 
 /// Largest values that make any sense.
 const BLOCK_MAX: u64 = 1 << 30;
 const DEPTH_MAX: u32 = 1024;
 const STREAMS_MAX: u32 = 256;
 const ROUNDS_MAX: u32 = 10_000;
-const SECONDS_MAX: f64 = 3600.0;
 /// More hogs than this for each processor say nothing more.
 const HOGS_MAX: usize = 64;
 
@@ -33,7 +32,6 @@ pub struct Plan {
     pub streams: Vec<u32>,
     pub modes: Vec<Mode>,
     pub ciphers: Vec<Cipher>,
-    pub pattern: Pattern,
     pub medium: Medium,
     pub helpers: usize,
     pub hogs: u32,
@@ -66,53 +64,46 @@ impl Plan {
             streams: list("--streams", &args.streams, count(STREAMS_MAX))?,
             modes: list("--dispatch", &args.dispatch, |word| Mode::from_str(word))?,
             ciphers: ciphers.collect::<Result<_, _>>()?,
-            pattern: args.pattern,
             medium: Medium::parse(&args.medium)?,
-            helpers: helpers(args.helpers)?,
+            helpers: args.helpers.count()?,
             hogs: u32::try_from(hogs).unwrap_or(u32::MAX),
-            time: seconds(args.seconds, SECONDS_MAX)?,
+            time: seconds(args.seconds)?,
         };
         plan.check_size(args.size)?;
         Ok(plan)
     }
 
     /// A row by each mode for every point, and then for small reads alone and beside hogs.
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self, pattern: Pattern) -> Vec<Row> {
+        let shape = |direction, streams, depth, block| Shape {
+            direction,
+            pattern,
+            block,
+            depth,
+            streams,
+        };
         let mut loads = Vec::new();
         for cipher in &self.ciphers {
             for &direction in &self.directions {
                 for &streams in &self.streams {
                     for &depth in &self.depths {
-                        for &block in &self.blocks {
-                            let shape = Shape {
-                                direction,
-                                pattern: self.pattern,
-                                block,
-                                depth,
-                                streams,
-                            };
-                            loads.push((cipher, shape, 0));
-                        }
+                        let shape = |&block| shape(direction, streams, depth, block);
+                        loads.extend(
+                            self.blocks
+                                .iter()
+                                .map(shape)
+                                .map(|shape| (cipher, shape, 0)),
+                        );
                     }
                 }
             }
         }
         if self.hogs > 0 {
-            let small = Shape {
-                direction: Direction::Read,
-                pattern: self.pattern,
-                block: 4096,
-                depth: 1,
-                streams: 1,
-            };
+            let small = shape(Direction::Read, 1, 1, 4096);
             loads.extend([0, self.hogs].map(|hogs| (&self.ciphers[0], small, hogs)));
         }
         let row = |(cipher, shape, hogs): (&Cipher, Shape, u32), mode: Mode| Row {
-            name: if hogs == 0 {
-                mode.to_string()
-            } else {
-                format!("{mode}, loaded")
-            },
+            name: format!("{mode}{}", if hogs == 0 { "" } else { ", loaded" }),
             cipher: Some(cipher.word().to_owned()),
             dispatch: Some(mode.to_string()),
             shape,
@@ -123,25 +114,27 @@ impl Plan {
         loads.into_iter().flat_map(by_modes).collect()
     }
 
-    /// The volume of each row, all on one medium of `size` bytes that is full of data.
-    pub fn volumes(&self, size: u64, rows: &[Row]) -> Result<Vec<Gate>, Error> {
-        let medium = self.medium.open(size, self.buffers())?;
-        let helpers = start_helpers(self.helpers)?;
-        let mut volumes = Vec::new();
+    /// The volume of each row, all on one medium that is full of data.
+    pub fn volumes(&self, args: &SweepArgs, rows: &[Row]) -> Result<Vec<Gate>, Error> {
+        let medium = self.medium.open(args.size, self.buffers())?;
+        let helpers = args.helpers.pool()?;
+        let mut volumes: Vec<Gate> = Vec::new();
         for cipher in &self.ciphers {
             for &mode in &self.modes {
-                let volume = cipher.over(&medium, mode, helpers.as_ref())?;
-                volumes.push((cipher.word(), mode, volume));
+                volumes.push(cipher.over(&medium, mode, &helpers)?);
             }
         }
-        let of = |row: &Row| {
-            let mut volumes = volumes.iter();
-            let found = volumes.find(|(cipher, mode, _)| {
-                row.cipher.as_deref() == Some(cipher) && row.dispatch == Some(mode.to_string())
-            });
-            found.map(|(_, _, gate)| gate.clone())
+        // The rows of a cipher come by all modes in turn.
+        let cipher_of = |row: &Row| {
+            let mut ciphers = self.ciphers.iter();
+            ciphers.position(|cipher| row.cipher.as_deref() == Some(cipher.word()))
         };
-        Ok(rows.iter().filter_map(of).collect())
+        let modes = self.modes.len();
+        let volume = |(place, row): (usize, &Row)| -> Gate {
+            let cipher = cipher_of(row).unwrap_or(0);
+            volumes[cipher * modes + place % modes].clone()
+        };
+        Ok(rows.iter().enumerate().map(volume).collect())
     }
 
     /// Most memory that requests take at once, in bytes.
@@ -153,15 +146,11 @@ impl Plan {
 
     fn check_size(&self, size: u64) -> Result<(), Error> {
         let largest = u64::from(self.blocks.iter().copied().max().unwrap_or(0));
-        let given = format!("--size {}", size::human(size));
-        if size == 0 || !size.is_multiple_of(u64::from(SECTOR_SIZE)) {
-            return Err(Error::parameters(format!(
-                "{given}: give a multiple of {SECTOR_SIZE} bytes, and not 0, such as 512M"
-            )));
-        }
+        check_size(size)?;
         if largest > size {
             return Err(Error::parameters(format!(
-                "{given}: a request of {} does not fit; give a larger --size or smaller --block-sizes",
+                "--size {}: a request of {} does not fit; give a larger --size or smaller --block-sizes",
+                size::human(size),
                 size::human(largest)
             )));
         }
@@ -182,15 +171,11 @@ fn list<G: Display, T: PartialEq>(
     given: &[G],
     parse: impl Fn(&G) -> Result<T, String>,
 ) -> Result<Vec<T>, Error> {
-    let mut kept = Vec::new();
-    for value in given {
-        let parsed =
-            parse(value).map_err(|why| Error::parameters(format!("{option} {value}: {why}")))?;
-        if !kept.contains(&parsed) {
-            kept.push(parsed);
-        }
-    }
-    Ok(kept)
+    let refused = |value, why| Error::parameters(format!("{option} {value}: {why}"));
+    let parsed = given
+        .iter()
+        .map(|value| parse(value).map_err(|why| refused(value, why)));
+    Ok(unique(parsed.collect::<Result<Vec<_>, _>>()?))
 }
 
 fn block(&bytes: &u64) -> Result<u32, String> {
@@ -232,7 +217,7 @@ mod tests {
     #[test]
     fn without_options_every_point_of_the_goal_is_measured() {
         let plan = plan(&[]).expect("a plan");
-        assert_eq!(plan.rows().len(), (7 * 3 * 2 * 2 + 2) * 3);
+        assert_eq!(plan.rows(Pattern::Random).len(), (7 * 3 * 2 * 2 + 2) * 3);
         assert_eq!(plan.modes, [Mode::Inline, Mode::Queue, Mode::Auto]);
         assert_eq!(plan.blocks.first(), Some(&4096));
         assert_eq!(plan.blocks.last(), Some(&(4 << 20)));
@@ -248,7 +233,7 @@ mod tests {
             "--dispatch=auto",
             "--hog=0",
         ];
-        let rows = plan(&options).expect("a plan").rows();
+        let rows = plan(&options).expect("a plan").rows(Pattern::Random);
         assert_eq!(rows.len(), 2);
         for row in rows {
             assert_eq!(row.name, "auto");

@@ -1,11 +1,13 @@
-//! From rows to tables and figures.
+//! From rows to tables, plots and figures.
 
 use cryptline_engine::dispatch::Mode;
 
+use super::SweepArgs;
 use super::plan::Plan;
 use crate::machine::cores;
-use crate::report::{Direction, Figure, Report, Row, median};
-use crate::table::{Table, block, megabytes, microseconds, percent};
+use crate::plot::Plot;
+use crate::report::{Direction, Figure, Latency, Report, Row, median, word};
+use crate::table::{self, Table, block, megabytes, microseconds, percent};
 
 /// Cores that the goal for one large request supposes to be idle.
 const IDLE_CORES: usize = 2;
@@ -13,103 +15,54 @@ const IDLE_CORES: usize = 2;
 const IDLE: f64 = 0.05;
 /// Bytes of that large request.
 const LARGE: u32 = 1 << 20;
+/// Blocks whose percentiles are plotted, where they were measured.
+const PLOTTED: [u32; 2] = [4096, LARGE];
 const ALL_MODES: &str = "needs --dispatch inline,queue,auto";
 
+/// A block size, depth, direction, number of streams and cipher: its rows in the order of the modes.
+type Point<'a> = &'a [Row];
+
 /// The rows of a sweep, as [`Plan::rows`] has laid them out.
-pub struct Rows<'a> {
-    /// For each point, its rows in the order of the modes.
-    points: Vec<&'a [Row]>,
-    /// The rows of small reads alone, and of those beside hogs. May be empty.
-    alone: &'a [Row],
-    loaded: &'a [Row],
+struct Sweep<'a> {
+    plan: &'a Plan,
+    points: Vec<Point<'a>>,
+    /// Small reads alone, and beside hogs. May be empty.
+    alone: Point<'a>,
+    loaded: Point<'a>,
 }
 
-impl<'a> Rows<'a> {
-    pub fn new(plan: &Plan, rows: &'a [Row]) -> Self {
-        let modes = plan.modes.len();
-        let of_loaded_part = if plan.hogs > 0 { 2 * modes } else { 0 };
-        let (points, last) = rows.split_at(rows.len() - of_loaded_part);
-        let (alone, loaded) = last.split_at(last.len() / 2);
-        Self {
-            points: points.chunks(modes).collect(),
-            alone,
-            loaded,
-        }
-    }
-
-    /// The rows of a point of the first cipher.
-    pub fn find(
-        &self,
-        direction: Direction,
-        streams: u32,
-        depth: u32,
-        block: u32,
-    ) -> Option<&'a [Row]> {
-        // Those of the first cipher come first.
-        let mut points = self.points.iter().copied();
-        points.find(|point| {
-            let shape = point[0].shape;
-            (shape.direction, shape.streams, shape.depth, shape.block)
-                == (direction, streams, depth, block)
-        })
-    }
-
-    /// The rows of the loaded part and their names, each mode alone and then beside hogs.
-    pub fn loaded(&self) -> impl Iterator<Item = (String, &'a Row)> {
-        let pairs = self.alone.iter().zip(self.loaded);
-        pairs.flat_map(|(alone, loaded)| {
-            [
-                (format!("{}, alone", alone.name), alone),
-                (loaded.name.clone(), loaded),
-            ]
-        })
-    }
-}
-
-/// Fills the report, but for its plots. `others` has the share of other programs at each point.
-pub fn fill(report: &mut Report, plan: &Plan, others: &[Option<f64>]) {
-    report.notes = notes(plan, report.runs);
-    let rows = Rows::new(plan, &report.rows);
-    let over_best = worst(plan, &rows, auto_over_best, f64::lt);
-    let p99_over_best = worst(plan, &rows, auto_p99_over_best, f64::gt);
+/// Fills the report. `others` has the share of other programs at each point.
+pub fn fill(report: &mut Report, args: &SweepArgs, plan: &Plan, others: &[Option<f64>]) {
+    report.notes = notes(args, plan);
+    let sweep = Sweep::new(plan, &report.rows);
+    let (over_best, worst) = sweep.worst(auto_over_best, f64::lt);
+    let (p99_over_best, worst_p99) = sweep.worst(auto_p99_over_best, f64::gt);
     let figures = vec![
-        match over_best {
-            Some((worst, note)) => Figure::at_least("auto_over_best_min", worst, 0.97).noted(note),
-            None => Figure::missing("auto_over_best_min", ALL_MODES),
-        },
-        match p99_over_best {
-            Some((worst, note)) => {
-                Figure::at_most("auto_p99_over_best_max", worst, 1.1).noted(note)
-            }
-            None => Figure::missing("auto_p99_over_best_max", ALL_MODES).lower(),
-        },
-        large_alone(plan, &rows, others),
-        under_load("inline_p99_loaded_over_idle", Mode::Inline, plan, &rows),
-        under_load("queue_p99_loaded_over_idle", Mode::Queue, plan, &rows),
+        Figure::new("auto_over_best_min", over_best)
+            .at_least(0.97)
+            .noted(worst)
+            .needs(ALL_MODES),
+        Figure::new("auto_p99_over_best_max", p99_over_best)
+            .at_most(1.1)
+            .noted(worst_p99)
+            .needs(ALL_MODES),
+        sweep.large_alone(others),
+        sweep.under_load("inline_p99_loaded_over_idle", Mode::Inline),
+        sweep.under_load("queue_p99_loaded_over_idle", Mode::Queue),
     ];
-    // A table for each cipher, direction and number of streams.
-    let together = |a: &&[Row], b: &&[Row]| {
-        let of = |point: &[Row]| (point[0].shape.direction, point[0].shape.streams);
-        a[0].cipher == b[0].cipher && of(a) == of(b)
-    };
-    let tables = rows.points.chunk_by(together);
-    let mut tables: Vec<Table> = tables.map(|points| table(plan, points)).collect();
-    if plan.hogs > 0 {
-        tables.push(loaded_table(plan, &rows));
-    }
-    (report.figures, report.tables) = (figures, tables);
+    let (tables, plots) = (sweep.tables(), sweep.plots());
+    (report.figures, report.tables, report.plots) = (figures, tables, plots);
 }
 
 /// The row of a mode at a point.
-fn by(point: &[Row], mode: Mode) -> Option<&Row> {
+fn by(point: Point<'_>, mode: Mode) -> Option<&Row> {
     let mode = mode.to_string();
-    point
-        .iter()
-        .find(|row| row.dispatch.as_ref() == Some(&mode))
+    let mut rows = point.iter();
+    rows.find(|row| row.dispatch.as_ref() == Some(&mode))
 }
 
 /// Auto to the better of inline and queue, which is the one with the better median.
-pub fn auto_over_best(point: &[Row]) -> Option<f64> {
+fn auto_over_best(point: Point<'_>) -> Option<f64> {
     let (inline, queue) = (by(point, Mode::Inline)?, by(point, Mode::Queue)?);
     let better = if inline.bytes_per_second >= queue.bytes_per_second {
         inline
@@ -120,164 +73,300 @@ pub fn auto_over_best(point: &[Row]) -> Option<f64> {
 }
 
 /// The p99 of auto to the lower of the p99 of inline and queue.
-fn auto_p99_over_best(point: &[Row]) -> Option<f64> {
+fn auto_p99_over_best(point: Point<'_>) -> Option<f64> {
     let p99 = |mode| by(point, mode).map(Row::p99_us);
     let best = p99(Mode::Inline)?.min(p99(Mode::Queue)?);
     Some(p99(Mode::Auto)? / best)
 }
 
-/// The worst of a value at all points, and which point that is. None where a point does not have it.
-fn worst(
-    plan: &Plan,
-    rows: &Rows<'_>,
-    value: fn(&[Row]) -> Option<f64>,
-    is_worse: fn(&f64, &f64) -> bool,
-) -> Option<(f64, String)> {
-    let values = rows.points.iter().map(|point| value(point));
-    let values = values.collect::<Option<Vec<f64>>>()?;
-    let pairs = values.iter().zip(&rows.points);
-    let (worst, point) = pairs.reduce(|a, b| if is_worse(b.0, a.0) { b } else { a })?;
-    let note = format!(
-        "the worst of {} points, whose median is {:.2}: {}",
-        values.len(),
-        median(&values),
-        full_name(plan, &point[0])
-    );
-    Some((*worst, note))
-}
-
-/// One request of 1 MiB at a time: what helpers are for.
-fn large_alone(plan: &Plan, rows: &Rows<'_>, others: &[Option<f64>]) -> Figure {
-    const NAME: &str = "auto_over_inline_1m_qd1";
-    let points = rows.points.iter().zip(others);
-    let alone = points.filter(|(point, _)| {
-        let (cipher, shape) = (&point[0].cipher, point[0].shape);
-        *cipher == rows.points[0][0].cipher
-            && (shape.block, shape.depth, shape.streams) == (LARGE, 1, 1)
-    });
-    let ratios = alone.filter_map(|(point, share)| {
-        let ratio = by(point, Mode::Auto)?.over(by(point, Mode::Inline)?);
-        Some((ratio, &point[0], *share))
-    });
-    let Some((worst, row, share)) = ratios.min_by(|a, b| a.0.total_cmp(&b.0)) else {
-        return Figure::missing(
-            NAME,
-            "needs --block-sizes 1M, --depths 1, --streams 1 and --dispatch inline,auto",
-        );
-    };
-    let figure = Figure::at_least(NAME, worst, 1.6).noted(full_name(plan, row));
-    if cores() < IDLE_CORES || plan.helpers == 0 {
-        return figure.without_goal("needs 2 processors and a helper");
-    }
-    match share {
-        Some(share) if share <= IDLE => figure,
-        Some(share) => figure.without_goal(format!(
-            "no verdict: other programs had {:.0} % of the processors, and the goal is for idle ones",
-            share * 100.0
-        )),
-        None => figure.without_goal("no verdict: nobody knows whether the processors were idle"),
-    }
-}
-
-fn under_load(name: &'static str, mode: Mode, plan: &Plan, rows: &Rows<'_>) -> Figure {
-    let Some((alone, loaded)) = by(rows.alone, mode).zip(by(rows.loaded, mode)) else {
-        return Figure::missing(name, format!("needs --hog and --dispatch {mode}")).lower();
-    };
-    let (alone, loaded) = (alone.p99_us(), loaded.p99_us());
-    Figure::reported(name, loaded / alone)
-        .lower()
-        .noted(format!(
-            "4k reads one at a time: {} µs beside {} hogs, {} µs alone",
-            microseconds(loaded),
-            plan.hogs,
-            microseconds(alone)
-        ))
-}
-
 /// `1 stream`.
-pub fn streams(count: u32) -> String {
+fn streams(count: u32) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} stream{plural}")
 }
 
 /// `read of 4k, depth 1, 1 stream`, or the same beside hogs.
 pub fn name(row: &Row) -> String {
-    let shape = row.shape;
     format!(
         "{} of {}, depth {}, {}{}",
-        shape.direction.name(),
-        block(shape.block),
-        shape.depth,
-        streams(shape.streams),
+        word(&row.shape.direction),
+        block(row.shape.block),
+        row.shape.depth,
+        streams(row.shape.streams),
         if row.hogs > 0 { ", loaded" } else { "" }
     )
 }
 
-/// The same with the cipher, where there are several.
-fn full_name(plan: &Plan, row: &Row) -> String {
-    let cipher = row.cipher.as_ref().filter(|_| plan.ciphers.len() > 1);
-    let cipher = cipher.map_or_else(String::new, |cipher| format!(", {cipher}"));
-    name(row) + &cipher
-}
+impl<'a> Sweep<'a> {
+    fn new(plan: &'a Plan, rows: &'a [Row]) -> Self {
+        let modes = plan.modes.len();
+        let of_loaded_part = if plan.hogs > 0 { 2 * modes } else { 0 };
+        let (points, last) = rows.split_at(rows.len() - of_loaded_part);
+        let (alone, loaded) = last.split_at(last.len() / 2);
+        Self {
+            plan,
+            points: points.chunks(modes).collect(),
+            alone,
+            loaded,
+        }
+    }
 
-fn table(plan: &Plan, points: &[&[Row]]) -> Table {
-    let first = &points[0][0];
-    let title = format!(
-        "{}, {}, {}",
-        match first.shape.direction {
+    /// A point of the first cipher.
+    fn find(
+        &self,
+        direction: Direction,
+        streams: u32,
+        depth: u32,
+        block: u32,
+    ) -> Option<Point<'a>> {
+        // Those of the first cipher come first.
+        let mut points = self.points.iter().copied();
+        points.find(|point| {
+            let shape = point[0].shape;
+            (shape.direction, shape.streams, shape.depth, shape.block)
+                == (direction, streams, depth, block)
+        })
+    }
+
+    /// The name of a point with the cipher, where there are several.
+    fn full_name(&self, point: Point<'_>) -> String {
+        match &point[0].cipher {
+            Some(cipher) if self.plan.ciphers.len() > 1 => format!("{}, {cipher}", name(&point[0])),
+            _ => name(&point[0]),
+        }
+    }
+
+    /// The worst of a value at all points, and which point that is. None where a point does not have it.
+    fn worst(
+        &self,
+        value: fn(Point<'_>) -> Option<f64>,
+        is_worse: fn(&f64, &f64) -> bool,
+    ) -> (Option<f64>, String) {
+        let values = self.points.iter().map(|point| value(point));
+        let values: Vec<f64> = values.collect::<Option<_>>().unwrap_or_default();
+        let pairs = values.iter().zip(&self.points);
+        let worst = pairs.reduce(|a, b| if is_worse(b.0, a.0) { b } else { a });
+        let Some((worst, point)) = worst else {
+            return (None, String::new());
+        };
+        let note = format!(
+            "the worst of {} points, whose median is {:.2}: {}",
+            values.len(),
+            median(&values),
+            self.full_name(point)
+        );
+        (Some(*worst), note)
+    }
+
+    /// One request of 1 MiB at a time: what helpers are for.
+    fn large_alone(&self, others: &[Option<f64>]) -> Figure {
+        let points = self.points.iter().zip(others);
+        let alone = points.filter(|(point, _)| {
+            let shape = point[0].shape;
+            point[0].cipher == self.points[0][0].cipher
+                && (shape.block, shape.depth, shape.streams) == (LARGE, 1, 1)
+        });
+        let ratios = alone.filter_map(|(&point, share)| {
+            let ratio = by(point, Mode::Auto)?.over(by(point, Mode::Inline)?);
+            Some((ratio, point, *share))
+        });
+        let worst = ratios.min_by(|a, b| a.0.total_cmp(&b.0));
+        let (point, share) = worst.map_or((None, None), |(_, point, share)| (Some(point), share));
+        let spoiled = match share {
+            _ if cores() < IDLE_CORES || self.plan.helpers == 0 => {
+                Some("needs 2 processors and a helper".into())
+            }
+            Some(share) if share <= IDLE => None,
+            Some(share) => Some(format!(
+                "no verdict: other programs had {:.0} % of the processors, and the goal is for idle ones",
+                share * 100.0
+            )),
+            None => Some("no verdict: nobody knows whether the processors were idle".into()),
+        };
+        Figure::new("auto_over_inline_1m_qd1", worst.map(|(ratio, ..)| ratio))
+            .at_least(1.6)
+            .noted(point.map_or_else(String::new, |point| self.full_name(point)))
+            .unless(spoiled)
+            .needs("needs --block-sizes 1M, --depths 1, --streams 1 and --dispatch inline,auto")
+    }
+
+    fn under_load(&self, name: &'static str, mode: Mode) -> Figure {
+        let p99 = |point| by(point, mode).map_or(f64::NAN, Row::p99_us);
+        let (alone, loaded) = (p99(self.alone), p99(self.loaded));
+        Figure::new(name, loaded / alone)
+            .lower()
+            .noted(format!(
+                "4k reads one at a time: {} µs beside {} hogs, {} µs alone",
+                microseconds(loaded),
+                self.plan.hogs,
+                microseconds(alone)
+            ))
+            .needs(format!("needs --hog and --dispatch {mode}"))
+    }
+
+    /// A table for each cipher, direction and number of streams, and one of the loaded part.
+    fn tables(&self) -> Vec<Table> {
+        let together = |a: &Point<'_>, b: &Point<'_>| {
+            let of = |point: &Point<'_>| (point[0].shape.direction, point[0].shape.streams);
+            a[0].cipher == b[0].cipher && of(a) == of(b)
+        };
+        let of_points = self
+            .points
+            .chunk_by(together)
+            .map(|points| self.table(points));
+        let loaded = (self.plan.hogs > 0).then(|| self.loaded_table());
+        of_points.chain(loaded).collect()
+    }
+
+    fn table(&self, points: &[Point<'a>]) -> Table {
+        let Row { cipher, shape, .. } = &points[0][0];
+        let direction = match shape.direction {
             Direction::Read => "Reads",
             Direction::Write => "Writes",
-        },
-        first.cipher.as_deref().unwrap_or_default(),
-        streams(first.shape.streams)
-    );
-    let mut table = Table::new(title, &["block", "depth"]);
-    let columns = &mut table.columns;
-    columns.extend(plan.modes.iter().map(|mode| format!("{mode} MB/s")));
-    columns.push("auto / best".into());
-    columns.extend(plan.modes.iter().map(|mode| format!("{mode} p99 µs")));
-    columns.push("spread".into());
-    for point in points {
-        let shape = point[0].shape;
-        let mut row = vec![block(shape.block), shape.depth.to_string()];
-        row.extend(point.iter().map(|row| megabytes(row.bytes_per_second)));
-        let ratio = auto_over_best(point);
-        row.push(ratio.map_or("-".into(), |ratio| format!("{ratio:.3}")));
-        row.extend(point.iter().map(|row| microseconds(row.p99_us())));
-        row.push(percent(
-            point.iter().map(|row| row.spread).fold(0.0, f64::max),
-        ));
-        table.push(row);
+        };
+        let cipher = cipher.as_deref().unwrap_or_default();
+        let title = format!("{direction}, {cipher}, {}", streams(shape.streams));
+        let by_mode = |unit| {
+            self.plan
+                .modes
+                .iter()
+                .map(move |mode| format!("{mode} {unit}"))
+        };
+        let columns = ["block".to_owned(), "depth".to_owned()].into_iter();
+        let columns = columns
+            .chain(by_mode("MB/s"))
+            .chain(["auto / best".to_owned()]);
+        let columns = columns
+            .chain(by_mode("p99 µs"))
+            .chain(["spread".to_owned()]);
+        let mut table = Table::new(title, columns);
+        for point in points {
+            let Row { shape, .. } = point[0];
+            let ratio = auto_over_best(point).map_or("-".into(), table::ratio);
+            let spread = point.iter().map(|row| row.spread).fold(0.0, f64::max);
+            let line = [block(shape.block), shape.depth.to_string()].into_iter();
+            let line = line.chain(point.iter().map(|row| megabytes(row.bytes_per_second)));
+            let line = line.chain([ratio]);
+            let line = line.chain(point.iter().map(|row| microseconds(row.p99_us())));
+            table.push(line.chain([percent(spread)]));
+        }
+        table
     }
-    table
-}
 
-fn loaded_table(plan: &Plan, rows: &Rows<'_>) -> Table {
-    let mut table = Table::new(
-        format!(
+    /// The rows of the loaded part and their names, each mode alone and then beside hogs.
+    fn loaded_rows(&self) -> impl Iterator<Item = (String, &'a Row)> {
+        let pairs = self.alone.iter().zip(self.loaded);
+        pairs.flat_map(|(alone, loaded)| {
+            let name = format!("{}, alone", alone.name);
+            [(name, alone), (loaded.name.clone(), loaded)]
+        })
+    }
+
+    fn loaded_table(&self) -> Table {
+        let title = format!(
             "4 KiB reads, one at a time, alone and beside {} threads that use up the processors; µs",
-            plan.hogs
-        ),
-        &["way", "p50", "p90", "p99", "p99.9", "max", "MB/s"],
-    );
-    for (name, row) in rows.loaded() {
-        let latency = row.latency.unwrap_or_default().values().map(microseconds);
-        let speed = megabytes(row.bytes_per_second);
-        table.push([name].into_iter().chain(latency).chain([speed]));
+            self.plan.hogs
+        );
+        let columns = ["way"].into_iter().chain(Latency::NAMES).chain(["MB/s"]);
+        let mut table = Table::new(title, columns);
+        for (name, row) in self.loaded_rows() {
+            let latency = row.latency.unwrap_or_default().values().map(microseconds);
+            let speed = megabytes(row.bytes_per_second);
+            table.push([name].into_iter().chain(latency).chain([speed]));
+        }
+        table
     }
-    table
+
+    /// All plots that there is data for, of the first cipher.
+    fn plots(&self) -> Vec<Plot> {
+        let plan = self.plan;
+        let mut plots = Vec::new();
+        plots.extend(
+            plan.directions
+                .iter()
+                .map(|&direction| self.ratios(direction)),
+        );
+        if plan.hogs > 0 {
+            let title = format!(
+                "Latency of 4k reads, alone and beside {} threads that use up the processors",
+                plan.hogs
+            );
+            plots.push(Latency::plot(title, self.loaded_rows()));
+        }
+        for &direction in &plan.directions {
+            for bytes in PLOTTED {
+                if let Some(point) = self.find(direction, 1, 1, bytes) {
+                    let (direction, block) = (word(&direction), block(bytes));
+                    let title = format!("Latency: {direction} of {block}, one at a time");
+                    let lines = point.iter().map(|row| (row.name.clone(), row));
+                    plots.push(Latency::plot(title, lines));
+                }
+            }
+            for &count in &plan.streams {
+                for &depth in &plan.depths {
+                    plots.push(self.throughput(direction, count, depth));
+                }
+            }
+        }
+        plots
+    }
+
+    /// The points of the first cipher in a direction.
+    fn first_cipher(&self, direction: Direction) -> impl Iterator<Item = Point<'a>> {
+        let first = &self.points[0][0].cipher;
+        let points = self.points.iter().copied();
+        points
+            .filter(move |point| point[0].cipher == *first && point[0].shape.direction == direction)
+    }
+
+    fn throughput(&self, direction: Direction, count: u32, depth: u32) -> Plot {
+        let points = self.first_cipher(direction);
+        let of_line =
+            points.filter(|point| (point[0].shape.streams, point[0].shape.depth) == (count, depth));
+        let values = of_line.flatten().map(|row| {
+            (
+                block(row.shape.block),
+                row.name.clone(),
+                row.bytes_per_second / 1e9,
+            )
+        });
+        let (word, streams) = (word(&direction), streams(count));
+        let title = format!("Throughput: {word}, depth {depth}, {streams}");
+        Plot::of(title, ["block size", "GB/s"], values)
+    }
+
+    /// Auto to the better mode, a line for each depth and number of streams. Without all modes there is
+    /// nothing to draw.
+    fn ratios(&self, direction: Direction) -> Plot {
+        let values = self.first_cipher(direction).filter_map(|point| {
+            let shape = point[0].shape;
+            let line = format!("depth {}, {}", shape.depth, streams(shape.streams));
+            Some((block(shape.block), line, auto_over_best(point)?))
+        });
+        let title = format!(
+            "Auto over the better of inline and queue: {}",
+            word(&direction)
+        );
+        let plot = Plot::of(title, ["block size", "ratio of throughputs"], values);
+        if plot.series.is_empty() {
+            plot
+        } else {
+            plot.guide(1.0)
+        }
+    }
 }
 
-fn notes(plan: &Plan, rounds: u32) -> Vec<String> {
+fn notes(args: &SweepArgs, plan: &Plan) -> Vec<String> {
     let mut notes = vec![
         format!(
-            "All volumes use the same medium. In each of {rounds} rounds every point has its turn, and at each point every mode, in an order that rotates; each measurement takes {} s after a warm-up of {} s.",
-            plan.time.as_secs_f64(),
+            "All volumes use the same medium. In each of {} rounds every point has its turn, and at each point every mode, in an order that rotates; each measurement takes {} s after a warm-up of {} s.",
+            args.rounds,
+            args.seconds,
             super::WARM_UP.as_secs_f64()
         ),
         "Speeds are medians, 1 MB is 10^6 bytes; half of the rounds lie within the spread, which is the widest of the modes. auto / best is the median of the rounds' ratios of auto to the better of inline and queue.".into(),
         "A latency counts from the moment the stream wants the request, so it includes the time that requests of one stream wait for each other. Each percentile is the median of the rounds'; where a round has fewer than 100 requests, its p99 is its longest.".into(),
-        format!("{} helpers; offsets are {}.", plan.helpers, plan.pattern.name()),
+        format!("{} helpers; offsets are {}.", plan.helpers, word(&args.pattern)),
     ];
     if plan.hogs > 0 {
         notes.push("The threads beside which the loaded part runs belong to this program and have the same priority.".into());

@@ -27,20 +27,18 @@ use cryptline_engine::layer::{CryptOptions, DelayDevice, DelaySpec, zoned};
 use cryptline_engine::zone::ZoneLayout;
 use cryptline_engine::{BackendChoice, Gate};
 
-use super::contents::Contents;
-use super::report::{Direction, Pattern, Row, Sample, Shape};
-use super::runner::{self, Group};
-use super::volume::{Cipher, ram};
-use super::{Output, Report};
 use crate::Error;
-use writer::{Load, Writer};
+use crate::contents::Contents;
+use crate::output::Output;
+use crate::report::{Direction, Pattern, Report, Row, Shape};
+use crate::runner::{self, Group};
+use crate::volume::{Cipher, ram};
+use writer::{Load, Writer, places};
 
 /// Zones of each medium, and the most that are written to side by side.
 const ZONES: u64 = 8;
 /// Zone sizes that hold a turn.
 const ZONE_SIZE_MIN: u64 = 1 << 20;
-/// Longest turn, in seconds.
-const SECONDS_MAX: f64 = 60.0;
 /// Writes that are compared with what they should be: some to every zone.
 const CHECKED: usize = 64;
 
@@ -109,6 +107,7 @@ impl Way {
 /// A medium, and each way to it, in the order of [`Way::ALL`].
 struct Medium {
     is_slow: bool,
+    zone_size: u64,
     memory: Gate,
     ways: [Writer; 3],
 }
@@ -123,7 +122,7 @@ struct Subject {
 
 /// Measures.
 pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
-    let time = runner::seconds(args.seconds, SECONDS_MAX)?;
+    let time = runner::seconds(args.seconds)?;
     check_zone_size(args.zone_size)?;
     let cipher = Cipher::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow)
@@ -143,10 +142,7 @@ pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
     runner::run(&mut report, &Group::all(subjects.len()), |rows, turn| {
         let Subject { is_slow, way, load } = &subjects[turn.way];
         let writer = &mut media[usize::from(*is_slow)].ways[*way as usize];
-        rows[turn.way].take(Sample {
-            bytes_per_second: writer.write(load, writer.places(load), None, time)?,
-            ..Sample::default()
-        });
+        rows[turn.way].take_rate(writer.write(load, places(*load, args.zone_size), None, time)?);
         Ok(())
     })?;
     summary::fill(&mut report, args);
@@ -222,6 +218,7 @@ impl Medium {
         let plain = || Writer::new(&zoned::ordered(zones()?)?);
         Ok(Self {
             is_slow,
+            zone_size: args.zone_size,
             ways: [
                 plain()?,
                 Writer::new(&encrypted)?,
@@ -245,9 +242,9 @@ impl Medium {
         for (seed, way) in (1..).zip(Way::ALL) {
             let contents = Contents::new(seed);
             let writer = &mut self.ways[way as usize];
-            let places = writer.places(&load).take(CHECKED);
-            writer.write(&load, places, Some(contents), Duration::MAX)?;
-            for place in writer.places(&load).take(CHECKED) {
+            let checked = || places(load, self.zone_size).take(CHECKED);
+            writer.write(&load, checked(), Some(contents), Duration::MAX)?;
+            for place in checked() {
                 contents.fill(place.offset, &mut expected);
                 if way != Way::Plain {
                     sectors.encrypt_in_place(place.offset / 512, &mut expected);

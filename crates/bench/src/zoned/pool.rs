@@ -28,7 +28,6 @@ const PLACES: usize = DEPTH_MAX as usize;
 pub struct Place {
     /// Byte on the device.
     pub offset: u64,
-    /// Number of the zone.
     pub zone: usize,
     /// Number of the write in its zone.
     pub number: u64,
@@ -36,11 +35,9 @@ pub struct Place {
 
 /// A write, and where it goes.
 pub struct Write {
-    /// Where.
     pub place: Place,
     /// Which of those in flight.
     pub slot: usize,
-    /// What.
     pub buffer: Buffer,
 }
 

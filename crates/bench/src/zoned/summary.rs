@@ -27,15 +27,8 @@ pub fn fill(report: &mut Report, args: &ZonedArgs) {
         report.tables.push(table(report, is_slow));
         report.plots.push(plot(report, is_slow));
     }
-    let has_goals = args.cipher.starts_with("aes-xts");
-    let figure = |figure: Figure| {
-        if has_goals {
-            figure
-        } else {
-            figure.without_goal("the goal is for aes-xts")
-        }
-    };
-    report.figures = figures(report).into_iter().map(figure).collect();
+    let is_xts = args.cipher.starts_with("aes-xts");
+    report.figures = figures(report, (!is_xts).then_some("the goal is for aes-xts"));
 }
 
 /// Throughput by a way, in bytes in a second.
@@ -68,20 +61,18 @@ fn table(report: &Report, is_slow: bool) -> Table {
 }
 
 fn plot(report: &Report, is_slow: bool) -> Plot {
-    Plot::of(
-        format!("Sequential writes, {}", medium_name(is_slow)),
-        ["block / writes in flight / zones", "MB/s"],
-        Load::all().into_iter().map(|load| (load.short(), load)),
-        Way::ALL.map(|way| (way.name().to_owned(), way)),
-        |&way, &load| Some(rate(report, is_slow, way, load) / 1e6),
-    )
-    .logarithmic()
+    let values = Load::all().flat_map(|load| {
+        let rate = move |way| rate(report, is_slow, way, load) / 1e6;
+        Way::ALL.map(|way| (load.short(), way.name(), rate(way)))
+    });
+    let title = format!("Sequential writes, {}", medium_name(is_slow));
+    Plot::of(title, ["block / writes in flight / zones", "MB/s"], values).logarithmic()
 }
 
-fn figures(report: &Report) -> Vec<Figure> {
+fn figures(report: &Report, other_cipher: Option<&str>) -> Vec<Figure> {
     // The least of some loads, and all of them for people.
     let least = |to: Way, is_slow: bool, chosen: &dyn Fn(&Load) -> bool| {
-        let loads = Load::all().into_iter().filter(chosen);
+        let loads = Load::all().filter(chosen);
         let values = loads.map(|load| (over(report, is_slow, to, load), load.name()));
         let values: Vec<_> = values.collect();
         let least = values.iter().map(|(ratio, _)| *ratio).reduce(f64::min);
@@ -95,16 +86,19 @@ fn figures(report: &Report) -> Vec<Figure> {
         let chosen = move |load: &Load| load.block == block && load.depth == depth;
         let (slow, of_slow) = least(Way::Plain, true, &chosen);
         let (_, of_ram) = least(Way::Plain, false, &chosen);
-        Figure::at_least(name, slow, 0.9).noted(format!(
-            "the least on the slow medium: {of_slow}; on RAM, where a write is a copy: {of_ram}"
-        ))
+        Figure::new(name, slow)
+            .at_least(0.9)
+            .noted(format!(
+                "the least on the slow medium: {of_slow}; on RAM, where a write is a copy: {of_ram}"
+            ))
+            .unless(other_cipher)
     };
     let (pool, of_pool) = least(Way::Pool, false, &|load| load.block == 4096);
     let (_, of_slow) = least(Way::Pool, true, &|_| true);
     vec![
         over_plain("encrypted_over_plain_zoned_4k_qd1", 4096, 1),
         over_plain("encrypted_over_plain_zoned_128k_qd16", 128 << 10, 16),
-        Figure::reported("inline_over_resequenced_pool", pool).noted(format!(
+        Figure::new("inline_over_resequenced_pool", pool).noted(format!(
             "the least of 4 KiB writes on RAM: {of_pool}; on the slow medium: {of_slow}"
         )),
     ]

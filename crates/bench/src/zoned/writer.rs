@@ -17,33 +17,22 @@ use crate::table;
 /// Largest write.
 const BLOCK_MAX: u32 = 128 << 10;
 
-/// What is written how.
+/// Writes of so many bytes, so many in flight, to so many zones side by side.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Bytes in a write.
     pub block: u32,
-    /// Writes in flight.
     pub depth: u32,
-    /// Zones side by side.
     pub zones: u64,
 }
 
 impl Load {
     /// All that are measured.
-    pub fn all() -> Vec<Self> {
-        let mut all = Vec::new();
-        for block in [4096, BLOCK_MAX] {
-            for depth in [1, 16] {
-                for zones in [1, ZONES] {
-                    all.push(Self {
-                        block,
-                        depth,
-                        zones,
-                    });
-                }
-            }
-        }
-        all
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..8).map(|index| Self {
+            block: [4096, BLOCK_MAX][index / 4],
+            depth: [1, 16][index / 2 % 2],
+            zones: [1, ZONES][index % 2],
+        })
     }
 
     /// `4k, QD 16, 8 zones`.
@@ -61,50 +50,23 @@ impl Load {
     }
 }
 
-/// The places of a load, each zone in turn.
-pub struct Places {
-    block: u64,
-    zones: u64,
-    zone_size: u64,
-    next: u64,
-}
-
-impl Places {
-    /// From the start of each zone on.
-    pub fn new(load: &Load, zone_size: u64) -> Self {
-        Self {
-            block: u64::from(load.block),
-            zones: load.zones,
-            zone_size,
-            next: 0,
-        }
-    }
-}
-
-impl Iterator for Places {
-    type Item = Place;
-
-    /// `None` where the zones are full.
-    fn next(&mut self) -> Option<Place> {
-        let (zone, number) = (self.next % self.zones, self.next / self.zones);
-        let at = number * self.block;
-        if at + self.block > self.zone_size {
-            return None;
-        }
-        self.next += 1;
-        Some(Place {
-            offset: zone * self.zone_size + at,
-            zone: usize::try_from(zone).ok()?,
+/// The places of a load, each zone in turn from its start on, until the zones are full.
+pub fn places(load: Load, zone_size: u64) -> impl Iterator<Item = Place> {
+    let block = u64::from(load.block);
+    (0..zone_size / block * load.zones).map(move |index| {
+        let (zone, number) = (index % load.zones, index / load.zones);
+        Place {
+            offset: zone * zone_size + number * block,
+            zone: usize::try_from(zone).unwrap_or(0),
             number,
-        })
-    }
+        }
+    })
 }
 
 /// A way to write to a zoned device.
 pub struct Writer {
     calls: Calls,
     blocking: Blocking,
-    zone_size: u64,
     /// Who encrypts where the device below does not.
     pool: Option<Pool>,
 }
@@ -118,11 +80,9 @@ impl Writer {
             depth: DEPTH_MAX,
             ..Shape::default()
         };
-        let zones = gate.geometry().zones;
         Ok(Self {
             calls: Calls::open(gate, shape)?,
             blocking: Blocking::new(gate, BackendChoice::Auto)?,
-            zone_size: zones.map_or(0, |zones| zones.zone_size),
             pool: None,
         })
     }
@@ -133,11 +93,6 @@ impl Writer {
         let waker = self.calls.waker().map_err(failed)?;
         self.pool = Some(Pool::new(cipher, threads, waker).map_err(failed)?);
         Ok(self)
-    }
-
-    /// The places of a load on this device.
-    pub fn places(&self, load: &Load) -> Places {
-        Places::new(load, self.zone_size)
     }
 
     /// Makes all zones empty, then writes to `places`, which are of this load, or for `time`, whichever
@@ -234,7 +189,7 @@ mod tests {
             depth: 1,
             zones: 2,
         };
-        let offsets: Vec<u64> = Places::new(&load, 8192).map(|place| place.offset).collect();
+        let offsets: Vec<u64> = places(load, 8192).map(|place| place.offset).collect();
         assert_eq!(offsets, [0, 8192, 4096, 12288]);
     }
 }

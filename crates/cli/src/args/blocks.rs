@@ -3,26 +3,30 @@
 use clap::Args;
 use cryptline::{Exclusion, Open, Zeroes};
 
-use super::choice;
+use super::choice::{self, Words};
 
-const SUBBLOCK: &[(&str, &str)] = &[
+const SUBBLOCK: &Words<Exclusion> = &[
     (
         "shared",
         "Only what touches the same cipher sector, and only where the mode has to rewrite it",
+        Exclusion::Shared,
     ),
     (
         "exclusive",
         "Everything, as ext4 did before Linux 6.5; to measure against",
+        Exclusion::Exclusive,
     ),
 ];
-const ZEROES: &[(&str, &str)] = &[
+const ZEROES: &Words<Zeroes> = &[
     (
         "decrypt",
         "Their decryption, which is noise, as dm-crypt does",
+        Zeroes::Decrypt,
     ),
     (
         "detect",
         "Zeros: nothing was ever written there, or it was discarded",
+        Zeroes::Detect,
     ),
 ];
 
@@ -38,14 +42,14 @@ pub struct BlockOptions {
     pub logical_block: Option<u32>,
 
     /// What has to wait while part of a cipher sector is being written [default: shared]
-    #[arg(long, value_name = "WHAT", requires = "logical_block", value_parser = choice::of::<Exclusion>(SUBBLOCK))]
+    #[arg(long, value_name = "WHAT", requires = "logical_block", value_parser = choice::of(SUBBLOCK))]
     pub subblock: Option<Exclusion>,
 
     /// What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin
     /// storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as
     /// zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are
     /// written, which reveal nothing
-    #[arg(long, value_name = "WHAT", default_value = "decrypt", value_parser = choice::of::<Zeroes>(ZEROES))]
+    #[arg(long, value_name = "WHAT", default_value = "decrypt", value_parser = choice::of(ZEROES))]
     pub zeroes: Zeroes,
 
     /// Open the target although other programs or hosts use it too, and refuse what could lose their writes

@@ -5,17 +5,23 @@ use std::sync::OnceLock;
 use clap::Args;
 use cryptline::{HelperPool, Mode, Open, PerfFlags};
 
-use super::choice;
+use super::choice::{self, Words};
 
-const MODES: &[(&str, &str)] = &[
-    ("inline", "The thread that has the request, alone"),
+const MODES: &Words<Mode> = &[
+    (
+        "inline",
+        "The thread that has the request, alone",
+        Mode::Inline,
+    ),
     (
         "queue",
         "Worker threads, and a writer that sorts, as dm-crypt does",
+        Mode::Queue,
     ),
     (
         "auto",
         "The thread that has the request; idle cores help with large ones",
+        Mode::Auto,
     ),
 ];
 
@@ -24,15 +30,15 @@ const MODES: &[(&str, &str)] = &[
 #[command(next_help_heading = "Dispatch options (who runs the cipher)")]
 pub struct DispatchOptions {
     /// Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]
-    #[arg(long, value_name = "WHO", value_parser = choice::of::<Mode>(MODES))]
+    #[arg(long, value_name = "WHO", value_parser = choice::of(MODES))]
     pub dispatch: Option<Mode>,
 
     /// The same for reads only
-    #[arg(long, value_name = "WHO", value_parser = choice::of::<Mode>(MODES))]
+    #[arg(long, value_name = "WHO", value_parser = choice::of(MODES))]
     pub read_dispatch: Option<Mode>,
 
     /// The same for writes only
-    #[arg(long, value_name = "WHO", value_parser = choice::of::<Mode>(MODES))]
+    #[arg(long, value_name = "WHO", value_parser = choice::of(MODES))]
     pub write_dispatch: Option<Mode>,
 
     /// Threads that help with large requests under `auto`, shared by all volumes, at most one for

@@ -3,32 +3,58 @@
 //! | source | what is taken |
 //! |---|---|
 //! | prompt on the terminal | the line, without its end |
+//! | no terminal, no option | a line of standard input, without its end |
 //! | `--key-file FILE` | every byte of the file, a newline at its end included |
 //! | `--key-file -` | every byte of standard input up to its end |
 //! | `--passphrase-fd N` | everything up to the end, less one newline at the end |
 //!
 //! cryptsetup reads key files in the same way.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use cryptline::keys::{Descriptor, KeyFile, VolumeKeyFile};
 use cryptline::luks::{Error as LuksError, PASSPHRASE_LEN_MAX, time_text};
-use cryptline::{KdfLimits, Key, KeyRequest, Keys, Problem, SecretBuf};
+use cryptline::{KdfLimits, Key, KeyRequest, Keys, Problem, SecretBuf, Target};
 
-use crate::CliError;
+use super::choice::{self, Words};
 use crate::output::complain;
-use crate::size;
+use crate::{CliError, size, terminal};
 
 /// How often a passphrase is asked for on the terminal.
 const PROMPTS_MAX: u32 = 3;
+/// A passphrase was read from standard input. A command that runs beside must not read it again.
+static FROM_INPUT: AtomicBool = AtomicBool::new(false);
 /// Whoever waits longer than this is told so before.
 const TIME_WORTH_A_WORD: Duration = Duration::from_secs(5);
 
-/// Where a passphrase comes from. Without an option it is asked for on the terminal.
+const NEWLINE: &Words<FinalNewline> = &[
+    (
+        "keep",
+        "Part of the passphrase, as with cryptsetup",
+        FinalNewline::Keep,
+    ),
+    ("strip", "The end of a line of text", FinalNewline::Strip),
+];
+
+/// What a newline at the end of a key file is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FinalNewline {
+    /// Part of the passphrase.
+    #[default]
+    Keep,
+    /// None of it.
+    Strip,
+}
+
+/// Where a passphrase comes from. Without an option it is asked for on the terminal, or read from standard input
+/// where that is none.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Key options")]
 pub struct PassphraseSource {
@@ -45,10 +71,54 @@ pub struct PassphraseSource {
     #[arg(long, value_name = "BYTES", value_parser = size::parse, requires = "key_file")]
     pub keyfile_size: Option<u64>,
 
+    /// What a newline at the end of the key file is
+    #[arg(long, value_name = "WHAT", default_value = "keep", value_parser = choice::of(NEWLINE))]
+    pub key_file_newline: FinalNewline,
+
+    /// Whether the key file had one that was kept.
+    #[arg(skip)]
+    kept_newline: Arc<AtomicBool>,
+
     /// Take the passphrase from the open file descriptor N (0 is standard input), less one newline
     /// at the end
     #[arg(long, value_name = "N", conflicts_with = "key_file")]
     pub passphrase_fd: Option<u32>,
+}
+
+/// Where a new passphrase comes from. Without an option it is asked for on the terminal, twice.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "New key options")]
+pub struct NewPassphraseSource {
+    /// Take the new passphrase from FILE: all its bytes as they are; `-` reads standard input to its end
+    #[arg(long, value_name = "FILE", alias = "new-keyfile")]
+    pub new_key_file: Option<PathBuf>,
+
+    /// Skip this many bytes of the new key file first
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub new_keyfile_offset: Option<u64>,
+
+    /// Take only this many bytes of the new key file [default: all, at most 8M]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub new_keyfile_size: Option<u64>,
+
+    /// Take the new passphrase from the open file descriptor N, less one newline at the end
+    #[arg(long, value_name = "N", conflicts_with = "new_key_file")]
+    pub new_passphrase_fd: Option<u32>,
+}
+
+impl NewPassphraseSource {
+    /// The same as the source of a passphrase; the file may have been given as an argument instead.
+    #[must_use]
+    pub fn or_file(&self, argument: Option<&Path>) -> PassphraseSource {
+        let key_file = self.new_key_file.as_deref().or(argument);
+        PassphraseSource {
+            key_file: key_file.map(Path::to_owned),
+            keyfile_offset: self.new_keyfile_offset,
+            keyfile_size: self.new_keyfile_size,
+            passphrase_fd: self.new_passphrase_fd,
+            ..PassphraseSource::default()
+        }
+    }
 }
 
 /// How a volume is unlocked.
@@ -81,6 +151,18 @@ impl KeyArgs {
             && self.volume_key_file.is_none()
             && self.key_slot.is_none()
             && self.kdf_time_limit.is_none()
+    }
+
+    /// The same; where `target` names its key file, that one is what unlocks it.
+    #[must_use]
+    pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
+        let passphrase = self.passphrase.of_target(target);
+        let named = passphrase.key_file != self.passphrase.key_file;
+        Self {
+            volume_key_file: self.volume_key_file.clone().filter(|_| !named),
+            passphrase,
+            ..self.clone()
+        }
     }
 
     /// How long key slots may take.
@@ -116,9 +198,12 @@ impl Keys for KeyArgs {
                 "trying the key slots of {name} takes up to {time}"
             ));
         }
-        let asks = self.passphrase.is_prompt();
+        let asks = self.passphrase.is_prompt() && io::stdin().is_terminal();
         if request.failed >= if asks { PROMPTS_MAX } else { 1 } {
-            return Ok(None);
+            return match self.passphrase.newline_to_strip(request.name) {
+                Some(hint) => Err(hint.into_keys_error()),
+                None => Ok(None),
+            };
         }
         if request.failed > 0 {
             complain(&LuksError::NoKey.to_string());
@@ -128,6 +213,29 @@ impl Keys for KeyArgs {
 }
 
 impl PassphraseSource {
+    /// A whole file, a descriptor, or the terminal.
+    #[must_use]
+    pub fn of(key_file: Option<PathBuf>, passphrase_fd: Option<u32>) -> Self {
+        Self {
+            key_file,
+            passphrase_fd,
+            ..Self::default()
+        }
+    }
+
+    /// The same; where `target` names its key file, that one.
+    #[must_use]
+    pub fn of_target(&self, target: impl AsRef<OsStr>) -> Self {
+        match Target::parse(target) {
+            Ok(Target::Keyed(keyed)) => Self {
+                key_file: Some(keyed.key_file),
+                passphrase_fd: None,
+                ..self.clone()
+            },
+            _ => self.clone(),
+        }
+    }
+
     /// Whether the passphrase comes from the terminal.
     #[must_use]
     pub fn is_prompt(&self) -> bool {
@@ -140,6 +248,9 @@ impl PassphraseSource {
             return self.read(false);
         }
         let first = prompt(&format!("Enter a new passphrase for {what}: "))?;
+        if !io::stdin().is_terminal() {
+            return Ok(first);
+        }
         let second = prompt("Enter it again: ")?;
         if *first == *second {
             Ok(first)
@@ -154,6 +265,11 @@ impl PassphraseSource {
         if let (Some(path), Some(len)) = (&self.key_file, request.raw_len)
             && path != Path::new("-")
         {
+            if self.key_file_newline == FinalNewline::Strip {
+                return Err(CliError::parameters(
+                    "the key file of a plain volume is the key itself; leave out --key-file-newline",
+                ));
+            }
             // A file is the key of a plain volume; standard input is a passphrase, which is hashed.
             return self.read_key_file(path, Some(len)).map(Key::Volume);
         }
@@ -171,6 +287,7 @@ impl PassphraseSource {
         match (&self.key_file, self.passphrase_fd) {
             (Some(path), _) => {
                 let secret = self.read_key_file(path, self.checked_size()?)?;
+                let secret = self.final_newline(secret)?;
                 if secret.is_empty() && !may_be_empty {
                     let name = shown(path);
                     return Err(CliError::parameters(format!(
@@ -181,6 +298,31 @@ impl PassphraseSource {
             }
             (None, number) => Ok(Descriptor(number.unwrap_or(0)).read(may_be_empty)?),
         }
+    }
+
+    fn final_newline(&self, secret: SecretBuf) -> Result<SecretBuf, CliError> {
+        match (secret.split_last(), self.key_file_newline) {
+            (Some((b'\n', rest)), FinalNewline::Strip) => {
+                SecretBuf::copy_of(rest).map_err(|error| no_memory(&error))
+            }
+            (last, _) => {
+                let has_one = matches!(last, Some((b'\n', _)));
+                self.kept_newline.store(has_one, Ordering::Relaxed);
+                Ok(secret)
+            }
+        }
+    }
+
+    /// Why the key file opened nothing, maybe.
+    fn newline_to_strip(&self, name: &str) -> Option<CliError> {
+        let path = self.key_file.as_ref()?;
+        let error = LuksError::NoKey;
+        self.kept_newline.load(Ordering::Relaxed).then(|| {
+            CliError::no_key(format!(
+                "{name}: {error} The key file {} ends with a newline, which is taken as part of the passphrase; if it is not, give --key-file-newline strip",
+                shown(path)
+            ))
+        })
     }
 
     fn checked_size(&self) -> Result<Option<usize>, CliError> {
@@ -224,26 +366,49 @@ fn warn_if_exposed(path: &Path) {
     crate::output::warn(crate::harden::exposed_key(path).as_slice());
 }
 
-/// Asks on the terminal, without echo.
+/// Asks on the terminal, without echo. Where there is none, as in a pipe, a line of standard input is taken.
 fn prompt(question: &str) -> Result<SecretBuf, CliError> {
-    if !io::stdin().is_terminal() {
-        return Err(CliError::parameters(
-            "no terminal to ask for the passphrase; give --key-file FILE, or --passphrase-fd 0 to read it from standard input",
-        ));
-    }
-    let question = crate::error::on_one_line(question);
-    crate::terminal::ask(&question).map_err(|error| match error.kind() {
+    let asked = if io::stdin().is_terminal() {
+        terminal::ask(&crate::error::on_one_line(question))
+    } else {
+        match stdin().and_then(terminal::line_of) {
+            Err(error) if is_no_input(&error) => {
+                return Err(CliError::parameters(
+                    "no terminal to ask for the passphrase, and none in standard input; give --key-file FILE, or --passphrase-fd 0 to read it from standard input",
+                ));
+            }
+            line => {
+                FROM_INPUT.store(true, Ordering::Relaxed);
+                line
+            }
+        }
+    };
+    asked.map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => CliError::parameters("no passphrase: interrupted"),
         io::ErrorKind::UnexpectedEof => {
             CliError::parameters("no passphrase was typed; try again, or give --key-file FILE")
         }
-        io::ErrorKind::OutOfMemory => {
-            CliError::memory(format!("no memory for a key: {error}; free some"))
-        }
+        io::ErrorKind::OutOfMemory => no_memory(&error),
         _ => CliError::parameters(format!(
             "cannot ask for the passphrase: {error}; give --key-file FILE instead"
         )),
     })
+}
+
+/// Whether a passphrase has been asked for, and read from standard input since there is no terminal.
+#[must_use]
+pub fn passphrase_from_input() -> bool {
+    FROM_INPUT.load(Ordering::Relaxed)
+}
+
+/// Standard input is empty, or closed.
+fn is_no_input(error: &io::Error) -> bool {
+    let closed = rustix::io::Errno::BADF.raw_os_error();
+    error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(closed)
+}
+
+fn no_memory(error: &io::Error) -> CliError {
+    CliError::memory(format!("no memory for a key: {error}; free some"))
 }
 
 fn shown(path: &Path) -> String {

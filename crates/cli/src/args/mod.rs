@@ -1,13 +1,21 @@
 //! Arguments that several verbs share: how to open a volume, and where its key comes from.
 
 mod blocks;
-mod choice;
+pub mod choice;
 mod dispatch;
+mod inputs;
 mod keys;
+mod pbkdf;
+mod sides;
 mod table;
 mod table_argument;
+mod tokens;
 mod volume;
 
-pub use keys::{KeyArgs, PassphraseSource};
+pub use inputs::{FromInput, Taker, is_input, refuse_needed, refuse_shared_input};
+pub use keys::{KeyArgs, NewPassphraseSource, PassphraseSource, passphrase_from_input};
+pub use pbkdf::PbkdfArgs;
+pub use sides::{FromArgs, ToArgs};
 pub use table_argument::{TableArgument, arguments};
+pub use tokens::TokenArgs;
 pub use volume::{TargetArgs, VolumeType, open};

@@ -1,4 +1,4 @@
-//! Reading the line of `--table`. It holds a key, so it never leaves key memory.
+//! Reading the table of `--table`. It holds keys, so it never leaves key memory.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use cryptline::{TableLine, Target};
 use super::table_argument::TableArgument;
 use crate::CliError;
 
-/// A table is a few hundred bytes; this is far beyond any.
+/// A table line is a few hundred bytes; this is far beyond any table.
 const TEXT_MAX: usize = 64 * 1024;
 
 /// The target that the argument stands for.
@@ -30,12 +30,12 @@ pub fn target(argument: &TableArgument) -> Result<Target, CliError> {
         .map_err(|error| CliError::from(error).of(&name))?;
     if text.len() > TEXT_MAX {
         return Err(CliError::parameters(format!(
-            "{name} is longer than 64 KiB, so it is no table; give one `START LEN crypt ...` line"
+            "{name} is longer than 64 KiB, so it is no table; give `START LEN crypt ...` lines"
         )));
     }
     if std::str::from_utf8(&text).is_err() {
         return Err(CliError::parameters(format!(
-            "{name} is not text; give one `START LEN crypt ...` line"
+            "{name} is not text; give `START LEN crypt ...` lines"
         )));
     }
     Ok(Target::Table(TableLine::from(Arc::new(text))))

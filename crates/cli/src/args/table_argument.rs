@@ -13,9 +13,9 @@ use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use cryptline_sys::SecretBuf;
+use cryptline_sys::{SecretBuf, lock};
 use zeroize::Zeroize;
 
 const OPTION: &[u8] = b"--table";
@@ -54,8 +54,8 @@ impl TableArgument {
     /// When memory runs out.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == SIGN {
-            let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-            return taken.take().map(Self::Line).ok_or_else(|| "no line".into());
+            let taken = lock(&TAKEN).take();
+            return taken.map(Self::Line).ok_or_else(|| "no line".into());
         }
         match (text, text.strip_prefix('@')) {
             ("-", _) => Ok(Self::Input),
@@ -89,7 +89,7 @@ pub fn arguments() -> Vec<OsString> {
         if let Some(taken) = take(line) {
             let mut kept = bytes[..start].to_vec();
             kept.extend_from_slice(SIGN.as_bytes());
-            *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(taken));
+            *lock(&TAKEN) = Some(Arc::new(taken));
             let whole = std::mem::replace(argument, OsString::from_vec(kept));
             whole.into_vec().zeroize();
         }

@@ -5,20 +5,26 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use cryptline::luks::KEY_LEN_MAX;
 use cryptline::{
-    DelaySpec, DirectMode, FaultRule, Format, LuksVersion, Open, Plain, RandomKey, Target, Volume,
+    DelaySpec, DirectMode, FaultRule, Format, LuksVersion, Open, PartitionName, Plain, RandomKey,
+    Target, Volume,
 };
 
 use super::blocks::BlockOptions;
-use super::choice;
+use super::choice::{self, Words};
 use super::dispatch::DispatchOptions;
 use super::keys::KeyArgs;
 use super::table_argument::TableArgument;
+use super::tokens::TokenArgs;
 use crate::CliError;
 
-const DIRECT: &[(&str, &str)] = &[
-    ("auto", "Where the file system supports it"),
-    ("on", "Always, or fail"),
-    ("off", "Never: use the page cache"),
+const DIRECT: &Words<DirectMode> = &[
+    (
+        "auto",
+        "Where the file system supports it",
+        DirectMode::Auto,
+    ),
+    ("on", "Always, or fail", DirectMode::On),
+    ("off", "Never: use the page cache", DirectMode::Off),
 ];
 
 /// What `--type` says.
@@ -50,9 +56,10 @@ impl VolumeType {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Volume options")]
 pub struct TargetArgs {
-    /// Open what a device-mapper crypt line describes, instead of a target: `START LEN crypt CIPHER KEY IVOFFSET
-    /// DEVICE OFFSET [OPTS]`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read
-    /// the command line, and so the key in it: `-` reads the line from standard input, `@FILE` from a file
+    /// Open what a device-mapper table describes, instead of a target: one or more lines `START LEN crypt CIPHER KEY
+    /// IVOFFSET DEVICE OFFSET [OPTS]`, `START LEN linear DEVICE OFFSET`, `START LEN zero` or `START LEN error`; DEVICE
+    /// is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the
+    /// keys in it: `-` reads the table from standard input, `@FILE` from a file
     #[arg(long, value_name = "LINE", value_parser = TableArgument::parse)]
     pub table: Option<TableArgument>,
 
@@ -65,7 +72,7 @@ pub struct TargetArgs {
     pub read_only: bool,
 
     /// Bypass the page cache (O_DIRECT)
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = choice::of::<DirectMode>(DIRECT))]
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = choice::of(DIRECT))]
     pub direct: DirectMode,
 
     /// Pass discards (TRIM) down; this reveals which blocks are unused
@@ -84,6 +91,15 @@ pub struct TargetArgs {
         conflicts_with = "table"
     )]
     pub kind: Option<VolumeType>,
+
+    /// Only this partition of the decrypted disk: a number, label or UUID of the partition table in it. A partition of
+    /// the target itself is named by `TARGET?partition=N`
+    #[arg(long, value_name = "N|LABEL|UUID")]
+    pub partition: Option<PartitionName>,
+
+    /// Tokens of the header.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
 
     /// Options for volumes without a header.
     #[command(flatten)]
@@ -106,7 +122,7 @@ pub struct TargetArgs {
     /// `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or
     /// `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION`
     /// normal; the keys are read, write, flush, discard, seek, parallel, rate and seed
-    #[arg(long, value_name = "SPEC", value_parser = delay_spec, help_heading = "Testing options")]
+    #[arg(long, value_name = "SPEC", help_heading = "Testing options")]
     pub delay: Option<DelaySpec>,
 }
 
@@ -148,6 +164,10 @@ pub struct PlainOptions {
     /// Count IVs in cipher sectors instead of 512-byte sectors
     #[arg(long, conflicts_with = "table")]
     pub iv_large_sectors: bool,
+
+    /// Open a plain volume for writing even where a file system or another format is recognised
+    #[arg(long, conflicts_with = "table")]
+    pub force: bool,
 }
 
 /// Opens `target`; with `--table` it is in the table, and `target` is empty.
@@ -169,6 +189,7 @@ impl TargetArgs {
                 "a plain volume has no header; leave out --header, or --type plain",
             ));
         }
+        let keys = &keys.of_target(target);
         let target = self.target(target)?;
         let format = self.format(&target, keys)?;
         let mut open = Open::target(target)
@@ -176,9 +197,18 @@ impl TargetArgs {
             .read_only(self.read_only)
             .direct(self.direct)
             .discards(self.allow_discards)
-            .allow_null_cipher(self.allow_null_cipher);
+            .allow_null_cipher(self.allow_null_cipher)
+            .overwrite(self.plain.force);
+        if let Some(name) = &self.partition {
+            open = open.partition(name.clone());
+        }
         if let Some(Format::Luks(_) | Format::Plain(_)) = format {
             open = open.keys(keys.clone());
+        }
+        if !matches!(format, Some(Format::Luks(_))) {
+            self.tokens.refuse("only LUKS2 headers have tokens")?;
+        } else if let Some(tokens) = self.tokens.choice(keys)? {
+            open = open.tokens(tokens);
         }
         if let Some(format) = format {
             open = open.format(format);
@@ -206,7 +236,7 @@ impl TargetArgs {
             )),
             (Some(line), _) => super::table::target(line),
             (None, "") => Err(CliError::parameters(
-                "no target; give a LUKS file or device, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
+                "no target; give a LUKS file or device, an NBD URI, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
             )),
             (None, target) => Ok(Target::parse(target)?),
         }
@@ -232,7 +262,7 @@ impl TargetArgs {
         if kind == VolumeType::Plain {
             return self.plain.to_plain(keys).map(|it| Some(Format::Plain(it)));
         }
-        match self.plain.first_given() {
+        match self.plain.first_given(false) {
             Some(option) => Err(CliError::parameters(format!(
                 "{option} is for volumes without a header; leave it out, or give --type plain"
             ))),
@@ -244,7 +274,7 @@ impl TargetArgs {
     fn random_key(&self, target: &Target, keys: &KeyArgs) -> Result<RandomKey, CliError> {
         let misplaced = self
             .plain
-            .first_given_of_layout()
+            .first_given(true)
             .or_else(|| self.header.is_some().then_some("--header"))
             .or_else(|| self.kind.is_some().then_some("--type"))
             .or_else(|| (!keys.is_empty()).then_some("a key"));
@@ -286,31 +316,25 @@ impl PlainOptions {
         })
     }
 
-    /// The first option that was given, for a message.
-    fn first_given(&self) -> Option<&'static str> {
-        let given = [
+    /// The first option that was given, for a message; only of those that make no sense for RAM, where
+    /// `of_layout`.
+    fn first_given(&self, of_layout: bool) -> Option<&'static str> {
+        let cipher = [
             (self.cipher.is_some(), "--cipher"),
             (self.key_size.is_some(), "--key-size"),
             (self.sector_size.is_some(), "--sector-size"),
             (self.iv_large_sectors, "--iv-large-sectors"),
         ];
-        let first = given
-            .into_iter()
-            .find_map(|(given, name)| given.then_some(name));
-        first.or_else(|| self.first_given_of_layout())
-    }
-
-    /// The first of those that make no sense for RAM.
-    fn first_given_of_layout(&self) -> Option<&'static str> {
-        let given = [
+        let layout = [
             (self.hash.is_some(), "--hash"),
             (self.offset.is_some(), "--offset"),
             (self.skip.is_some(), "--skip"),
             (self.size.is_some(), "--size"),
+            (self.force, "--force"),
         ];
-        given
-            .into_iter()
-            .find_map(|(given, name)| given.then_some(name))
+        let cipher = cipher.into_iter().filter(|_| !of_layout);
+        let mut given = cipher.chain(layout).filter(|(given, _)| *given);
+        given.next().map(|(_, name)| name)
     }
 
     /// `--key-size` in bytes.
@@ -340,10 +364,6 @@ fn bytes(option: &str, sectors: Option<u64>) -> Result<Option<u64>, CliError> {
             "{option} {sectors}: more sectors than a disk can have"
         ))
     })
-}
-
-fn delay_spec(text: &str) -> Result<DelaySpec, String> {
-    text.parse()
 }
 
 /// Checks a rule and keeps its text: a rule counts, so each open makes its own.

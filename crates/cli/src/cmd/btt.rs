@@ -68,12 +68,6 @@ fn failed(name: &str, error: &BttError) -> CliError {
     CliError::device(format!("{name}: {error}{}", btt_advice(error)))
 }
 
-fn to_json(report: &impl serde::Serialize) -> Result<String, CliError> {
-    let text = serde_json::to_string_pretty(report);
-    let text = text.map_err(|error| CliError::memory(format!("cannot make JSON: {error}")))?;
-    Ok(text + "\n")
-}
-
 /// Shown on a terminal for work that takes long; says nothing elsewhere.
 fn progress(total: u64, what: &'static str, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);

@@ -1,41 +1,44 @@
-//! `create`: a new LUKS volume in a file, or on `pmem:PATH` or `btt:PATH`.
+//! `create`: a new LUKS volume in a file, on `pmem:PATH` or `btt:PATH`, or behind an NBD server.
 
 mod signals;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
-use cryptline::{Create, Progress};
+use clap::Args;
+use cryptline::luks::format::{FormatOptions, Version};
+use cryptline::{Copy, Create, Holes, Problem, Progress, Target};
+use cryptline_sys::lock;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::CliError;
-use crate::args::PassphraseSource;
+use crate::args::choice::{self, Words};
+use crate::args::{
+    FromArgs, PassphraseSource, PbkdfArgs, Taker, refuse_needed, refuse_shared_input,
+};
+use crate::cmd::copy::{From, How, Report, Show};
+use crate::output::{for_shell, print_report};
 use crate::size;
 
-/// Which header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum HeaderType {
-    /// LUKS1
-    Luks1,
-    /// LUKS2
-    #[default]
-    Luks2,
-}
+const VERSIONS: &Words<Version> = &[
+    ("luks1", "LUKS1", Version::Luks1),
+    ("luks2", "LUKS2", Version::Luks2),
+];
 
-/// Key derivation functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Pbkdf {
-    /// PBKDF2, which GPUs attack cheaply
-    Pbkdf2,
-    /// Argon2i
-    Argon2i,
-    /// Argon2id
-    Argon2id,
-}
+const HOLES: &Words<Holes> = &[
+    (
+        "encrypt",
+        "They are written as encrypted zeros: every reader sees zeros, and nobody which blocks are unused",
+        Holes::Encrypt,
+    ),
+    (
+        "keep",
+        "They stay holes of the new file, which shows which blocks are unused; cryptline reads zeros there with --zeroes detect, other programs read noise",
+        Holes::Keep,
+    ),
+];
 
 /// What to make.
 #[derive(Args, Debug)]
@@ -45,18 +48,28 @@ Examples:
   cryptline create disk.img --size 1G --key-file key.bin --label backup
   cryptline create old.img --size 1G --luks1
   cryptline btt create disk.btt --size 1G && cryptline create btt:disk.btt
+  cryptline create 'nbd://storage/disk1' --key-file key.bin
+  cryptline create 'whole-disk.img?partition=root'    in the partition with this label
+  cryptline create disk.luks --from disk.raw --verify
+  cryptline create disk.luks --from 'nbd://storage/disk1' --key-file key.bin
+  zstd -dc disk.raw.zst | cryptline create disk.luks --from - --key-file key.bin
   printf %s secret | cryptline create test.img --size 64M --key-file - \\
       --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
 
 The size given with --size includes the header (16 MiB for LUKS2, 2 MiB for LUKS1). The file is
 sparse unless you give --preallocate. The new volume is opened once to verify it; if anything fails,
-nothing is left behind. pmem:PATH and btt:PATH must contain only zeros or holes, unless you give
---force.
+nothing is left behind. pmem:PATH, btt:PATH, a part of a disk and the export of an NBD URI have
+their size already, and must contain only zeros or holes, unless you give --force. Large exports are
+looked at in thousands of places only.
+
+With --from the file is as large as the source and the header, unless --size says more; what lies
+behind the source is noise until it is written. The header is written when all data is durable: until
+then there is no volume, whatever happens.
 
 Exit codes: 0 success, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the
-disk is full or failed, 5 the file exists, the device holds data (see --force), or it is in use.")]
+disk or server failed, or is full, 5 the file exists, the device holds data (see --force), or it is in use.")]
 pub struct CreateArgs {
-    /// New file, or an existing pmem:PATH or btt:PATH
+    /// New file, or an existing pmem:PATH, btt:PATH, part of a disk (DISK?partition=N) or NBD URI
     pub file: PathBuf,
 
     /// Size of the file, such as 512M or 1G (powers of 1024)
@@ -66,6 +79,23 @@ pub struct CreateArgs {
     /// Replace an existing file, or overwrite what the device holds
     #[arg(long)]
     pub force: bool,
+
+    /// Fill the volume with the contents of SRC: a raw file or block device, an encrypted volume, an NBD URI, or `-` for
+    /// standard input
+    #[arg(long, value_name = "SRC", help_heading = "Source options")]
+    pub from: Option<PathBuf>,
+
+    /// How to copy.
+    #[command(flatten, next_help_heading = "Source options")]
+    pub how: How,
+
+    /// What becomes of holes and zeros in the source
+    #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES), help_heading = "Source options")]
+    pub holes: Holes,
+
+    /// Key of the source.
+    #[command(flatten)]
+    pub from_keys: FromArgs,
 
     /// Allocate the disk space now
     #[arg(long)]
@@ -85,8 +115,8 @@ pub struct CreateArgs {
 #[command(next_help_heading = "Format options (defaults as `cryptsetup luksFormat`)")]
 pub struct FormatArgs {
     /// Header version
-    #[arg(long = "type", value_enum, default_value_t, value_name = "TYPE")]
-    pub kind: HeaderType,
+    #[arg(long = "type", value_name = "TYPE", default_value = "luks2", value_parser = choice::of(VERSIONS))]
+    pub kind: Version,
 
     /// Same as --type luks1
     #[arg(long, conflicts_with = "kind")]
@@ -108,25 +138,9 @@ pub struct FormatArgs {
     #[arg(long, value_name = "BYTES")]
     pub sector_size: Option<u32>,
 
-    /// Key derivation function [default: argon2id; LUKS1: pbkdf2]
-    #[arg(long, value_enum, value_name = "NAME")]
-    pub pbkdf: Option<Pbkdf>,
-
-    /// Time that unlocking should take on this machine, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
-    pub iter_time: u64,
-
-    /// Number of PBKDF2 iterations or Argon2 passes, instead of measuring
-    #[arg(long, value_name = "N", conflicts_with = "iter_time")]
-    pub pbkdf_force_iterations: Option<u32>,
-
-    /// Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations
-    #[arg(long, value_name = "KIB")]
-    pub pbkdf_memory: Option<u32>,
-
-    /// Argon2 lanes [default: one per processor, at most 4]
-    #[arg(long, value_name = "N")]
-    pub pbkdf_parallel: Option<u32>,
+    /// The key slot.
+    #[command(flatten)]
+    pub pbkdf: PbkdfArgs,
 
     /// Label of the volume (LUKS2)
     #[arg(
@@ -147,50 +161,139 @@ pub struct FormatArgs {
 /// # Errors
 /// As the help says.
 pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
-    let options = args.format.options()?;
-    let cipher = options.cipher.clone();
-    let mut create = Create::new(&args.file)
-        .replace(args.force)
-        .preallocate(args.preallocate)
-        .format(options)
-        .keys(args.passphrase.clone())
-        .on_progress(show(args.format.pbkdf_force_iterations.is_none()));
-    if let Some(size) = args.size {
-        create = create.size(size);
+    args.refuse_needed()?;
+    if let Some(source) = &args.from {
+        return args.run_from(source);
     }
-    let made = create
-        .create()
-        .map_err(|error| CliError::of_create(&error))?;
-    crate::output::warn_of(&made.warnings);
-    let name = args.file.display();
-    crate::output::print(&format!(
-        "{name}: {}, {} of clear disk, {cipher}\nKey slot 0 opens with the passphrase; it was tried. To use it: cryptline serve {name}\n",
-        args.format.version_name(),
-        size::human(made.data_size),
-    ))?;
+    if let Some(option) = args.useless() {
+        return Err(CliError::parameters(format!(
+            "{option} is about the source; give one with --from, or leave it out"
+        )));
+    }
+    let options = args.format.options()?;
+    let created = args
+        .create(options.clone())
+        .on_progress(show(args.format.pbkdf.pbkdf_force_iterations.is_none()))
+        .create();
+    let created = created.map_err(|error| CliError::of_create(&error))?;
+    crate::output::warn_of(&created.warnings);
+    crate::output::print(&args.told(&options, created.data_size))?;
     Ok(ExitCode::SUCCESS)
 }
 
+impl CreateArgs {
+    /// A key that is overwritten opens nothing any more.
+    fn refuse_needed(&self) -> Result<(), CliError> {
+        let key = self.passphrase.of_target(&self.file).key_file;
+        let key = ("a key file", key.as_deref());
+        refuse_needed(&Target::parse(&self.file)?, &[key])
+    }
+
+    fn create(&self, options: FormatOptions) -> Create {
+        let create = Create::new(&self.file)
+            .replace(self.force)
+            .preallocate(self.preallocate)
+            .format(options)
+            .keys(self.passphrase.of_target(&self.file));
+        match self.size {
+            Some(size) => create.size(size),
+            None => create,
+        }
+    }
+
+    /// Makes the volume and fills it.
+    fn run_from(&self, source: &Path) -> Result<ExitCode, CliError> {
+        let began = Instant::now();
+        let options = self.format.options()?;
+        let from = From {
+            name: source,
+            how: &self.how,
+            header: self.from_keys.from_header.as_deref(),
+            keys: self.from_keys.keys().of_target(source),
+            key_option: "--from-key-file",
+        };
+        from.refuse_needed(&Target::parse(&self.file)?)?;
+        let is_luks = from.is_luks()?;
+        let [disk, key] = from.takers(is_luks);
+        let new_key = Taker {
+            what: "the new passphrase",
+            instead: "--key-file",
+            takes: self.passphrase.of_target(&self.file).from_input(),
+        };
+        refuse_shared_input(&[disk, key, new_key])?;
+        let show = Show::of_create();
+        let copy = Copy::new(from.open(is_luks)?)
+            .holes(self.holes)
+            .verify(self.how.verify)
+            .stop(show.stop());
+        let created = self
+            .create(options.clone())
+            .fill(copy)
+            .on_progress(show.observer())
+            .create();
+        show.clear();
+        let created = created.map_err(|error| match error.problem() {
+            Problem::Luks(_) => CliError::of_create(&error),
+            Problem::Holds { .. } | Problem::Exists { .. } => CliError::from(error),
+            _ => CliError::of_copy(&error),
+        })?;
+        crate::output::warn_of(&created.warnings);
+        if let Some(copied) = &created.copied {
+            crate::output::warn_of(&copied.warnings);
+            let report = Report::new(source, &self.file, copied, began.elapsed());
+            print_report(&report, self.how.json, |report| {
+                report.text() + &self.told(&options, created.data_size)
+            })?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// What was made, for people.
+    fn told(&self, options: &FormatOptions, data_size: u64) -> String {
+        let version = match options.version {
+            Version::Luks1 => "LUKS1",
+            Version::Luks2 => "LUKS2",
+        };
+        let name = self.file.display().to_string();
+        format!(
+            "{name}: {version}, {} of clear disk, {}\nKey slot 0 opens with the passphrase; it was tried. To use it: cryptline serve {}\n",
+            size::human(data_size),
+            options.cipher,
+            for_shell(&name)
+        )
+    }
+
+    /// The first option that is about a source; clap knows of the others.
+    fn useless(&self) -> Option<&'static str> {
+        let given = [
+            (self.how.from_raw, "--from-raw"),
+            (self.how.verify, "--verify"),
+            (self.how.json, "--json"),
+            (self.holes != Holes::default(), "--holes"),
+        ];
+        let found = given.into_iter().find(|(is_given, _)| *is_given);
+        found.map(|(_, option)| option)
+    }
+}
+
 /// Turns on a terminal while something takes long, and removes the unfinished file when stopped by a signal.
-fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync {
-    let spinner = Mutex::new(None);
+pub(super) fn show(
+    measures: bool,
+) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync {
+    let shown = Mutex::new(None);
     let guard = Mutex::new(None);
     let say = move |message: Option<&'static str>| {
-        let mut shown = spinner
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let _: Option<Spinner> = shown.take();
-        *shown = message.map(Spinner::new);
+        let mut shown = lock(&shown);
+        // Cleared before the next appears.
+        drop(shown.take());
+        *shown = message.map(spinner);
     };
     move |progress| {
         match progress {
             Progress::Unfinished(path) => {
                 let watch = signals::remove_when_stopped(path);
                 let watch = watch.map_err(CliError::into_keys_error)?;
-                let mut guard = guard
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner);
-                *guard = Some(watch);
+                *lock(&guard) = Some(watch);
             }
             Progress::Looking => say(Some("Looking whether anything is there ...")),
             Progress::Deriving if measures => {
@@ -205,14 +308,6 @@ fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error>
 }
 
 impl FormatArgs {
-    fn version_name(&self) -> &'static str {
-        if self.is_luks1() { "LUKS1" } else { "LUKS2" }
-    }
-
-    fn is_luks1(&self) -> bool {
-        self.luks1 || self.kind == HeaderType::Luks1
-    }
-
     fn options(&self) -> Result<FormatOptions, CliError> {
         if self.key_size == 0 || !self.key_size.is_multiple_of(8) {
             return Err(CliError::parameters(format!(
@@ -220,28 +315,18 @@ impl FormatArgs {
                 self.key_size
             )));
         }
-        let kdf = self.pbkdf.map(|pbkdf| match pbkdf {
-            Pbkdf::Pbkdf2 => KdfKind::Pbkdf2,
-            Pbkdf::Argon2i => KdfKind::Argon2i,
-            Pbkdf::Argon2id => KdfKind::Argon2id,
-        });
         Ok(FormatOptions {
-            version: if self.is_luks1() {
+            version: if self.luks1 {
                 Version::Luks1
             } else {
-                Version::Luks2
+                self.kind
             },
             cipher: self.cipher.clone(),
             key_len: self.key_size / 8,
             sector_size: self.sector_size,
             hash: self.hash.clone(),
-            kdf,
-            cost: KdfCost {
-                target: Duration::from_millis(self.iter_time),
-                iterations: self.pbkdf_force_iterations,
-                memory_kib: self.pbkdf_memory,
-                cpus: self.pbkdf_parallel,
-            },
+            kdf: self.pbkdf.pbkdf,
+            cost: self.pbkdf.cost(),
             uuid: self.uuid.clone(),
             label: self.label.clone(),
             ..FormatOptions::default()
@@ -249,23 +334,13 @@ impl FormatArgs {
     }
 }
 
-/// Turns on a terminal while it lives; says nothing elsewhere.
-struct Spinner(ProgressBar);
-
-impl Spinner {
-    fn new(message: &'static str) -> Self {
-        let spinner = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-            spinner.set_style(style);
-        }
-        spinner.set_message(message);
-        spinner.enable_steady_tick(Duration::from_millis(100));
-        Self(spinner)
+/// Turns on a terminal until it is dropped; says nothing elsewhere.
+pub(super) fn spinner(message: &'static str) -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+        spinner.set_style(style);
     }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
+    spinner.set_message(message);
+    spinner.enable_steady_tick(Duration::from_millis(100));
+    spinner
 }

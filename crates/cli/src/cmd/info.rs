@@ -1,5 +1,6 @@
-//! `info`: what a LUKS header says, as text and as JSON. Needs no passphrase.
+//! `info`: what a LUKS header says, or a partition table, as text and as JSON. Needs no passphrase.
 
+mod partitions;
 mod text;
 
 use std::path::PathBuf;
@@ -7,11 +8,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::luks::Info;
-use cryptline::{Inspection, Open};
+use cryptline::{Contents, Inspection, Open, Problem};
 use serde::Serialize;
 
 use crate::CliError;
 use crate::error::luks_advice;
+use crate::output::print_report;
 
 /// Which header.
 #[derive(Args, Debug)]
@@ -20,11 +22,13 @@ Examples:
   cryptline info disk.img
   cryptline info --json disk.img | jq '.keyslots[].kdf'
   cryptline info --header header.img /dev/sdb
+  cryptline info whole-disk.img                   list its partitions
+  cryptline info 'whole-disk.img?partition=2'     the LUKS header in the second one
 
 docs/info-json.md describes the JSON. A valid header that cannot be served, such as one with a
 reencryption in progress, is shown with the reason. A damaged header gives exit code 4.")]
 pub struct InfoArgs {
-    /// LUKS file or block device, pmem:PATH, btt:PATH or zoned:PATH
+    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH or zoned:PATH; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     pub target: PathBuf,
 
     /// Print JSON
@@ -56,7 +60,7 @@ struct Report {
     header: Info,
 }
 
-/// Prints the header.
+/// Prints the header, or the partitions.
 ///
 /// # Errors
 /// Exit code 4 for a damaged or missing header.
@@ -66,13 +70,17 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
         Some(path) => open.header(path),
         None => open,
     };
-    let report = Report::from(open.inspect()?);
-    let text = if args.json {
-        json(&report)?
-    } else {
-        text::of(&report)
-    };
-    crate::output::print(&text)?;
+    match open.inspect() {
+        Ok(found) => print_report(&Report::from(found), args.json, text::of)?,
+        Err(error) => match error.problem() {
+            Problem::NotLuks(Contents::Partitioned(table)) => {
+                let target = error.name().unwrap_or_default();
+                let disk = partitions::Disk::new(&target, table);
+                print_report(&disk, args.json, partitions::Disk::text)?;
+            }
+            _ => return Err(error.into()),
+        },
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -92,10 +100,4 @@ impl From<Inspection> for Report {
             header: found.header.info(),
         }
     }
-}
-
-fn json(report: &Report) -> Result<String, CliError> {
-    let text = serde_json::to_string_pretty(report)
-        .map_err(|error| CliError::memory(format!("cannot make JSON: {error}")))?;
-    Ok(text + "\n")
 }

@@ -8,9 +8,9 @@ use clap::Args;
 use cryptline::{Format, Open};
 
 use crate::CliError;
-use crate::args::{KeyArgs, VolumeType};
+use crate::args::{KeyArgs, TokenArgs, VolumeType};
 use crate::error::luks_advice;
-use crate::output::warn_of;
+use crate::output::{for_shell, warn_of};
 
 /// What to check, and how.
 #[derive(Args, Debug)]
@@ -26,7 +26,7 @@ memory, 4 wrong device or damaged header.
 
 cryptline makes no device under /dev/mapper. To use the decrypted disk, run `cryptline serve`.")]
 pub struct OpenArgs {
-    /// LUKS file or block device, pmem:PATH, btt:PATH or zoned:PATH
+    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH or zoned:PATH; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     pub target: PathBuf,
 
     /// Check the passphrase or key (the only thing `open` does)
@@ -48,6 +48,10 @@ pub struct OpenArgs {
     /// How to unlock it.
     #[command(flatten)]
     pub keys: KeyArgs,
+
+    /// By which tokens.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
 }
 
 /// Checks, and says which key slot it was.
@@ -58,7 +62,7 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
     if !args.check {
         return Err(CliError::parameters(format!(
             "open makes no mapping under /dev/mapper; to use the decrypted disk: cryptline serve {0}; to try a passphrase: cryptline open --check {0}",
-            args.target.display()
+            for_shell(&args.target.display().to_string())
         )));
     }
     if args.kind == Some(VolumeType::Plain) {
@@ -67,12 +71,16 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
         ));
     }
     let version = args.kind.and_then(VolumeType::version);
+    let keys = args.keys.of_target(&args.target);
     let mut open = Open::new(&args.target)
         .format(Format::Luks(version))
-        .keys(args.keys.clone())
+        .keys(keys.clone())
         .on_warning(|warning| warn_of(slice::from_ref(warning)))
         .kdf_limits(args.keys.kdf_limits())
         .allow_null_cipher(args.allow_null_cipher);
+    if let Some(tokens) = args.tokens.choice(&keys)? {
+        open = open.tokens(tokens);
+    }
     if let Some(path) = &args.header {
         open = open.header(path);
     }

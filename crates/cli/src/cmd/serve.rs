@@ -4,42 +4,30 @@
 //! arguments checked ─► volumes opened (KDF, once each) ─► sockets bound ─► said so ─► served ─► flushed
 //! ```
 
-use std::ffi::OsStr;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use cryptline::{Fault, Info};
 use cryptline_engine::BackendChoice;
-use cryptline_nbd::OfferError;
-use cryptline_nbd::uri::NbdUri;
-use cryptline_serve::nbd::stats::ExportStats;
-use cryptline_serve::nbd::{Export, Exports, Server, ServerOptions, StopHandle};
-use rustix::fs::Mode;
+use cryptline_nbd::uri::{Address, NbdUri};
+use cryptline_nbd::{OfferError, TlsMode};
+use cryptline_serve::nbd::{Export, Exports, Server, ServerOptions};
 
 use crate::CliError;
-use crate::args::{KeyArgs, TargetArgs, open};
-use crate::output::{complain, print, warn, warn_of};
+use crate::error::ZONED_ADVICE;
+use crate::output::warn;
 use crate::serve::activation;
-use crate::serve::backend::{Backend, IoMode};
-use crate::serve::cleanup::Cleanup;
+use crate::serve::banner::Banner;
+use crate::serve::front::{Front, Served};
 use crate::serve::listen::{Sockets, Wanted};
 use crate::serve::log::Log;
-use crate::serve::notify::Notifier;
-use crate::serve::passed::Passed;
-use crate::serve::report::Report;
-use crate::serve::run::Captive;
-use crate::serve::sandbox::{self, InForce, Sandbox, SandboxArgs};
-use crate::serve::signals::{self, Stopper};
-use crate::serve::stats_socket::StatsSocket;
-use crate::serve::tls::{Tls, TlsArgs};
-use crate::serve::{parent::Parent, pidfile};
+use crate::serve::options::FrontArgs;
+use crate::serve::run::Command;
+use crate::serve::sandbox::Needs;
+use crate::serve::tls::TlsArgs;
 
-/// Served where no target is given.
-const DEFAULT_TARGET: &str = "ram:1G";
 /// Largest number of clients at a time that may be asked for.
 const CONNECTIONS_MAX: u64 = 4096;
 /// Handshakes at a time; with one more, the oldest of the peer that has the most gives way.
@@ -60,6 +48,8 @@ SIGHUP and SIGQUIT stop it. Clients then have up to 5 s to receive the answers t
 after that the server flushes every export and exits with 0, or with 4 if a flush failed. A second \
 signal stops it immediately.
 
+A volume without a size of its own grows with its file; clients that connect later see the new size.
+
 With LISTEN_FDS set (systemd socket activation), it serves on the sockets it was passed and prints \
 nothing, so `nbdinfo -- [ cryptline serve disk.img --key-file key ]` works. It notifies \
 $NOTIFY_SOCKET once clients can connect.
@@ -74,6 +64,8 @@ Examples:
   cryptline serve                                     a 1 GiB encrypted RAM disk, to try it out
   cryptline serve disk.img                            ask for the passphrase
   cryptline serve disk.img --key-file key -U /tmp/d   listen on a named Unix socket
+  cryptline serve 'whole-disk.img?partition=2'        LUKS in a partition: its number, label or UUID
+  cryptline serve disk.img --partition root           a partition of the decrypted disk
   cryptline serve disk.img --run 'nbdinfo \"$uri\"'     serve while one command runs
   nbdcopy -- [ cryptline serve disk.img --key-file key -r ] copy.img
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki
@@ -89,7 +81,9 @@ Exit codes (as cryptsetup's):
   5  the image, socket path or port is in use by another program
 With --run, the exit code is that of the command.")]
 pub struct ServeArgs {
-    /// LUKS file or block device, pmem:PATH, btt:PATH or ram:SIZE; each one becomes an export [default: ram:1G]
+    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH or ram:SIZE; each one becomes an export;
+    /// a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE; one with a key file of its own is
+    /// TARGET?key-file=FILE [default: ram:1G]
     #[arg(value_name = "TARGET")]
     pub targets: Vec<String>,
 
@@ -99,15 +93,9 @@ pub struct ServeArgs {
     /// TLS.
     #[command(flatten)]
     pub tls: TlsArgs,
-    /// What to give up.
+    /// What every front has.
     #[command(flatten)]
-    pub sandbox: SandboxArgs,
-    /// How to open the targets.
-    #[command(flatten)]
-    pub volume: TargetArgs,
-    /// How to unlock them.
-    #[command(flatten)]
-    pub keys: KeyArgs,
+    pub front: FrontArgs,
 }
 
 /// Where and how to serve.
@@ -117,10 +105,6 @@ pub struct ServerArgs {
     /// Listen on this Unix socket; `-` creates a private temporary one. May be repeated
     #[arg(short = 'U', long, value_name = "PATH")]
     pub unix: Vec<PathBuf>,
-
-    /// Permissions of the --unix and --stats sockets, in octal; 660 admits the socket's group
-    #[arg(long, value_name = "MODE", default_value = "600", value_parser = socket_mode)]
-    pub socket_mode: Mode,
 
     /// Listen on this TCP port; 0 lets the system choose one [default with --ip-addr: 10809]
     #[arg(short, long, value_name = "PORT")]
@@ -149,133 +133,51 @@ pub struct ServerArgs {
     #[arg(long, value_name = "COMMAND")]
     pub run: Option<String>,
 
-    /// Write the process ID to FILE once clients can connect
-    #[arg(short = 'P', long, visible_alias = "pid-file", value_name = "FILE")]
-    pub pidfile: Option<PathBuf>,
-
-    /// Exit when the parent process exits
-    #[arg(long)]
-    pub exit_with_parent: bool,
-
-    /// I/O interface
-    #[arg(long, value_enum, default_value_t, value_name = "HOW")]
-    pub io: IoMode,
-
     /// Largest number of clients at a time; further clients are refused. Clients in the handshake, which
     /// must finish within 10 s, do not count
     #[arg(long, default_value_t = 64, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=CONNECTIONS_MAX))]
     pub max_connections: u64,
 
-    /// Publish statistics as JSON lines on this Unix socket (see `cryptline top`)
-    #[arg(long, value_name = "SOCKET")]
-    pub stats: Option<PathBuf>,
-
-    /// Interval between statistics lines, in seconds
-    #[arg(long, default_value = "1", value_name = "SECONDS", requires = "stats",
-          value_parser = interval)]
-    pub stats_interval: Duration,
-
-    /// Log more to standard error
-    #[arg(short, long)]
-    pub verbose: bool,
-
     /// Accepted for scripts written for other servers; this one is always in the foreground
     #[arg(short, long, hide = true)]
     pub foreground: bool,
 }
 
-/// Each export's name and what it is.
-type NamedInfos = Vec<(String, Info)>;
-
 /// Serves until told to stop.
 ///
 /// # Errors
-/// As [`open`]; exit code 5 for a socket in use, 4 for a failed last flush.
+/// As [`open`](crate::args::open); exit code 5 for a socket in use, 4 for a failed last flush.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
-    let keys = Passed::take(&args.volume, &args.keys);
-    let parent = args.server.exit_with_parent.then(Parent::current);
-    parent.map_or(Ok(()), Parent::follow)?;
+    let front = Front::begin(&args.front, &args.targets)?;
     let passed = activation::take()?;
     args.check(passed.is_some())?;
     let tls = args.tls.load()?;
-    let backend = Backend::probe(args.server.io)?;
-    let sandbox = args.sandbox.prepare()?;
     let wanted = args.wanted();
     if passed.is_none() {
         wanted.check()?;
     }
-    args.server
-        .pidfile
-        .as_deref()
-        .map_or(Ok(()), pidfile::check)?;
-    let (exports, infos) = args.open_exports()?;
-    let input = keys.input_of_command();
-    drop(keys);
-
-    let cleanup = Cleanup::default();
-    let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
-    let manager = Arc::new(Notifier::connect());
-    let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
-    signals::watch(stopper.clone(), cleanup.remover())?;
-    let quiet = passed.is_some() || args.server.run.is_some();
+    let front = front.open(|index, file| args.export_name(index, file))?;
+    let exports = args.exports(&front.volumes)?;
+    let quiet = passed.is_some();
     let sockets = match passed {
         Some(sockets) => sockets,
-        None => wanted.bind(&cleanup)?,
+        None => wanted.bind(&front.cleanup)?,
     };
     args.warn_of_open_network(&sockets);
-    args.server.start_statistics(&exports, &cleanup)?;
-    let uris = args.uris(&sockets, &infos);
-    if let Some(path) = &args.server.pidfile {
-        pidfile::write(path, &cleanup)?;
-    }
-    let captive = args
-        .server
-        .start_command(&uris, args.tls.tls, input, stopper)?;
-    let has = sandbox::Server {
-        exports: &exports,
-        backend: backend.choice,
+    let uris = args.uris(&sockets, &front.volumes);
+    let needs = Needs {
         clients: args.server.max_connections,
-        cleanup: &cleanup,
-        command: captive.is_some(),
-        parent,
+        clients_option: "--max-connections",
+        ..Needs::default()
     };
-    let entered = args.enter(sandbox, &has, backend);
-    let (in_force, backend) = match entered {
-        Ok(entered) => entered,
-        Err(error) => {
-            captive.map(Captive::finish);
-            return Err(error);
-        }
-    };
-    args.server.warn_of_sandbox(&in_force, quiet);
-    let server = args.server.build(&exports, backend.choice, tls);
-    let report = Report {
-        exports: &infos,
-        uris: &uris,
-        io: &backend.description,
-        sandbox: &in_force,
-        tls: args.tls.tls.name(),
-        stats: args.server.stats.as_deref(),
-    };
-    args.server.say(&report.text(), quiet)?;
-    manager.tell("READY=1");
-    let served = server.run(&sockets.listeners, &stop);
-    let status = captive.map_or(0, Captive::finish);
-    outcome(served, status)
-}
-
-fn outcome(
-    served: io::Result<Result<(), (String, Fault)>>,
-    status: u8,
-) -> Result<ExitCode, CliError> {
-    match served {
-        Ok(Ok(())) => Ok(ExitCode::from(status)),
-        Ok(Err((name, fault))) => Err(CliError::device(format!(
-            "export {name:?}: the last flush failed ({fault}); what was written since the flush before it may be lost"
-        ))),
-        Err(error) => Err(CliError::device(format!("cannot accept clients: {error}"))),
-    }
+    let front = front.enter(&needs, args.command(uris.first()))?;
+    let server = args.build(exports, front.backend(), tls);
+    front.serve(&args.banner(&uris, quiet), |stop| {
+        server
+            .run(&sockets.listeners, stop)
+            .map_err(|error| CliError::device(format!("cannot accept clients: {error}")))
+    })
 }
 
 impl ServeArgs {
@@ -288,17 +190,7 @@ impl ServeArgs {
                 "started with sockets (LISTEN_FDS): leave out --unix, --port, --ip-addr and --run",
             ));
         }
-        if self.volume.table.is_some() && !self.targets.is_empty() {
-            return Err(CliError::parameters(
-                "give either a TARGET or --table, which names its device itself",
-            ));
-        }
         let count = self.targets.len().max(1);
-        if count > 1 && self.volume.header.is_some() {
-            return Err(CliError::parameters(
-                "--header belongs to one TARGET; serve the others by a server of their own",
-            ));
-        }
         for (given, option) in [
             (server.export_name.len(), "--export-name"),
             (server.description.len(), "--description"),
@@ -315,87 +207,61 @@ impl ServeArgs {
     fn wanted(&self) -> Wanted {
         Wanted {
             unix: self.server.unix.clone(),
-            mode: self.server.socket_mode,
+            mode: self.front.process.socket_mode,
             port: self.server.port,
             address: self.server.ip_addr.clone(),
-            changes_user: self.sandbox.user.is_some(),
+            changes_user: self.front.sandbox.user.is_some(),
         }
     }
 
-    /// Opens every volume; each key is derived once, here.
-    fn open_exports(&self) -> Result<(Arc<Exports>, NamedInfos), CliError> {
-        let nothing_named = self.targets.is_empty();
-        let alone = match (nothing_named, &self.volume.table) {
-            (true, Some(_)) => Some(String::new()),
-            (true, None) => Some(DEFAULT_TARGET.to_owned()),
-            (false, _) => None,
-        };
-        let (mut exports, mut infos) = (Vec::new(), Vec::new());
-        for (index, target) in self.targets.iter().chain(&alone).enumerate() {
-            let volume = open(target, &self.volume, &self.keys)?;
-            warn_of(volume.warnings());
-            let minimum_block = volume.info().logical_block;
-            let gate = volume.gate_for_any_client()?;
-            let name = self.export_name(index, target);
-            let description = self.server.description.get(index).cloned();
-            exports.push(Export {
-                name: name.clone(),
-                description: description.unwrap_or_default(),
-                gate,
-                minimum_block,
-                stats: ExportStats::new(self.server.stats.is_some()),
-            });
-            infos.push((name, volume.info().clone()));
-        }
-        let exports = Exports::new(exports, self.tls.tls.into()).map_err(|error| match error {
-            OfferError::Zoned(_) => CliError::device(error.to_string()),
-            error => CliError::parameters(format!("{error} (--export-name)")),
-        })?;
-        Ok((exports, infos))
-    }
-
-    fn export_name(&self, index: usize, target: &str) -> String {
+    fn export_name(&self, index: usize, file: String) -> String {
         match self.server.export_name.get(index) {
             Some(name) => name.clone(),
             None if index == 0 => String::new(),
-            None => Path::new(target)
-                .file_name()
-                .map(OsStr::to_string_lossy)
-                .unwrap_or_default()
-                .into_owned(),
+            None => file,
         }
     }
 
-    /// Gives up rights, and asks again for I/O: what was possible with more may not be any more.
-    fn enter(
-        &self,
-        sandbox: Sandbox,
-        has: &sandbox::Server<'_>,
-        backend: Backend,
-    ) -> Result<(InForce, Backend), CliError> {
-        let in_force = sandbox.enforce(has)?;
-        match backend.choice {
-            BackendChoice::Syscalls => Ok((in_force, backend)),
-            _ => Ok((in_force, Backend::probe(self.server.io)?)),
-        }
+    fn exports(&self, volumes: &[Served]) -> Result<Arc<Exports>, CliError> {
+        let export = |(index, volume): (usize, &Served)| Export {
+            name: volume.name.clone(),
+            description: self
+                .server
+                .description
+                .get(index)
+                .cloned()
+                .unwrap_or_default(),
+            gate: volume.gate.clone(),
+            minimum_block: volume.info.logical_block,
+            stats: Arc::clone(&volume.stats),
+        };
+        let exports = volumes.iter().enumerate().map(export).collect();
+        Exports::new(exports, self.tls.tls).map_err(|error| match error {
+            OfferError::Zoned(_) => CliError::device(format!("{error}{ZONED_ADVICE}")),
+            error => CliError::parameters(format!("{error} (--export-name)")),
+        })
     }
 
     /// Every export at every address, in the order of the exports.
-    fn uris(&self, sockets: &Sockets, exports: &[(String, Info)]) -> Vec<NbdUri> {
+    fn uris(&self, sockets: &Sockets, volumes: &[Served]) -> Vec<NbdUri> {
         let uri = |export: &String, address: &_| NbdUri {
-            tls: self.tls.tls == Tls::Require,
+            tls: self.tls.tls == TlsMode::Require,
             address: Clone::clone(address),
             export: export.clone(),
             tls_options: self.tls.uri_options(),
         };
-        exports
-            .iter()
-            .flat_map(|(name, _)| sockets.addresses.iter().map(move |at| uri(name, at)))
-            .collect()
+        let at = |volume: &Served| {
+            sockets
+                .addresses
+                .iter()
+                .map(|at| uri(&volume.name, at))
+                .collect::<Vec<_>>()
+        };
+        volumes.iter().flat_map(at).collect()
     }
 
     fn warn_of_open_network(&self, sockets: &Sockets) {
-        if sockets.beyond_loopback && self.tls.tls != Tls::Require {
+        if sockets.beyond_loopback && self.tls.tls != TlsMode::Require {
             warn(&[
                 "other machines can connect, and the clear disk crosses the network unencrypted; \
                  consider --tls=require"
@@ -403,90 +269,74 @@ impl ServeArgs {
             ]);
         }
     }
+
+    /// What --run runs, with the variables that it finds.
+    fn command(&self, uri: Option<&NbdUri>) -> Option<Command> {
+        Some(Command {
+            line: self.server.run.clone()?,
+            variables: variables(uri?, self.tls.word()),
+        })
+    }
+
+    fn banner(&self, uris: &[NbdUri], quiet: bool) -> Banner {
+        let tls = (self.tls.tls != TlsMode::Off).then(|| ("tls", self.tls.word().to_owned()));
+        let hints = uris.first().map(|uri| {
+            vec![
+                format!("nbdinfo '{uri}'"),
+                format!("nbdcopy --progress '{uri}' copy.img"),
+                format!("qemu-img convert -p -O qcow2 '{uri}' copy.qcow2"),
+            ]
+        });
+        Banner {
+            noun: "export",
+            places: uris.iter().map(|uri| ("uri", uri.to_string())).collect(),
+            terms: tls.into_iter().collect(),
+            hints: hints.unwrap_or_default(),
+            quiet,
+        }
+    }
 }
 
-impl ServerArgs {
+impl ServeArgs {
     fn build(
         &self,
-        exports: &Arc<Exports>,
+        exports: Arc<Exports>,
         backend: BackendChoice,
         tls: Option<Arc<rustls::ServerConfig>>,
     ) -> Arc<Server> {
         let log = Log::new();
         let options = ServerOptions {
             backend,
+            poll: self.front.process.poll_us,
             tls,
-            max_connections: usize::try_from(self.max_connections).unwrap_or(usize::MAX),
+            max_connections: usize::try_from(self.server.max_connections).unwrap_or(usize::MAX),
             max_handshakes: HANDSHAKES_MAX,
             handshake_timeout: HANDSHAKE_MAX,
             grace: GRACE,
-            log: Box::new(move |message| log.line(message)),
+            log: Box::new(move |event| log.line(&crate::error::event(event))),
         };
-        Server::new(Arc::clone(exports), options)
-    }
-
-    fn start_statistics(&self, exports: &Arc<Exports>, cleanup: &Cleanup) -> Result<(), CliError> {
-        let Some(path) = &self.stats else {
-            return Ok(());
-        };
-        StatsSocket::bind(path, self.socket_mode, self.stats_interval, cleanup)?
-            .start(Arc::clone(exports))
-    }
-
-    /// Says what the banner would, where there is none.
-    fn warn_of_sandbox(&self, in_force: &InForce, quiet: bool) {
-        if quiet && !self.verbose && in_force.is_less_than_asked() {
-            warn(&[format!("sandbox: {}", in_force.text())]);
-        }
-    }
-
-    /// Standard output belongs to the client or command where there is one.
-    fn say(&self, report: &str, quiet: bool) -> Result<(), CliError> {
-        match (quiet, self.verbose) {
-            (false, _) => print(report),
-            (true, true) => {
-                report
-                    .lines()
-                    .filter(|line| !line.is_empty())
-                    .for_each(complain);
-                Ok(())
-            }
-            (true, false) => Ok(()),
-        }
-    }
-
-    fn start_command(
-        &self,
-        uris: &[NbdUri],
-        tls: Tls,
-        input: Stdio,
-        stopper: Stopper,
-    ) -> Result<Option<Captive>, CliError> {
-        match (&self.run, uris.first()) {
-            (Some(command), Some(uri)) => {
-                Captive::start(command, uri, tls.name(), input, stopper).map(Some)
-            }
-            _ => Ok(None),
-        }
+        Server::new(exports, options)
     }
 }
 
-/// Permissions as chmod(1) takes them.
-fn socket_mode(text: &str) -> Result<Mode, String> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let mode = u32::from_str_radix(text, 8).ok();
-    mode.filter(|mode| digits && *mode <= 0o777)
-        .map(Mode::from_raw_mode)
-        .ok_or_else(|| "give octal permissions up to 777, such as 600 or 660".to_owned())
-}
-
-/// From a tenth of a second to an hour.
-fn interval(text: &str) -> Result<Duration, String> {
-    let wrong = || "give seconds from 0.1 to 3600".to_owned();
-    let seconds: f64 = text.parse().map_err(|_| wrong())?;
-    if (0.1..=3600.0).contains(&seconds) {
-        Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
-    } else {
-        Err(wrong())
-    }
+fn variables(uri: &NbdUri, tls: &str) -> Vec<(&'static str, String)> {
+    let (nbd, socket, port) = match &uri.address {
+        Address::Unix(path) => {
+            let path = path.display().to_string();
+            (format!("nbd:unix:{path}"), path, String::new())
+        }
+        Address::Tcp { host, port } => (
+            format!("nbd:{host}:{port}"),
+            String::new(),
+            port.to_string(),
+        ),
+    };
+    vec![
+        ("uri", uri.to_string()),
+        ("nbd", nbd),
+        ("unixsocket", socket),
+        ("port", port),
+        ("exportname", uri.export.clone()),
+        ("tls", tls.to_owned()),
+    ]
 }

@@ -1,4 +1,4 @@
-//! `table`: the line that `dmsetup table` would print for a volume.
+//! `table`: what `dmsetup table` would print for a volume.
 
 use std::process::ExitCode;
 use std::slice;
@@ -40,7 +40,7 @@ pub struct TableArgs {
     pub keys: KeyArgs,
 }
 
-/// Prints the line.
+/// Prints the line, or all lines of a table.
 ///
 /// # Errors
 /// As opening the volume.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use serde_json::Value;
 
 use crate::CliError;
 use crate::output::print;
+use crate::serve::statistics::Sample;
 use crate::top::{sample_lines, screen};
 
 /// Longest line of statistics that is read, in bytes.
@@ -57,7 +57,8 @@ pub fn run(args: &TopArgs) -> Result<ExitCode, CliError> {
         if args.json {
             print(&line)?
         } else {
-            print(&sample_lines(&parse(&line, &args.socket)?))?
+            let sample = Sample::read(line.as_bytes()).ok_or_else(|| nonsense(&args.socket))?;
+            print(&sample_lines(&sample))?
         }
         if args.once || stdout_is_closed() {
             break;
@@ -80,15 +81,6 @@ fn next_line(reader: &mut impl BufRead, socket: &Path) -> Result<Option<String>,
         Ok(0) => Ok(None),
         Ok(_) if line.ends_with('\n') => Ok(Some(line)),
         _ => Err(nonsense(socket)),
-    }
-}
-
-fn parse(line: &str, socket: &Path) -> Result<Value, CliError> {
-    let value: Value = serde_json::from_str(line).map_err(|_| nonsense(socket))?;
-    if value.is_object() {
-        Ok(value)
-    } else {
-        Err(nonsense(socket))
     }
 }
 

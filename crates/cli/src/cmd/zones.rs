@@ -9,6 +9,7 @@ use cryptline::engine::{Zone, ZoneCondition, ZoneType};
 use serde::Serialize;
 
 use crate::CliError;
+use crate::output::print_report;
 
 /// Bytes in a sector.
 const SECTOR: u64 = 512;
@@ -61,12 +62,10 @@ pub fn run(args: &ZonesArgs) -> Result<ExitCode, CliError> {
     crate::output::warn_of(&warnings);
     let zones = cryptline::zones(&gate);
     let zones = zones.map_err(|error| CliError::from(error).of(&args.target))?;
-    let text = if args.json {
-        json(&zones)?
-    } else {
-        zones.iter().map(line).collect()
+    let report = Report {
+        zones: zones.iter().map(Row::from).collect(),
     };
-    crate::output::print(&text)?;
+    print_report(&report, args.json, |_| zones.iter().map(line).collect())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -118,15 +117,6 @@ fn short(condition: ZoneCondition) -> &'static str {
         ZoneCondition::Full => "fu",
         ZoneCondition::Offline => "of",
     }
-}
-
-fn json(zones: &[Zone]) -> Result<String, CliError> {
-    let report = Report {
-        zones: zones.iter().map(Row::from).collect(),
-    };
-    let text = serde_json::to_string_pretty(&report)
-        .map_err(|error| CliError::memory(format!("cannot make JSON: {error}")))?;
-    Ok(text + "\n")
 }
 
 impl From<&Zone> for Row {

@@ -2,28 +2,31 @@
 
 use std::io;
 
-use clap::ValueEnum;
 use cryptline_engine::{Arena, BackendChoice, Ring};
 
 use crate::CliError;
+use crate::args::choice::Words;
 
 /// What a connection's ring needs; see the session's own sizes.
 const RING_DEPTH: u32 = 512;
 const REGISTERED_BUFFERS: (usize, usize) = (16 * 1024, 64);
 
 /// `--io`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum IoMode {
-    /// io_uring if the kernel allows it, otherwise preadv/pwritev
-    #[default]
-    Auto,
-    /// io_uring, or fail
-    #[value(name = "io_uring", alias = "io-uring")]
-    IoUring,
-    /// preadv2/pwritev2 and poll
-    #[value(alias = "pwritev")]
-    Preadv,
-}
+pub const IO: &Words<BackendChoice> = &[
+    (
+        "auto",
+        "io_uring if the kernel allows it, otherwise preadv/pwritev",
+        BackendChoice::Auto,
+    ),
+    ("io_uring", "io_uring, or fail", BackendChoice::IoUring),
+    (
+        "preadv",
+        "preadv2/pwritev2 and poll",
+        BackendChoice::Syscalls,
+    ),
+    ("io-uring", "", BackendChoice::IoUring),
+    ("pwritev", "", BackendChoice::Syscalls),
+];
 
 /// The way that works here.
 pub struct Backend {
@@ -34,27 +37,24 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Tries what `mode` asks for.
-    pub fn probe(mode: IoMode) -> Result<Self, CliError> {
+    /// Tries what is `asked` for.
+    pub fn probe(asked: BackendChoice) -> Result<Self, CliError> {
         let plain = |why: &str| Self {
             choice: BackendChoice::Syscalls,
             description: format!("preadv/pwritev ({why})"),
         };
-        match (mode, try_uring()) {
-            (IoMode::Preadv, _) => Ok(plain("asked for by --io")),
-            (IoMode::Auto, Err(error)) => Ok(plain(&format!(
+        match (asked, try_uring()) {
+            (BackendChoice::Syscalls, _) => Ok(plain("asked for by --io")),
+            (BackendChoice::Auto, Err(error)) => Ok(plain(&format!(
                 "io_uring is not available: {}",
                 why(&error)
             ))),
-            (IoMode::IoUring, Err(error)) => Err(CliError::parameters(format!(
+            (_, Err(error)) => Err(CliError::parameters(format!(
                 "io_uring is not available here ({}); use --io=auto or --io=preadv",
                 why(&error)
             ))),
             (_, Ok(description)) => Ok(Self {
-                choice: match mode {
-                    IoMode::IoUring => BackendChoice::IoUring,
-                    _ => BackendChoice::Auto,
-                },
+                choice: asked,
                 description,
             }),
         }

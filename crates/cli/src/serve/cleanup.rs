@@ -4,7 +4,9 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use cryptline_sys::lock;
 
 /// Removes everything that was added, the last first, when dropped.
 #[derive(Default)]
@@ -60,9 +62,8 @@ impl Cleanup {
     /// What there is to remove.
     #[must_use]
     pub fn made(&self) -> Paths {
-        let list = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut paths = Paths::default();
-        for made in list.iter() {
+        for made in lock(&self.0.0).iter() {
             match made {
                 Made::Directory { path, identity } => {
                     paths.directories.push(path.clone());
@@ -85,8 +86,7 @@ impl Cleanup {
     }
 
     fn add(&self, made: Made) {
-        let mut list = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        list.push(made);
+        lock(&self.0.0).push(made);
     }
 }
 
@@ -99,8 +99,7 @@ impl Drop for Cleanup {
 impl Remover {
     /// Removes everything; what is gone already or cannot be removed is left.
     pub fn remove_all(&self) {
-        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for made in list.drain(..).rev() {
+        for made in lock(&self.0).drain(..).rev() {
             let _ = match made {
                 Made::Directory { path, .. } => fs::remove_dir(path),
                 Made::File {
@@ -112,6 +111,14 @@ impl Remover {
                 },
             };
         }
+    }
+}
+
+/// The folder that a path's last name is in.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Lines about clients on standard error, so many and no more: a client that fails in a loop must
 //! not fill anybody's disk.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use cryptline_sys::lock;
 
 use crate::error::on_one_line;
 use crate::output::complain;
@@ -37,7 +39,7 @@ impl Log {
     }
 
     fn admit(&self, message: &str, now: Instant) -> Option<String> {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = lock(&self.0);
         if now.saturating_duration_since(window.began) >= WINDOW {
             *window = Window {
                 began: now,

@@ -1,31 +1,36 @@
-//! What `cryptline serve` needs around the NBD server.
+//! What a server needs around its protocol.
 //!
 //! ```text
-//! listen, activation   sockets, made here or passed to us
-//! backend              io_uring or preadv, tried out
-//! report               what is said when clients can connect
+//! front                what every front does, from options to exit code      options  those of every front
+//! banner               what is said when clients can connect
 //! pidfile, notify      the same for programs
+//! backend              io_uring or preadv, tried out
+//! unix                 Unix sockets to listen on
+//! listen, activation   those of NBD, made here or passed to us      tls  its certificates
 //! run                  a command that lives with the server      passed  descriptors it must not have
 //! signals, parent      when to end
 //! sandbox              what is given up before the first client
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
-//! tls                  certificates              log  lines about clients
+//! log                  lines about clients
 //! ```
 
 pub mod activation;
 pub mod backend;
+pub mod banner;
 pub mod cleanup;
+pub mod front;
 pub mod listen;
 pub mod log;
 pub mod notify;
+pub mod options;
 pub mod parent;
 pub mod passed;
 pub mod pidfile;
-pub mod report;
 pub mod run;
 pub mod sandbox;
 pub mod signals;
 pub mod statistics;
 pub mod stats_socket;
 pub mod tls;
+pub mod unix;

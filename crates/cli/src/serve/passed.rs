@@ -2,12 +2,12 @@
 //! them: what was read from a file can be read again.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use cryptline_sys::take_passed_fd;
 
-use crate::args::{KeyArgs, TableArgument, TargetArgs};
+use crate::args::{KeyArgs, TableArgument, TargetArgs, passphrase_from_input};
 
 /// Closed when dropped: keep it until every key has been read.
 pub struct Passed {
@@ -19,7 +19,7 @@ pub struct Passed {
 
 impl Passed {
     /// Takes what the options name. Call before anything else is opened.
-    pub fn take(options: &TargetArgs, keys: &KeyArgs) -> Self {
+    pub fn take(options: &TargetArgs, keys: &KeyArgs, targets: &[String]) -> Self {
         let table_file = match &options.table {
             Some(TableArgument::File(path)) => Some(path.as_path()),
             _ => None,
@@ -29,9 +29,19 @@ impl Passed {
             keys.volume_key_file.as_deref(),
             table_file,
         ];
-        let is_dash = keys.passphrase.key_file.as_deref() == Some(Path::new("-"));
         let is_table = matches!(options.table, Some(TableArgument::Input));
-        let mut numbers: Vec<u32> = files.into_iter().flatten().filter_map(number_of).collect();
+        let own_files = targets.iter().filter_map(|target| {
+            let keys = keys.passphrase.of_target(target);
+            keys.key_file
+        });
+        let own_files: Vec<_> = own_files.collect();
+        let files = files.into_iter().flatten();
+        let files = files.chain(own_files.iter().map(PathBuf::as_path));
+        let mut numbers: Vec<u32> = files.filter_map(number_of).collect();
+        let is_dash = own_files.iter().any(|path| path == Path::new("-"))
+            || keys.passphrase.key_file.as_deref() == Some(Path::new("-"));
+        numbers.sort_unstable();
+        numbers.dedup();
         numbers.extend(keys.passphrase.passphrase_fd);
         Self {
             standard_input: numbers.contains(&0) || is_dash || is_table,
@@ -45,7 +55,7 @@ impl Passed {
 
     /// What a command that we run may read.
     pub fn input_of_command(&self) -> Stdio {
-        if self.standard_input {
+        if self.standard_input || passphrase_from_input() {
             Stdio::null()
         } else {
             Stdio::inherit()

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::cleanup::Cleanup;
+use super::cleanup::{Cleanup, folder_of};
 use crate::CliError;
 
 /// Everybody may read it, whom the umask lets.
@@ -45,14 +45,10 @@ pub fn write(path: &Path, cleanup: &Cleanup) -> Result<(), CliError> {
 
 /// The unfinished file is new and has a name that nobody can guess, so no link leads it elsewhere.
 fn replace(path: &Path) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
     let mut file = tempfile::Builder::new()
         .prefix(".cryptline-")
         .permissions(Permissions::from_mode(MODE))
-        .tempfile_in(folder)?;
+        .tempfile_in(folder_of(path))?;
     writeln!(file, "{}", std::process::id())?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())

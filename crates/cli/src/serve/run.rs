@@ -3,10 +3,9 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 
-use cryptline_nbd::uri::{Address, NbdUri};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -17,28 +16,27 @@ use crate::output::complain;
 /// As a shell has it for a command that SIGTERM has ended.
 const STOPPED: u8 = 128 + 15;
 
-/// A command that runs beside the server.
+/// A command to run beside the server.
+pub struct Command {
+    /// For `sh -c`.
+    pub line: String,
+    /// What it finds in its environment.
+    pub variables: Vec<(&'static str, String)>,
+}
+
+/// One that runs.
 pub struct Captive {
     process: Option<OwnedFd>,
     waiter: JoinHandle<io::Result<ExitStatus>>,
 }
 
-impl Captive {
-    /// Starts `sh -c command` with `$uri`, `$nbd`, `$unixsocket`, `$port`, `$exportname` and
-    /// `$tls`; its end stops the server. Call when clients can connect. `input` is its standard input.
-    pub fn start(
-        command: &str,
-        uri: &NbdUri,
-        tls: &str,
-        input: Stdio,
-        stopper: Stopper,
-    ) -> Result<Self, CliError> {
+impl Command {
+    /// Starts it; its end stops the server. Call when clients can connect. `input` is its standard input.
+    pub fn start(self, input: Stdio, stopper: Stopper) -> Result<Captive, CliError> {
         let failed = |error| CliError::parameters(format!("cannot run a shell for --run: {error}"));
-        let mut shell = Command::new("sh");
-        shell.arg("-c").arg(command).stdin(input);
-        for (name, value) in variables(uri, tls) {
-            shell.env(name, value);
-        }
+        let mut shell = std::process::Command::new("sh");
+        shell.arg("-c").arg(self.line).stdin(input);
+        shell.envs(self.variables);
         for ours in [
             "NOTIFY_SOCKET",
             "LISTEN_PID",
@@ -58,9 +56,11 @@ impl Captive {
             .name("run".into())
             .spawn(waiter)
             .map_err(failed)?;
-        Ok(Self { process, waiter })
+        Ok(Captive { process, waiter })
     }
+}
 
+impl Captive {
     /// The command's status as a shell has it, once it has ended; a command that still runs (the
     /// server was stopped by a signal) is asked to end first.
     pub fn finish(self) -> u8 {
@@ -86,26 +86,4 @@ fn exit_code(status: ExitStatus) -> u8 {
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     u8::try_from(code).unwrap_or(u8::MAX)
-}
-
-fn variables(uri: &NbdUri, tls: &str) -> [(&'static str, String); 6] {
-    let (nbd, socket, port) = match &uri.address {
-        Address::Unix(path) => {
-            let path = path.display().to_string();
-            (format!("nbd:unix:{path}"), path, String::new())
-        }
-        Address::Tcp { host, port } => (
-            format!("nbd:{host}:{port}"),
-            String::new(),
-            port.to_string(),
-        ),
-    };
-    [
-        ("uri", uri.to_string()),
-        ("nbd", nbd),
-        ("unixsocket", socket),
-        ("port", port),
-        ("exportname", uri.export.clone()),
-        ("tls", tls.to_owned()),
-    ]
 }

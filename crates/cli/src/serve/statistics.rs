@@ -1,35 +1,127 @@
-//! Counters to JSON lines: what each export did since the reader's previous line.
+//! Counters to JSON lines: what each export did since the reader's previous line. `cryptline top` reads them.
 //!
 //! docs/stats.md describes the lines.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cryptline_serve::nbd::Exports;
-use cryptline_serve::nbd::stats::{OperationKind, OperationTotals, Snapshot, Times, bucket_value};
+use cryptline_serve::stats::{ExportStats, OperationKind, OperationTotals, Snapshot, bucket_value};
 use hdrhistogram::Histogram;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::front::Served;
 
 /// The number of the format; changes when a reader of the old one would be misled.
 const VERSION: u32 = 1;
 
+/// A line: what one server did in one interval. docs/stats.md describes the members. A reader takes what is
+/// missing as nothing, since the server may be of another version.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    pub version: u32,
+    pub uptime_s: f64,
+    pub interval_s: f64,
+    pub exports: Vec<ExportSample>,
+}
+
+/// What one export did.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExportSample {
+    pub name: String,
+    pub size: u64,
+    pub connections: usize,
+    crypto_ns: u64,
+    active_ns: u64,
+    busy_ns: u64,
+    pub crypto_share: Option<f64>,
+    pub busy_share: Option<f64>,
+    pub operations: Operations,
+}
+
+/// One for each kind of operation.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Operations {
+    read: OperationSample,
+    write: OperationSample,
+    flush: OperationSample,
+    other: OperationSample,
+}
+
+/// What one kind of operation did.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OperationSample {
+    requests: u64,
+    bytes: u64,
+    pub errors: u64,
+    pub iops: f64,
+    pub bytes_per_second: f64,
+    pub latency_us: Option<Latency>,
+}
+
+/// Percentiles in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p999: f64,
+    pub max: f64,
+}
+
+impl Latency {
+    /// From the shortest to the longest.
+    #[must_use]
+    pub fn list(&self) -> [f64; 5] {
+        [self.p50, self.p90, self.p99, self.p999, self.max]
+    }
+}
+
+impl Sample {
+    /// The sample that a line of a server stands for.
+    #[must_use]
+    pub fn read(line: &[u8]) -> Option<Self> {
+        // Not an array, which would do for its members.
+        let members: Map<String, Value> = serde_json::from_slice(line).ok()?;
+        serde_json::from_value(Value::Object(members)).ok()
+    }
+}
+
+impl Operations {
+    /// Each with its name.
+    #[must_use]
+    pub fn list(&self) -> [(&'static str, &OperationSample); 4] {
+        [
+            ("read", &self.read),
+            ("write", &self.write),
+            ("flush", &self.flush),
+            ("other", &self.other),
+        ]
+    }
+}
+
 /// One reader's view: remembers what it was told last.
 pub struct Sampler {
-    exports: Arc<Exports>,
+    volumes: Arc<[Served]>,
     started: Instant,
     /// When the last line was, and the counters then.
-    last: (Instant, Vec<Option<Snapshot>>),
+    last: (Instant, Vec<Snapshot>),
 }
 
 impl Sampler {
     /// A reader that has been told nothing: its first line covers all since `started`.
     #[must_use]
-    pub fn new(exports: Arc<Exports>, started: Instant) -> Self {
-        let nothing = vec![None; exports.list().len()];
+    pub fn new(volumes: Arc<[Served]>, started: Instant) -> Self {
+        let nothing = ExportStats::new(false).snapshot();
         Self {
-            exports,
+            last: (started, vec![nothing; volumes.len()]),
+            volumes,
             started,
-            last: (started, nothing),
         }
     }
 
@@ -37,103 +129,83 @@ impl Sampler {
     pub fn line(&mut self) -> String {
         let now = Instant::now();
         let interval = now.duration_since(self.last.0);
-        let mut exports = Vec::with_capacity(self.exports.list().len());
-        for (export, last) in self.exports.list().iter().zip(&mut self.last.1) {
-            let snapshot = export.stats.snapshot();
-            let size = export.gate.geometry().size;
-            exports.push(export_value(
-                &export.name,
-                size,
-                &snapshot,
-                last.as_ref(),
-                interval,
-            ));
-            *last = Some(snapshot);
+        let mut exports = Vec::with_capacity(self.volumes.len());
+        for (volume, last) in self.volumes.iter().zip(&mut self.last.1) {
+            let snapshot = volume.stats.snapshot();
+            exports.push(of_export(volume, &snapshot, last, interval));
+            *last = snapshot;
         }
         self.last.0 = now;
-        let line = json!({
-            "version": VERSION,
-            "uptime_s": seconds(now.duration_since(self.started)),
-            "interval_s": seconds(interval),
-            "exports": exports,
-        });
-        format!("{line}\n")
+        let sample = Sample {
+            version: VERSION,
+            uptime_s: seconds(now.duration_since(self.started)),
+            interval_s: seconds(interval),
+            exports,
+        };
+        // Numbers and names always are JSON.
+        serde_json::to_string(&sample).unwrap_or_default() + "\n"
     }
 }
 
-fn export_value(
-    name: &str,
-    size: u64,
-    now: &Snapshot,
-    last: Option<&Snapshot>,
-    interval: Duration,
-) -> Value {
-    let before = last.map_or_else(Times::default, |last| last.times);
-    let crypto_ns = now.times.crypto_ns.saturating_sub(before.crypto_ns);
-    let active_ns = now.times.active_ns.saturating_sub(before.active_ns);
-    let busy_ns = now.times.busy_ns.saturating_sub(before.busy_ns);
-    let operations: serde_json::Map<String, Value> = OperationKind::ALL
-        .iter()
-        .enumerate()
-        .map(|(index, kind)| {
-            let last = last.map(|last| &last.operations[index]);
-            let value = operation_value(&now.operations[index], last, interval);
-            (kind.name().to_owned(), value)
-        })
-        .collect();
-    json!({
-        "name": name,
-        "size": size,
-        "connections": now.connections,
-        "crypto_ns": now.times.crypto_ns,
-        "active_ns": now.times.active_ns,
-        "busy_ns": now.times.busy_ns,
-        "crypto_share": share(crypto_ns, active_ns),
-        "busy_share": share(busy_ns, nanoseconds(interval)),
-        "operations": operations,
-    })
-}
-
-fn operation_value(
-    now: &OperationTotals,
-    last: Option<&OperationTotals>,
-    interval: Duration,
-) -> Value {
-    let requests = now.requests - last.map_or(0, |last| last.requests.min(now.requests));
-    let bytes = now.bytes - last.map_or(0, |last| last.bytes.min(now.bytes));
-    json!({
-        "requests": now.requests,
-        "bytes": now.bytes,
-        "errors": now.errors,
-        "iops": per_second(requests, interval),
-        "bytes_per_second": per_second(bytes, interval),
-        "latency_us": latency_value(&now.latency, last.map(|last| last.latency.as_slice())),
-    })
-}
-
-/// Percentiles of the requests since `last` in microseconds; null where there were none.
-fn latency_value(now: &[u64], last: Option<&[u64]>) -> Value {
-    // 1 ns to about 19 hours in two digits; a longer one counts as the longest.
-    let Ok(mut histogram) = Histogram::<u64>::new_with_bounds(1, 1 << 46, 2) else {
-        return Value::Null;
+fn of_export(volume: &Served, now: &Snapshot, last: &Snapshot, interval: Duration) -> ExportSample {
+    let (times, before) = (now.times, last.times);
+    let crypto_ns = times.crypto_ns.saturating_sub(before.crypto_ns);
+    let active_ns = times.active_ns.saturating_sub(before.active_ns);
+    let busy_ns = times.busy_ns.saturating_sub(before.busy_ns);
+    let of = |kind: OperationKind| {
+        let kind = kind as usize;
+        of_operation(&now.operations[kind], &last.operations[kind], interval)
     };
-    for (index, &count) in now.iter().enumerate() {
-        let before = last.and_then(|last| last.get(index)).copied();
-        let new = count.saturating_sub(before.unwrap_or(0));
+    ExportSample {
+        name: volume.name.clone(),
+        size: volume.gate.size(),
+        connections: now.connections,
+        crypto_ns: times.crypto_ns,
+        active_ns: times.active_ns,
+        busy_ns: times.busy_ns,
+        crypto_share: share(crypto_ns, active_ns),
+        busy_share: share(busy_ns, nanoseconds(interval)),
+        operations: Operations {
+            read: of(OperationKind::Read),
+            write: of(OperationKind::Write),
+            flush: of(OperationKind::Flush),
+            other: of(OperationKind::Other),
+        },
+    }
+}
+
+fn of_operation(
+    now: &OperationTotals,
+    last: &OperationTotals,
+    interval: Duration,
+) -> OperationSample {
+    OperationSample {
+        requests: now.requests,
+        bytes: now.bytes,
+        errors: now.errors,
+        iops: per_second(now.requests.saturating_sub(last.requests), interval),
+        bytes_per_second: per_second(now.bytes.saturating_sub(last.bytes), interval),
+        latency_us: latency(&now.latency, &last.latency),
+    }
+}
+
+/// Of the requests since `last`; none where there were none.
+fn latency(now: &[u64], last: &[u64]) -> Option<Latency> {
+    // 1 ns to about 19 hours in two digits; a longer one counts as the longest.
+    let mut histogram = Histogram::<u64>::new_with_bounds(1, 1 << 46, 2).ok()?;
+    for (index, (now, last)) in now.iter().zip(last).enumerate() {
+        let new = now.saturating_sub(*last);
         if new > 0 {
             histogram.saturating_record_n(bucket_value(index), new);
         }
     }
-    if histogram.is_empty() {
-        return Value::Null;
-    }
     let at = |quantile| microseconds(histogram.value_at_quantile(quantile));
-    json!({
-        "p50": at(0.5),
-        "p90": at(0.9),
-        "p99": at(0.99),
-        "p999": at(0.999),
-        "max": microseconds(histogram.max()),
+    (!histogram.is_empty()).then(|| Latency {
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+        p999: at(0.999),
+        max: microseconds(histogram.max()),
     })
 }
 
@@ -163,12 +235,9 @@ fn per_second(count: u64, interval: Duration) -> f64 {
     }
 }
 
-/// `part / whole`; null where there is no whole.
-fn share(part: u64, whole: u64) -> Value {
-    match whole {
-        0 => Value::Null,
-        whole => json!(rounded(float(part) / float(whole))),
-    }
+/// `part / whole`, where there is a whole.
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| rounded(float(part) / float(whole)))
 }
 
 /// Exact up to 2^53, which is a day of nanoseconds a hundred times over; then to 16 digits.
@@ -180,29 +249,17 @@ fn float(value: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cryptline_engine::Gate;
-    use cryptline_engine::base::RamDevice;
-    use cryptline_nbd::TlsMode;
-    use cryptline_serve::nbd::Export;
-    use cryptline_serve::nbd::stats::ExportStats;
-
-    fn exports() -> Arc<Exports> {
-        let export = Export {
-            name: "disk".into(),
-            description: String::new(),
-            gate: Gate::new(RamDevice::new(1 << 20).unwrap()),
-            minimum_block: 512,
-            stats: ExportStats::new(true),
-        };
-        Exports::new(vec![export], TlsMode::Off).unwrap()
-    }
+    use cryptline::Open;
+    use cryptline_serve::stats::Times;
+    use serde_json::json;
 
     #[test]
     fn totals_grow_and_rates_and_latencies_are_of_the_interval() {
-        let exports = exports();
+        let volume = Open::new("ram:1M").open().unwrap();
+        let volume = Served::new("disk".into(), &volume, true).unwrap();
         let started = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
-        let mut sampler = Sampler::new(Arc::clone(&exports), started);
-        let meter = exports.list()[0].stats.connect().unwrap();
+        let mut sampler = Sampler::new([volume.clone()].into(), started);
+        let meter = volume.stats.connect().unwrap();
         for _ in 0..100 {
             let latency = Duration::from_micros(50);
             meter.record(OperationKind::Read, 4096, latency, false);

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cryptline_serve::nbd::Exports;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 
 use super::cleanup::Cleanup;
-use super::listen::bind_unix;
+use super::front::Served;
 use super::statistics::Sampler;
+use super::unix;
 use crate::CliError;
 
 /// Readers at a time.
@@ -45,27 +45,26 @@ impl StatsSocket {
         cleanup: &Cleanup,
     ) -> Result<Self, CliError> {
         let failed = |error| CliError::parameters(format!("--stats {}: {error}", path.display()));
-        let listener = bind_unix(path, mode)?;
-        cleanup.add_file(path).map_err(failed)?;
+        let listener = unix::bind(path, mode, cleanup)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(Self { listener, interval })
     }
 
     /// Serves readers for as long as the process lives.
-    pub fn start(self, exports: Arc<Exports>) -> Result<(), CliError> {
+    pub fn start(self, volumes: Arc<[Served]>) -> Result<(), CliError> {
         let started = Instant::now();
         std::thread::Builder::new()
             .name("stats".into())
-            .spawn(move || self.run(&exports, started))
+            .spawn(move || self.run(&volumes, started))
             .map(drop)
             .map_err(|error| CliError::memory(format!("cannot start a thread: {error}")))
     }
 
-    fn run(&self, exports: &Arc<Exports>, started: Instant) {
+    fn run(&self, volumes: &Arc<[Served]>, started: Instant) {
         let mut readers: Vec<Reader> = Vec::with_capacity(READERS_MAX);
         loop {
             self.wait(&readers);
-            self.accept(&mut readers, exports, started);
+            self.accept(&mut readers, volumes, started);
             let now = Instant::now();
             readers.retain_mut(|reader| reader.due > now || reader.tell(self.interval));
         }
@@ -84,14 +83,14 @@ impl StatsSocket {
         let _ = rustix::event::poll(&mut polled, timeout.as_ref());
     }
 
-    fn accept(&self, readers: &mut Vec<Reader>, exports: &Arc<Exports>, started: Instant) {
+    fn accept(&self, readers: &mut Vec<Reader>, volumes: &Arc<[Served]>, started: Instant) {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) if readers.len() < READERS_MAX => {
                     if stream.set_nonblocking(true).is_ok() {
                         readers.push(Reader {
                             stream,
-                            sampler: Sampler::new(Arc::clone(exports), started),
+                            sampler: Sampler::new(Arc::clone(volumes), started),
                             due: Instant::now(),
                         });
                     }
@@ -123,17 +122,15 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cryptline_nbd::TlsMode;
     use std::io::Read;
 
     #[test]
     fn a_reader_that_does_not_read_is_given_up_and_never_waited_for() {
-        let exports = Exports::new(Vec::new(), TlsMode::Off).unwrap();
         let (stream, mut deaf) = UnixStream::pair().unwrap();
         stream.set_nonblocking(true).unwrap();
         let mut reader = Reader {
             stream,
-            sampler: Sampler::new(exports, Instant::now()),
+            sampler: Sampler::new(Arc::default(), Instant::now()),
             due: Instant::now(),
         };
         let told = (0..1_000_000).take_while(|_| reader.tell(Duration::ZERO));

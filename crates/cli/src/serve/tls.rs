@@ -3,56 +3,33 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use cryptline_nbd::TlsMode;
 use cryptline_nbd::uri::TlsOptions;
 use cryptline_serve::nbd::{Clients, Subject};
 
 use crate::CliError;
+use crate::args::choice::{self, Words};
 use crate::harden::exposed_key;
 use crate::output::warn;
 
-/// What `--tls` says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Tls {
-    /// Never
-    #[default]
-    Off,
-    /// If the client asks for it
-    On,
-    /// Always; refuse clients without TLS
-    Require,
-}
-
-impl Tls {
-    /// The word on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::On => "on",
-            Self::Require => "require",
-        }
-    }
-}
-
-impl From<Tls> for TlsMode {
-    fn from(tls: Tls) -> Self {
-        match tls {
-            Tls::Off => Self::Off,
-            Tls::On => Self::On,
-            Tls::Require => Self::Require,
-        }
-    }
-}
+const WHEN: &Words<TlsMode> = &[
+    ("off", "Never", TlsMode::Off),
+    ("on", "If the client asks for it", TlsMode::On),
+    (
+        "require",
+        "Always; refuse clients without TLS",
+        TlsMode::Require,
+    ),
+];
 
 /// The options that concern TLS.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "TLS options")]
 pub struct TlsArgs {
     /// Use TLS
-    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
-    pub tls: Tls,
+    #[arg(long, value_name = "WHEN", default_value = "off", value_parser = choice::of(WHEN))]
+    pub tls: TlsMode,
 
     /// Directory with server-cert.pem and server-key.pem, as for nbdkit and qemu-nbd
     #[arg(long, value_name = "DIR")]
@@ -70,16 +47,26 @@ pub struct TlsArgs {
 }
 
 impl TlsArgs {
+    /// The word on the command line.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self.tls {
+            TlsMode::Off => "off",
+            TlsMode::On => "on",
+            TlsMode::Require => "require",
+        }
+    }
+
     /// Reads the certificates, where TLS is on.
     pub fn load(&self) -> Result<Option<Arc<rustls::ServerConfig>>, CliError> {
-        if self.tls_verify_peer && self.tls == Tls::On {
+        if self.tls_verify_peer && self.tls == TlsMode::On {
             return Err(CliError::parameters(
                 "--tls-verify-peer with --tls=on verifies nobody: clients without TLS are served too; give --tls=require",
             ));
         }
         match (self.tls, &self.tls_certificates) {
-            (Tls::Off, None) => Ok(None),
-            (Tls::Off, Some(_)) => Err(CliError::parameters(
+            (TlsMode::Off, None) => Ok(None),
+            (TlsMode::Off, Some(_)) => Err(CliError::parameters(
                 "--tls-certificates without TLS; give --tls=require, or --tls=on",
             )),
             (_, None) => Err(CliError::parameters(
@@ -110,8 +97,8 @@ impl TlsArgs {
         let directory = self.tls_certificates.as_ref().filter(authority);
         TlsOptions {
             certificates: match self.tls {
-                Tls::Require => directory.map(|directory| absolute(directory)),
-                Tls::Off | Tls::On => None,
+                TlsMode::Require => directory.map(|directory| absolute(directory)),
+                TlsMode::Off | TlsMode::On => None,
             },
             ..TlsOptions::default()
         }

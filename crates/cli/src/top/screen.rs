@@ -10,9 +10,9 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use super::sample::Sample;
 use super::view::screen_lines;
 use crate::CliError;
+use crate::serve::statistics::Sample;
 
 /// Bytes of statistics without a line end that are kept.
 const LINE_MAX: usize = 4 << 20;
@@ -121,12 +121,12 @@ impl Watch {
         };
         let lines: Vec<u8> = self.text.drain(..=end).collect();
         let newest = lines[..end].rsplit(|&byte| byte == b'\n').next();
-        match newest.map(serde_json::from_slice) {
-            Some(Ok(value)) => {
-                *sample = Sample::new(&value);
+        match newest.and_then(Sample::read) {
+            Some(newest) => {
+                *sample = newest;
                 Ok(Some(Event::Redraw))
             }
-            _ => Ok(Some(Event::Nonsense)),
+            None => Ok(Some(Event::Nonsense)),
         }
     }
 }

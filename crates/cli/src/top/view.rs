@@ -1,9 +1,7 @@
 //! A sample as text. Nothing in it can move the cursor: names come from outside.
 
-use serde_json::Value;
-
-use super::sample::{ExportSample, OperationSample, Sample};
 use crate::error::on_one_line;
+use crate::serve::statistics::{ExportSample, Latency, OperationSample, Sample};
 use crate::size;
 
 /// Titles of the columns, as wide as [`operation_row`] makes them.
@@ -23,29 +21,23 @@ pub fn screen_lines(sample: &Sample, socket: &str) -> Vec<String> {
         lines.push(String::new());
         lines.push(heading(export));
         lines.push(TITLES.to_owned());
-        lines.extend(
-            export
-                .operations
-                .iter()
-                .map(|(name, operation)| operation_row(name, operation)),
-        );
+        let operations = export.operations.list().into_iter();
+        lines.extend(operations.map(|(name, operation)| operation_row(name, operation)));
     }
     lines
 }
 
 /// The sample as one line for each export, for a log.
 #[must_use]
-pub fn sample_lines(value: &Value) -> String {
-    let sample = Sample::new(value);
+pub fn sample_lines(sample: &Sample) -> String {
     let line = |export: &ExportSample| {
         let mut line = format!("{} {}", duration(sample.uptime_s), heading(export));
-        for (name, operation) in &export.operations {
-            let Some([p50, _, p99, ..]) = operation.latency_us else {
+        for (name, operation) in export.operations.list() {
+            let Some(Latency { p50, p99, .. }) = operation.latency_us else {
                 continue;
             };
             line += &format!(
-                "  {}: {:.0}/s {} p50 {} p99 {}",
-                on_one_line(name),
+                "  {name}: {:.0}/s {} p50 {} p99 {}",
                 operation.iops,
                 bandwidth(operation.bytes_per_second),
                 latency(p50),
@@ -78,13 +70,12 @@ fn heading(export: &ExportSample) -> String {
 
 fn operation_row(name: &str, operation: &OperationSample) -> String {
     let mut row = format!(
-        "  {:<9}{:>9.0}{:>13}",
-        on_one_line(name),
+        "  {name:<9}{:>9.0}{:>13}",
         operation.iops,
         bandwidth(operation.bytes_per_second)
     );
     for index in 0..5 {
-        let value = operation.latency_us.map(|values| latency(values[index]));
+        let value = operation.latency_us.map(|all| latency(all.list()[index]));
         row += &format!("{:>10}", value.as_deref().unwrap_or("-"));
     }
     row + &format!("{:>8}", operation.errors)
@@ -132,9 +123,9 @@ fn duration(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{from_value, json};
 
-    fn value() -> Value {
+    fn sample() -> Sample {
         let read = json!({
             "requests": 10, "bytes": 40960, "errors": 2, "iops": 12345.6,
             "bytes_per_second": 50_567_577.6,
@@ -142,14 +133,17 @@ mod tests {
         });
         let flush = json!({"requests": 0, "bytes": 0, "errors": 0, "iops": 0.0,
             "bytes_per_second": 0.0, "latency_us": null});
-        json!({"version": 1, "uptime_s": 3661.5, "interval_s": 1.0, "exports": [{
+        from_value(
+            json!({"version": 1, "uptime_s": 3661.5, "interval_s": 1.0, "exports": [{
             "name": "a\u{1b}[2J", "size": 1 << 30, "connections": 1, "crypto_share": 0.31,
-            "busy_share": 1.5, "operations": {"read": read, "flush": flush}}]})
+            "busy_share": 1.5, "operations": {"read": read, "flush": flush}}]}),
+        )
+        .unwrap()
     }
 
     #[test]
     fn columns_stand_below_their_titles() {
-        let lines = screen_lines(&Sample::new(&value()), "/run/s");
+        let lines = screen_lines(&sample(), "/run/s");
         assert_eq!(
             lines[0],
             "cryptline  /run/s   up 01:01:01   each 1.0 s   q quits"
@@ -174,20 +168,17 @@ mod tests {
     #[test]
     fn a_log_line_has_only_what_happened() {
         assert_eq!(
-            sample_lines(&value()),
+            sample_lines(&sample()),
             "01:01:01 export \"a\\u{1b}[2J\"  1 GiB  1 connection  cpu 150 %  cipher 31 % of it  \
              read: 12346/s 48.2 MiB/s p50 52.1 µs p99 1.23 ms 2 errors\n"
         );
     }
 
     #[test]
-    fn strange_samples_are_shown_as_nothing() {
-        for strange in [
-            json!({}),
-            json!({"exports": [1, {}, {"operations": {"x": 1}}]}),
-        ] {
-            let _ = sample_lines(&strange);
-            let _ = screen_lines(&Sample::new(&strange), "");
-        }
+    fn what_a_sample_lacks_is_shown_as_nothing() {
+        let other = json!({"exports": [{}, {"operations": {"x": 1, "read": {}}}]});
+        let other: Sample = from_value(other).unwrap();
+        assert!(sample_lines(&other).starts_with("00:00:00 export \"\"  0 bytes"));
+        assert!(screen_lines(&other, "")[4].starts_with(&format!("  read{:>14}", 0)));
     }
 }

@@ -25,6 +25,8 @@ pub struct Volume<'a> {
     pub ours: Opening,
     /// How the guest maps it to `v`; `$key` is the passphrase's file.
     pub theirs: String,
+    /// Lines of its table.
+    pub lines: usize,
     /// Bytes of the clear disk.
     pub length: usize,
     /// Whether cryptline writes first. Otherwise the volume does not exist before the guest made it.
@@ -40,6 +42,7 @@ impl<'a> Volume<'a> {
             more: Vec::new(),
             ours,
             theirs: theirs.to_owned(),
+            lines: 1,
             length: CLEAR_BYTES,
             we_write: true,
         }
@@ -100,8 +103,11 @@ impl<'a> Volume<'a> {
 
     fn verify(&self, bench: &Bench, outcomes: &Outcomes, mut model: Vec<u8>) {
         let said: Vec<&str> = outcomes.passed(&self.name).lines().collect();
-        let [hidden, shown, length, whole, part] = said[..] else {
-            panic!("five lines, not {said:?}");
+        assert!(said.len() > 2 * self.lines, "too few lines: {said:?}");
+        let (tables, said) = said.split_at(2 * self.lines);
+        let (hidden, shown) = tables.split_at(self.lines);
+        let [length, whole, part] = said[..] else {
+            panic!("three lines after the tables, not {said:?}");
         };
         assert_eq!(length, self.length.to_string(), "size of the clear disk");
         let (first, count) = LOOKED_AT;
@@ -110,8 +116,12 @@ impl<'a> Volume<'a> {
         assert_eq!(sum(whole), sha256(&model), "all that we wrote");
 
         let table = |more| anonymous(&bench.table(&self.ours, more));
-        assert_eq!(table(&[]), anonymous(hidden), "dmsetup table");
-        assert_eq!(table(&["--show-keys"]), anonymous(shown), "with the key");
+        assert_eq!(table(&[]), anonymous(&hidden.join("\n")), "dmsetup table");
+        assert_eq!(
+            table(&["--show-keys"]),
+            anonymous(&shown.join("\n")),
+            "with the key"
+        );
 
         let news = std::fs::read(&bench.news).expect("what the guest wrote");
         for (first, count) in guest_writes(self.length) {
@@ -154,10 +164,21 @@ fn sum(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }
 
-/// A table line without its device, which is a number in the guest and a path here.
-pub fn anonymous(line: &str) -> String {
-    let mut words: Vec<&str> = line.split(' ').collect();
-    assert!(words.len() >= 8, "not a crypt line: {line:?}");
-    words[6] = "DEVICE";
-    words.join(" ")
+/// Table lines without their devices, which are numbers in the guest and paths here.
+pub fn anonymous(table: &str) -> String {
+    let lines = table.lines().map(|line| {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        let device = if words.get(2) == Some(&"linear") {
+            3
+        } else {
+            6
+        };
+        assert!(
+            words.len() > device + 1,
+            "a line without a device: {line:?}"
+        );
+        words[device] = "DEVICE";
+        words.join(" ")
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }

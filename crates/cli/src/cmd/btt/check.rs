@@ -8,8 +8,9 @@ use clap::Args;
 use cryptline_engine::btt::{Findings, check, locate};
 use serde::Serialize;
 
-use super::{failed, open, progress, to_json};
+use super::{failed, open, progress};
 use crate::CliError;
+use crate::output::print_report;
 
 /// What to check.
 #[derive(Args, Debug)]
@@ -82,12 +83,7 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode, CliError> {
     bar.finish_and_clear();
     let (_, findings) = checked.map_err(|error| failed(&name, &error))?;
     let report = Report::new(name, &findings);
-    let text = if args.json {
-        to_json(&report)?
-    } else {
-        report.text()
-    };
-    crate::output::print(&text)?;
+    print_report(&report, args.json, Report::text)?;
     match report.problem_count {
         0 => Ok(ExitCode::SUCCESS),
         count => Err(CliError::device(format!(

@@ -8,7 +8,8 @@ use clap::Args;
 use cryptline_engine::btt::{Copies, Located, Medium, locate};
 use serde::Serialize;
 
-use super::{failed, open, to_json, uuid};
+use super::{failed, open, uuid};
+use crate::output::print_report;
 use crate::{CliError, size};
 
 /// Which table.
@@ -68,11 +69,7 @@ pub fn run(args: &InfoArgs) -> Result<ExitCode, CliError> {
     let (memory, name) = open(&args.path, true)?;
     let arenas = locate(&memory).map_err(|error| failed(&name, &error))?;
     let report = Report::new(name, memory.how(), memory.size(), &arenas);
-    crate::output::print(&if args.json {
-        to_json(&report)?
-    } else {
-        report.text()
-    })?;
+    print_report(&report, args.json, Report::text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,43 +1,21 @@
 //! A UUID as text, in the byte order of RFC 9562, which is also the kernel's on a BTT.
 
-/// Bytes before which a dash stands.
-const DASHES: [usize; 4] = [4, 6, 8, 10];
-
 /// The UUID that `text` stands for.
 ///
 /// # Errors
 /// A line that says what would be accepted.
 pub fn parse(text: &str) -> Result<[u8; 16], String> {
-    let wrong = || format!("{text:?} is no UUID such as 3fa3c1a2-9f0e-4c63-8f7c-0f1e2d3c4b5a");
-    let digits: Vec<u8> = text.bytes().filter(|&byte| byte != b'-').collect();
-    let mut uuid = [0; 16];
-    if digits.len() != 32 {
-        return Err(wrong());
-    }
-    for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-        if !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err(wrong());
-        }
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-    }
-    if uuid == [0; 16] || format(&uuid) != text.to_ascii_lowercase() {
-        Err(wrong())
-    } else {
-        Ok(uuid)
-    }
+    let uuid = u128::from_str_radix(&text.replace('-', ""), 16).map(u128::to_be_bytes);
+    uuid.ok()
+        .filter(|uuid| *uuid != [0; 16] && format(uuid) == text.to_ascii_lowercase())
+        .ok_or_else(|| format!("{text:?} is no UUID such as 3fa3c1a2-9f0e-4c63-8f7c-0f1e2d3c4b5a"))
 }
 
 /// As text.
 pub fn format(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (index, byte) in uuid.iter().enumerate() {
-        if DASHES.contains(&index) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
+    let digits = format!("{:032x}", u128::from_be_bytes(*uuid));
+    let groups = [0..8, 8..12, 12..16, 16..20, 20..32].map(|group| &digits[group]);
+    groups.join("-")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The report for people: one block for each part of the header.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use cryptline_luks::info::{DigestInfo, KdfInfo, KeyslotInfo, SegmentInfo, TokenInfo};
 
@@ -17,22 +17,18 @@ pub fn of(report: &Report) -> String {
     page.heading(&format!("{}: {}", report.target, report.kind));
     general(&mut page, report);
     let header = &report.header;
-    header
-        .segments
-        .iter()
-        .for_each(|segment| of_segment(&mut page, segment, report.device_size));
-    header
-        .keyslots
-        .iter()
-        .for_each(|slot| of_keyslot(&mut page, slot));
-    header
-        .tokens
-        .iter()
-        .for_each(|token| of_token(&mut page, token));
-    header
-        .digests
-        .iter()
-        .for_each(|digest| of_digest(&mut page, digest));
+    for segment in &header.segments {
+        of_segment(&mut page, segment, report.device_size);
+    }
+    for slot in &header.keyslots {
+        of_keyslot(&mut page, slot);
+    }
+    for token in &header.tokens {
+        of_token(&mut page, token);
+    }
+    for digest in &header.digests {
+        of_digest(&mut page, digest);
+    }
     page.0
 }
 
@@ -53,18 +49,21 @@ impl Page {
         // Writing to a string does not fail.
         let _ = writeln!(self.0, "  {name:NAME_WIDTH$}{}", on_one_line(value));
     }
+
+    /// A line where the header says something.
+    fn line_of(&mut self, name: &str, value: Option<impl AsRef<str>>) {
+        let value = value.filter(|value| !value.as_ref().is_empty());
+        if let Some(value) = value {
+            self.line(name, value.as_ref());
+        }
+    }
 }
 
 fn general(page: &mut Page, report: &Report) {
     let header = &report.header;
     page.line("UUID", &header.uuid);
-    let text_of = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
-    if let Some(label) = text_of(&header.label) {
-        page.line("Label", &label);
-    }
-    if let Some(subsystem) = text_of(&header.subsystem) {
-        page.line("Subsystem", &subsystem);
-    }
+    page.line_of("Label", header.label.as_ref());
+    page.line_of("Subsystem", header.subsystem.as_ref());
     for copy in &header.header_copies {
         let used = if header.header_copy == Some(copy.copy) {
             ", in use"
@@ -83,12 +82,8 @@ fn general(page: &mut Page, report: &Report) {
         let sizes = format!("2 x {}, key slots {}", human(metadata), human(keyslots));
         page.line("Header size", &sizes);
     }
-    if !header.flags.is_empty() {
-        page.line("Flags", &header.flags.join(" "));
-    }
-    if !header.requirements.is_empty() {
-        page.line("Requirements", &header.requirements.join(" "));
-    }
+    page.line_of("Flags", Some(header.flags.join(" ")));
+    page.line_of("Requirements", Some(header.requirements.join(" ")));
     page.line("Device size", &bytes(report.device_size));
     match (report.data_size, &report.refused) {
         (Some(size), _) => page.line("Clear disk", &bytes(size)),
@@ -102,72 +97,45 @@ fn general(page: &mut Page, report: &Report) {
 
 fn of_segment(page: &mut Page, segment: &SegmentInfo, device_size: u64) {
     page.heading(&format!("Segment {}: {}", segment.id, segment.kind));
-    if let Some(cipher) = &segment.cipher {
-        page.line("Cipher", &with_key(cipher, segment.key_bits));
-    }
-    if let Some(size) = segment.sector_size {
-        page.line("Sector size", &format!("{size} bytes"));
-    }
-    if let Some(integrity) = &segment.integrity {
-        page.line("Integrity", integrity);
-    }
+    let cipher = segment.cipher.as_ref();
+    page.line_of("Cipher", cipher.map(|it| with_key(it, segment.key_bits)));
+    let sector_size = segment.sector_size.map(|size| format!("{size} bytes"));
+    page.line_of("Sector size", sector_size);
+    page.line_of("Integrity", segment.integrity.as_ref());
     page.line("Offset", &bytes(segment.offset));
-    page.line(
-        "Size",
-        &match segment.size {
-            Some(size) => bytes(size),
-            None => {
-                let rest = device_size.saturating_sub(segment.offset);
-                format!("to the end of the device: {}", bytes(rest))
-            }
-        },
-    );
-    if !segment.flags.is_empty() {
-        page.line("Flags", &segment.flags.join(" "));
-    }
+    let rest = || bytes(device_size.saturating_sub(segment.offset));
+    let to_the_end = || format!("to the end of the device: {}", rest());
+    page.line("Size", &segment.size.map_or_else(to_the_end, bytes));
+    page.line_of("Flags", Some(segment.flags.join(" ")));
 }
 
 fn of_keyslot(page: &mut Page, slot: &KeyslotInfo) {
     page.heading(&format!("Key slot {}: {}", slot.id, slot.kind));
     page.line("Priority", slot.priority);
     page.line("Key", &format!("{} bits", slot.key_bits));
-    if let Some(kdf) = &slot.kdf {
-        page.line("KDF", &of_kdf(kdf));
-    }
-    if let Some(hash) = &slot.af_hash {
-        page.line("AF hash", hash);
-    }
-    if let Some(cipher) = &slot.cipher {
-        let bits = slot
-            .cipher_key_bits
-            .and_then(|bits| usize::try_from(bits).ok());
-        page.line("Area cipher", &with_key(cipher, bits));
-    }
-    let area = format!(
-        "{} at offset {}",
-        bytes(slot.area_size),
-        bytes(slot.area_offset)
-    );
-    page.line("Area", &area);
+    page.line_of("KDF", slot.kdf.as_ref().map(of_kdf));
+    page.line_of("AF hash", slot.af_hash.as_ref());
+    let bits = slot.cipher_key_bits;
+    let cipher = slot.cipher.as_ref();
+    page.line_of("Area cipher", cipher.map(|it| with_key(it, bits)));
+    let (size, offset) = (bytes(slot.area_size), bytes(slot.area_offset));
+    page.line("Area", &format!("{size} at offset {offset}"));
 }
 
 fn of_kdf(kdf: &KdfInfo) -> String {
     let mut text = kdf.kind.clone();
-    let numbers = [
-        ("time", kdf.time),
-        ("memory", kdf.memory_kib),
-        ("lanes", kdf.cpus),
-        ("iterations", kdf.iterations),
-    ];
-    if let Some(hash) = &kdf.hash {
-        text += &format!(", hash {hash}");
-    }
-    for (name, number) in numbers {
-        let Some(number) = number else { continue };
-        text += &match name {
-            "memory" => format!(", memory {}", human(u64::from(number) * 1024)),
-            _ => format!(", {name} {number}"),
-        };
+    let memory = kdf.memory_kib.map(|kib| human(u64::from(kib) * 1024));
+    let number = |number: Option<u32>| number.map(|number| number.to_string());
+    for (name, value) in [
+        ("hash", kdf.hash.clone()),
+        ("time", number(kdf.time)),
+        ("memory", memory),
+        ("lanes", number(kdf.cpus)),
+        ("iterations", number(kdf.iterations)),
+    ] {
+        if let Some(value) = value {
+            text += &format!(", {name} {value}");
+        }
     }
     text
 }
@@ -175,6 +143,7 @@ fn of_kdf(kdf: &KdfInfo) -> String {
 fn of_token(page: &mut Page, token: &TokenInfo) {
     page.heading(&format!("Token {}: {}", token.id, token.kind));
     page.line("Key slots", &numbers(&token.keyslots));
+    page.line_of("User key", token.key_description.as_ref());
 }
 
 fn of_digest(page: &mut Page, digest: &DigestInfo) {
@@ -186,7 +155,7 @@ fn of_digest(page: &mut Page, digest: &DigestInfo) {
     page.line("Segments", &numbers(&digest.segments));
 }
 
-fn with_key(cipher: &str, bits: Option<usize>) -> String {
+fn with_key(cipher: &str, bits: Option<impl Display>) -> String {
     match bits {
         Some(bits) => format!("{cipher}, {bits}-bit key"),
         None => cipher.to_owned(),

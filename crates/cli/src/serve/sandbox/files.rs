@@ -4,12 +4,14 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreatedAttr, Scope,
 };
+
+use crate::serve::cleanup::folder_of;
 
 /// The newest version of Landlock whose rights we know and have looked at. Older kernels get
 /// what they can enforce.
@@ -55,12 +57,4 @@ pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
     build()
         .map_err(|error| io::Error::other(error.to_string()))?
         .ok_or_else(|| io::ErrorKind::Unsupported.into())
-}
-
-/// The folder that a path's last name is in.
-pub fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
 }

@@ -15,12 +15,16 @@ use seccompiler::{
 };
 
 /// What the list depends on.
-#[derive(Clone, Copy, Debug)]
-pub struct Needs {
+#[derive(Debug, Default)]
+pub struct Allowed<'a> {
     /// Connections do their I/O over io_uring.
     pub io_uring: bool,
     /// There is a command to end with the server.
     pub command: bool,
+    /// More system calls, with any arguments.
+    pub calls: &'a [i64],
+    /// More requests of ioctl(2).
+    pub ioctls: &'a [u64],
 }
 
 /// For each system call what must hold for its arguments: any of the rules, or nothing.
@@ -144,11 +148,11 @@ pub struct Filters(Vec<BpfProgram>);
 
 impl Filters {
     /// The filters for a server that needs this.
-    pub fn new(needs: Needs) -> Result<Self, seccompiler::Error> {
+    pub fn new(allowed: &Allowed<'_>) -> Result<Self, seccompiler::Error> {
         let errno = |errno: Errno| SeccompAction::Errno(errno.raw_os_error().cast_unsigned());
         let clone3 = [(libc::SYS_clone3, Vec::new())].into();
         let no_clone3 = compile(clone3, SeccompAction::Allow, errno(Errno::NOSYS))?;
-        let list = compile(rules(needs)?, errno(Errno::PERM), SeccompAction::Allow)?;
+        let list = compile(rules(allowed)?, errno(Errno::PERM), SeccompAction::Allow)?;
         Ok(Self(vec![no_clone3, list]))
     }
 
@@ -169,12 +173,12 @@ fn compile(
     Ok(SeccompFilter::new(rules, others, named, architecture)?.try_into()?)
 }
 
-fn rules(needs: Needs) -> Result<Rules, seccompiler::Error> {
-    let mut always = [ALWAYS, ALWAYS_HERE].concat();
-    if needs.io_uring {
+fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
+    let mut always = [ALWAYS, ALWAYS_HERE, allowed.calls].concat();
+    if allowed.io_uring {
         always.extend(IO_URING);
     }
-    if needs.command {
+    if allowed.command {
         always.extend(COMMAND);
     }
     let mut rules: Rules = always.into_iter().map(|call| (call, Vec::new())).collect();
@@ -203,7 +207,10 @@ fn rules(needs: Needs) -> Result<Rules, seccompiler::Error> {
         libc::SYS_sendto,
         vec![equal(4, SeccompCmpArgLen::Qword, 0)?],
     );
-    rules.insert(libc::SYS_ioctl, words(1, &[FIONBIO])?);
+    rules.insert(
+        libc::SYS_ioctl,
+        words(1, &[&[FIONBIO], allowed.ioctls].concat())?,
+    );
     let names = [bits(libc::PR_SET_NAME), bits(libc::PR_GET_NAME), PR_SET_VMA];
     rules.insert(libc::SYS_prctl, words(0, &names)?);
     let commands = [
@@ -252,9 +259,13 @@ mod tests {
     #[test]
     fn filters_compile_for_every_server_and_forbid_what_must_be() {
         for (io_uring, command) in [(false, false), (true, false), (false, true), (true, true)] {
-            let needs = Needs { io_uring, command };
-            assert_eq!(Filters::new(needs).unwrap().0.len(), 2);
-            let rules = rules(needs).unwrap();
+            let allowed = Allowed {
+                io_uring,
+                command,
+                ..Allowed::default()
+            };
+            assert_eq!(Filters::new(&allowed).unwrap().0.len(), 2);
+            let rules = rules(&allowed).unwrap();
             for call in [
                 libc::SYS_openat,
                 libc::SYS_openat2,
@@ -280,5 +291,17 @@ mod tests {
             assert_eq!(rules.contains_key(&libc::SYS_io_uring_setup), io_uring);
             assert_eq!(rules.contains_key(&libc::SYS_pidfd_send_signal), command);
         }
+    }
+
+    #[test]
+    fn what_a_front_needs_beyond_that_is_allowed() {
+        let allowed = Allowed {
+            calls: &[libc::SYS_umount2],
+            ioctls: &[1, 2],
+            ..Allowed::default()
+        };
+        let rules = rules(&allowed).unwrap();
+        assert!(rules.contains_key(&libc::SYS_umount2));
+        assert_eq!(rules[&libc::SYS_ioctl].len(), 3);
     }
 }

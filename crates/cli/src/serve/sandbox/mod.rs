@@ -21,20 +21,19 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::{BackendChoice, Ring};
-use cryptline_serve::nbd::Exports;
+use cryptline_engine::{BackendChoice, OpenError, Ring};
 use cryptline_sys::Restriction;
 use rustix::fs::{Access, AtFlags, Gid, Mode as FileMode, OFlags, Uid};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::cleanup::{Cleanup, FileIdentity};
+use super::cleanup::{Cleanup, FileIdentity, folder_of};
+use super::front::Served;
 use super::parent::Parent;
 use crate::CliError;
 use crate::harden::protect_process;
 use crate::output::warn;
-use files::folder_of;
-use filter::{Filters, Needs};
+use filter::{Allowed, Filters};
 use probe::Probe;
 use user::Identity;
 
@@ -75,14 +74,27 @@ pub struct SandboxArgs {
 /// Why nothing is in force where that was asked for.
 const ASKED_OFF: &str = "--sandbox=off";
 
+/// What a front needs when the rest is given up.
+#[derive(Default)]
+pub struct Needs<'a> {
+    /// Clients at a time: for each a queue into every volume is opened ahead.
+    pub clients: u64,
+    /// The option that lowers their number.
+    pub clients_option: &'a str,
+    /// System calls beyond those of a server of stream sockets.
+    pub calls: &'a [i64],
+    /// Requests of ioctl(2).
+    pub ioctls: &'a [u64],
+}
+
 /// What the server has and needs when it gives the rest up.
 pub struct Server<'a> {
+    /// What its front needs.
+    pub needs: &'a Needs<'a>,
     /// What is served.
-    pub exports: &'a Exports,
+    pub volumes: &'a [Served],
     /// How connections do their I/O.
     pub backend: BackendChoice,
-    /// Clients at a time.
-    pub clients: u64,
     /// What must be removed at the end.
     pub cleanup: &'a Cleanup,
     /// `--run` was given; its command runs.
@@ -166,9 +178,11 @@ impl Sandbox {
         if self.mode != Mode::Off || self.identity.is_some() {
             match (open_ahead(server), self.mode, &self.identity) {
                 (Ok(()), ..) => self.confine(server, &mut in_force)?,
+                // Without the sandbox there would be no more of them.
+                (Err(Lacking::Connections(why)), ..) => return Err(CliError::device(why)),
                 // Nothing has been given up, and nothing will be.
-                (Err(why), Mode::Auto, None) => in_force.off = Some(why),
-                (Err(why), ..) => return Err(CliError::parameters(why)),
+                (Err(Lacking::Files(why)), Mode::Auto, None) => in_force.off = Some(why),
+                (Err(Lacking::Files(why)), ..) => return Err(CliError::parameters(why)),
             }
         }
         if let (Mode::On, false) = (self.mode, in_force.missing.is_empty()) {
@@ -213,43 +227,76 @@ impl Sandbox {
         if self.mode != Mode::Off {
             let io_uring = server.backend != BackendChoice::Syscalls;
             in_force.note("landlock", landlock(ruleset, io_uring));
-            let needs = Needs {
+            let allowed = Allowed {
                 io_uring,
                 command: server.command,
+                calls: server.needs.calls,
+                ioctls: server.needs.ioctls,
             };
-            in_force.note("seccomp", seccomp(needs));
+            in_force.note("seccomp", seccomp(&allowed));
         }
         Ok(())
     }
 }
 
+/// What there is too little of for all clients, and what helps.
+enum Lacking {
+    Files(String),
+    Connections(String),
+}
+
+impl Lacking {
+    fn of(error: &OpenError, needs: &Needs<'_>) -> Self {
+        let (clients, option) = (needs.clients, needs.clients_option);
+        match error {
+            OpenError::Remote { .. } => Self::Connections(format!(
+                "cannot open the connections for {clients} clients: {error}; lower {option} or raise the server's limit (as with `qemu-nbd --shared=N`)"
+            )),
+            error => Self::Files(format!(
+                "cannot open the files of {clients} clients: {error}; lower {option} or raise `ulimit -n`"
+            )),
+        }
+    }
+}
+
 /// Opens as many queues as there can be clients, once: as many can be opened again without opening
 /// a file (`engine::base`). It also starts the engine's threads, with the priorities they ask for.
-fn open_ahead(server: &Server<'_>) -> Result<(), String> {
+///
+/// Where that fails, no file stays open: whoever serves on without the sandbox needs the descriptors.
+fn open_ahead(server: &Server<'_>) -> Result<(), Lacking> {
+    let opened = open_for_all(server);
+    if opened.is_err() {
+        server
+            .volumes
+            .iter()
+            .for_each(|volume| volume.gate.close_spare());
+    }
+    opened
+}
+
+fn open_for_all(server: &Server<'_>) -> Result<(), Lacking> {
     // The command that runs beside us has its own limits by now.
     raise(Resource::Nofile);
     // Buffers that are registered with a ring, where that was free of limits for root so far.
     raise(Resource::Memlock);
     // The first call looks for the fast way, which needs a file.
     let _ = rustix::thread::sched_getcpu();
-    let failed = |error: &dyn std::fmt::Display| {
-        format!(
-            "cannot open the files of {} clients: {error}; lower --max-connections or raise `ulimit -n`",
-            server.clients
-        )
-    };
-    for export in server.exports.list() {
-        Blocking::new(&export.gate, server.backend).map_err(|error| failed(&error))?;
-        if export.gate.geometry().answers_at_once {
+    let failed = |error| Lacking::of(&error, server.needs);
+    for volume in server.volumes {
+        Blocking::new(&volume.gate, server.backend).map_err(failed)?;
+        // A server below is asked for its holes over a connection that is made with the first question.
+        let _ = volume.gate.extent(0, 1);
+        if volume.gate.geometry().answers_at_once {
             continue;
         }
         let mut queues = Vec::new();
-        // One more flushes at the end.
-        for _ in 0..=server.clients {
+        // One more flushes at the end, or the only one there can be.
+        let most = volume.gate.most_queues() as u64;
+        for _ in 0..(server.needs.clients + 1).min(most) {
             let ring = Ring::new(BackendChoice::Syscalls, 1);
-            let mut ring = ring.map_err(|error| failed(&error))?;
-            let queue = export.gate.open_queue(&mut ring);
-            queues.push((queue.map_err(|error| failed(&error))?, ring));
+            let mut ring = ring.map_err(|error| failed(OpenError::Ring(error)))?;
+            let queue = volume.gate.open_queue(&mut ring);
+            queues.push((queue.map_err(failed)?, ring));
         }
     }
     Ok(())
@@ -299,8 +346,8 @@ fn landlock(ruleset: io::Result<std::os::fd::OwnedFd>, io_uring: bool) -> Result
     Ok(format!("version {version}"))
 }
 
-fn seccomp(needs: Needs) -> Result<String, String> {
-    let filters = Filters::new(needs).and_then(|filters| filters.install());
+fn seccomp(allowed: &Allowed<'_>) -> Result<String, String> {
+    let filters = Filters::new(allowed).and_then(|filters| filters.install());
     filters
         .map(|()| String::new())
         .map_err(|error| error.to_string())

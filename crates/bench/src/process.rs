@@ -3,39 +3,53 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use cryptline_sys::Unmount;
+use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Error;
-use crate::nbd::Export;
 
 /// How long a server may take until clients can connect.
 const READY: Duration = Duration::from_secs(20);
+/// How long a server that has a mount may take to end, before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
 
-/// A server process. When dropped it is killed and waited for, and its socket is removed: it holds
-/// nothing that is worth keeping.
+/// A server process. When dropped it is ended and waited for, and what it leaves behind is removed: it
+/// holds nothing that is worth keeping.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    socket: PathBuf,
+    left: Left,
     name: String,
     log: PathBuf,
 }
 
+/// What a server leaves behind when it is killed.
+#[derive(Clone, Debug)]
+pub enum Left {
+    /// A socket.
+    Socket(PathBuf),
+    /// A mount, over which nobody could open anything any more. Its server is told to end first.
+    Mount(PathBuf),
+}
+
 impl Process {
-    /// Starts `command` and waits until it offers `export`. What it says goes to `log`.
+    /// Starts `command` and waits until `ready` succeeds. What it says goes to `log`.
     pub fn start(
         name: &str,
         command: &[OsString],
-        export: &Export<'_>,
+        left: Left,
         log: &Path,
+        ready: impl Fn() -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let failed = |why: &dyn Display| Error::device(format!("{name}: {why}"));
         let (program, arguments) = command.split_first().ok_or_else(|| failed(&"no command"))?;
@@ -53,17 +67,17 @@ impl Process {
             .map_err(|error| failed(&format!("cannot run {}: {error}", program.display())))?;
         let mut process = Self {
             child,
-            socket: export.socket.to_owned(),
+            left,
             name: name.to_owned(),
             log: log.to_owned(),
         };
-        process.wait_until_ready(export)?;
+        process.wait_until(ready)?;
         Ok(process)
     }
 
-    fn wait_until_ready(&mut self, export: &Export<'_>) -> Result<(), Error> {
+    fn wait_until(&mut self, ready: impl Fn() -> Result<(), Error>) -> Result<(), Error> {
         let deadline = Instant::now() + READY;
-        while let Err(error) = export.try_connect() {
+        while let Err(error) = ready() {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(self.failure(&format!("ended with {status}")));
             }
@@ -91,14 +105,37 @@ impl Process {
         let used = clock_getcpuclockid(id).and_then(ClockId::now).ok()?;
         Some(Duration::from(used).as_secs_f64())
     }
+
+    /// Asks it to end, and gives it some time for that.
+    fn ask_to_end(&mut self) {
+        let id = i32::try_from(self.child.id()).map(Pid::from_raw);
+        // It fails only for a process that has ended.
+        let _ = id.map(|id| kill(id, Signal::SIGTERM));
+        let deadline = Instant::now() + GRACE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if let Left::Mount(_) = self.left {
+            self.ask_to_end();
+        }
         // It fails only for a process that has ended and was waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.socket);
+        match &self.left {
+            Left::Socket(path) => drop(std::fs::remove_file(path)),
+            // A server that has ended well has unmounted it, and then this fails.
+            Left::Mount(point) => {
+                let unmounted = cryptline_sys::unmount(point, Unmount::Lazy);
+                if unmounted.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+                    let _ = cryptline_sys::unmount_by_helper(point, true);
+                }
+            }
+        }
     }
 }
 
@@ -141,8 +178,9 @@ mod tests {
         let error = Process::start(
             "some server",
             &command.map(OsString::from),
-            &Export::new(&folder.path().join("socket"), ""),
+            Left::Socket(folder.path().join("socket")),
             &folder.path().join("log"),
+            || Err(Error::device("nobody is there")),
         )
         .expect_err("it ended");
         assert_eq!(error.kind(), cryptline::ErrorKind::Device);
@@ -166,11 +204,36 @@ mod tests {
         std::fs::write(&socket, "").expect("room");
         drop(Process {
             child,
-            socket: socket.clone(),
+            left: Left::Socket(socket.clone()),
             name: "sleep".into(),
             log: folder.path().join("log"),
         });
         assert!(!Path::new(&format!("/proc/{id}")).exists());
         assert!(!socket.exists());
+    }
+
+    #[test]
+    fn a_server_with_a_mount_is_asked_to_end_before_it_is_killed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ended = folder.path().join("ended");
+        let begun = folder.path().join("begun");
+        let script = format!(
+            "trap 'touch {}; exit 0' TERM; touch {}; while :; do sleep 0.01; done",
+            ended.display(),
+            begun.display()
+        );
+        let command = ["/bin/sh", "-c", &script].map(OsString::from);
+        let process = Process::start(
+            "some server",
+            &command,
+            Left::Mount(folder.path().join("no mount")),
+            &folder.path().join("log"),
+            || {
+                let there = std::fs::metadata(&begun).map(drop);
+                there.map_err(|error| Error::device(error.to_string()))
+            },
+        );
+        drop(process.expect("it runs"));
+        assert!(ended.exists());
     }
 }

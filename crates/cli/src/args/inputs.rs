@@ -1,0 +1,123 @@
+//! What two arguments of one command must not share: standard input, and a file that one of them overwrites.
+
+use std::io::{self, IsTerminal};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cryptline::Target;
+
+use super::keys::{KeyArgs, PassphraseSource};
+use crate::CliError;
+
+/// How much of standard input something takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FromInput {
+    /// One line: as a question is answered where there is no terminal. The next line is the next answer.
+    Line,
+    /// All of it.
+    All,
+}
+
+/// Something that may come from standard input.
+pub struct Taker {
+    /// What it is.
+    pub what: &'static str,
+    /// The option that takes it from elsewhere.
+    pub instead: &'static str,
+    /// What it takes.
+    pub takes: Option<FromInput>,
+}
+
+/// Refuses two things from standard input, of which one would get what is meant for the other. Only lines can follow
+/// each other.
+///
+/// # Errors
+/// What to give instead.
+pub fn refuse_shared_input(takers: &[Taker]) -> Result<(), CliError> {
+    let takers: Vec<_> = takers.iter().filter(|it| it.takes.is_some()).collect();
+    let all_lines = takers.iter().all(|it| it.takes == Some(FromInput::Line));
+    match takers.as_slice() {
+        [first, .., last] if !all_lines => Err(CliError::parameters(format!(
+            "standard input cannot be both {} and {}; give the latter with {} FILE",
+            first.what, last.what, last.instead
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to overwrite a file that the command itself needs.
+///
+/// # Errors
+/// What it is.
+pub fn refuse_needed(
+    destination: &Target,
+    needed: &[(&str, Option<&Path>)],
+) -> Result<(), CliError> {
+    let files = needed
+        .iter()
+        .filter_map(|(what, path)| Some((what, (*path)?)));
+    for (what, path) in files.filter(|(_, path)| *path != Path::new("-")) {
+        if Target::Path(path.to_owned()).is_same_place(destination) {
+            return Err(CliError::parameters(format!(
+                "{destination}: it is {what}, which would be overwritten; give another destination"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `source` is what standard input is, under whatever name.
+#[must_use]
+pub fn is_input(source: &Path) -> bool {
+    if source == Path::new("-") {
+        return true;
+    }
+    let target = Target::parse(source).ok();
+    let path = target.as_ref().and_then(Target::path);
+    path.is_some_and(is_open_as_input)
+}
+
+/// Such as `/dev/stdin`.
+fn is_open_as_input(path: &Path) -> bool {
+    let input = rustix::fs::fstat(rustix::stdio::stdin());
+    match (input, path.metadata()) {
+        (Ok(input), Ok(found)) => (input.st_dev, input.st_ino) == (found.dev(), found.ino()),
+        _ => false,
+    }
+}
+
+impl PassphraseSource {
+    /// What it takes of standard input, once somebody needs the passphrase.
+    #[must_use]
+    pub fn from_input(&self) -> Option<FromInput> {
+        let takes_all = match (&self.key_file, self.passphrase_fd) {
+            (Some(path), _) => path == Path::new("-") || is_open_as_input(path),
+            (None, Some(0)) => true,
+            (None, Some(number)) => {
+                is_open_as_input(&PathBuf::from(format!("/proc/self/fd/{number}")))
+            }
+            (None, None) => return (!io::stdin().is_terminal()).then_some(FromInput::Line),
+        };
+        takes_all.then_some(FromInput::All)
+    }
+}
+
+impl KeyArgs {
+    /// What they take of standard input, once somebody needs the key.
+    #[must_use]
+    pub fn from_input(&self) -> Option<FromInput> {
+        match &self.volume_key_file {
+            Some(path) => is_open_as_input(path).then_some(FromInput::All),
+            None => self.passphrase.from_input(),
+        }
+    }
+
+    /// The files that they are read from.
+    #[must_use]
+    pub fn files(&self) -> [(&'static str, Option<&Path>); 2] {
+        [
+            ("a key file", self.passphrase.key_file.as_deref()),
+            ("a key file", self.volume_key_file.as_deref()),
+        ]
+    }
+}

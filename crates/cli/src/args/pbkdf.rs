@@ -1,0 +1,55 @@
+//! How costly the passphrase of a new key slot is to guess.
+
+use std::time::Duration;
+
+use clap::Args;
+use cryptline::luks::format::{KdfCost, KdfKind};
+
+use super::choice::{self, Words};
+
+const KDFS: &Words<KdfKind> = &[
+    (
+        "pbkdf2",
+        "PBKDF2, which GPUs attack cheaply",
+        KdfKind::Pbkdf2,
+    ),
+    ("argon2i", "Argon2i", KdfKind::Argon2i),
+    ("argon2id", "Argon2id", KdfKind::Argon2id),
+];
+
+/// A key derivation function and its cost.
+#[derive(Args, Clone, Debug)]
+pub struct PbkdfArgs {
+    /// Key derivation function [default: argon2id; LUKS1: pbkdf2]
+    #[arg(long, value_name = "NAME", value_parser = choice::of(KDFS))]
+    pub pbkdf: Option<KdfKind>,
+
+    /// Time that unlocking should take on this machine, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub iter_time: u64,
+
+    /// Number of PBKDF2 iterations or Argon2 passes, instead of measuring
+    #[arg(long, value_name = "N", conflicts_with = "iter_time")]
+    pub pbkdf_force_iterations: Option<u32>,
+
+    /// Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations
+    #[arg(long, value_name = "KIB")]
+    pub pbkdf_memory: Option<u32>,
+
+    /// Argon2 lanes [default: one per processor, at most 4]
+    #[arg(long, value_name = "N")]
+    pub pbkdf_parallel: Option<u32>,
+}
+
+impl PbkdfArgs {
+    /// Its cost.
+    #[must_use]
+    pub fn cost(&self) -> KdfCost {
+        KdfCost {
+            target: Duration::from_millis(self.iter_time),
+            iterations: self.pbkdf_force_iterations,
+            memory_kib: self.pbkdf_memory,
+            cpus: self.pbkdf_parallel,
+        }
+    }
+}

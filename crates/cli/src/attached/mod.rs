@@ -1,0 +1,11 @@
+//! What `attach`, `detach`, `devices` and `recover` share: which devices there are, and who serves them.
+//!
+//! ```text
+//! attach ─► server ─► state ◄─ devices, detach, recover
+//!    └─► background  └─► watch
+//! ```
+
+pub mod background;
+pub mod server;
+pub mod state;
+pub mod watch;

@@ -1,0 +1,351 @@
+//! The server of one device, from an open volume to the last flush.
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use cryptline::Volume;
+use cryptline_engine::BackendChoice;
+use cryptline_serve::StopHandle;
+use cryptline_serve::device::{AttachError, EndError};
+use cryptline_serve::kernel_nbd::{self, KernelNbd};
+use cryptline_serve::stats::ExportStats;
+use cryptline_serve::ublk::{self, Ublk};
+use rustix::fs::Mode;
+
+use super::background;
+use super::state::{self, Driver, State, number_of, start_of};
+use super::watch::Watch;
+use crate::CliError;
+use crate::output::{complain, print, warn};
+use crate::serve::cleanup::Cleanup;
+use crate::serve::front::Served;
+use crate::serve::log::Log;
+use crate::serve::notify::Notifier;
+use crate::serve::options::StatsArgs;
+use crate::serve::signals::{self, Stopper};
+use crate::serve::stats_socket::StatsSocket;
+
+/// How long requests may take when the server stops.
+const GRACE: Duration = Duration::from_secs(5);
+/// Of the statistics' socket: nobody but the owner.
+const SOCKET_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// How a volume is attached.
+pub struct Wanted<'a> {
+    /// Who is to make the device.
+    pub driver: Driver,
+    /// Hardware queues.
+    pub queues: u16,
+    /// How long a request may take.
+    pub timeout: Option<Duration>,
+    /// How lanes do their I/O.
+    pub backend: BackendChoice,
+    /// What is attached, for people.
+    pub target: String,
+    /// The command line, where a later server may have it.
+    pub arguments: Vec<String>,
+    /// Where the command line was given.
+    pub folder: PathBuf,
+    /// The server leaves the terminal once the device is there.
+    pub in_background: bool,
+    /// The device is there already, and its server is gone.
+    pub recover: Option<PathBuf>,
+    /// Whether and where to tell what was done.
+    pub statistics: &'a StatsArgs,
+}
+
+/// Attaches a volume and serves it until it is detached or a signal comes.
+///
+/// # Errors
+/// Exit code 4 where there is no driver or the last write failed, 5 where the device is in use.
+pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
+    if let Some(device) = &wanted.recover {
+        state::of(device)?.accept(&volume.info().identity)?;
+    }
+    let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
+    let manager = Arc::new(Notifier::connect());
+    let cleanup = Cleanup::default();
+    let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
+    signals::watch(stopper, cleanup.remover())?;
+    stay_in_memory();
+    let failures = Arc::new(Failures::default());
+    let stats = start_statistics(volume, wanted, &cleanup)?;
+    let device = Device::attach(volume, wanted, stats, stop, &failures)?;
+    let _watch = device.watch();
+    let path = device.path();
+    let queues = device.queues().unwrap_or(wanted.queues);
+    let mut state = state_of(volume, wanted, path.clone().into(), queues);
+    state.owner = device.owner();
+    state.unprivileged = device.is_unprivileged();
+    let announced = state.write().and_then(|()| announce(&path, wanted));
+    if let Err(error) = announced {
+        if wanted.recover.is_some() {
+            // The device waits for the next server as soon as this process has ended.
+            return Err(error);
+        }
+        // Nobody will know of the device: it must not stay.
+        if let Err(error) = device.end(complain) {
+            complain(&format!("{path}: {error}"));
+        }
+        state.remove();
+        return Err(error);
+    }
+    let _ = failures.state.set(state.clone());
+    manager.tell("READY=1");
+    end(device, &state)
+}
+
+/// Counts what is done, for readers of a socket where there is one.
+fn start_statistics(
+    volume: &Volume,
+    wanted: &Wanted<'_>,
+    cleanup: &Cleanup,
+) -> Result<Arc<ExportStats>, CliError> {
+    let StatsArgs {
+        stats: socket,
+        stats_interval,
+    } = wanted.statistics;
+    let served = Served {
+        name: wanted.target.clone(),
+        gate: volume.gate().clone(),
+        info: volume.info().clone(),
+        stats: ExportStats::new(socket.is_some()),
+    };
+    let stats = Arc::clone(&served.stats);
+    if let Some(socket) = socket {
+        // It is to be removed from another folder.
+        let path = std::path::absolute(socket);
+        let path = path.map_err(|error| CliError::parameters(format!("--stats: {error}")))?;
+        StatsSocket::bind(&path, SOCKET_MODE, *stats_interval, cleanup)?
+            .start(Arc::from([served]))?;
+    }
+    Ok(stats)
+}
+
+/// Serves until the end, of which the state is to tell where it was not a good one.
+fn end(device: Device, state: &State) -> Result<ExitCode, CliError> {
+    let log = Log::new();
+    let trouble = OnceCell::new();
+    let served = device.serve(|line| {
+        log.line(line);
+        let _ = trouble.set(line.to_owned());
+    });
+    match served {
+        Ok(()) => {
+            state.remove();
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            let why = match trouble.get() {
+                Some(trouble) => format!("{error} ({trouble})"),
+                None => error.to_string(),
+            };
+            keep_failure(state, &why);
+            Err(CliError::device(format!(
+                "{why}; what was written lately may be lost"
+            )))
+        }
+    }
+}
+
+/// For whoever detaches or lists.
+fn keep_failure(state: &State, why: &str) {
+    let failure = Some(crate::error::on_one_line(why));
+    let state = State {
+        failure,
+        ..state.clone()
+    };
+    // A state that cannot be kept says nothing of the data.
+    let _ = state.rewrite();
+}
+
+/// What becomes of a server whose thread has failed: its process ends, and its device waits for another.
+#[derive(Default)]
+struct Failures {
+    /// Once there is a device.
+    state: OnceLock<State>,
+}
+
+impl Failures {
+    fn take(&self, why: &str) -> ! {
+        complain(&format!(
+            "{why}; the server ends, and `cryptline recover` starts another"
+        ));
+        if let Some(state) = self.state.get() {
+            keep_failure(state, why);
+        }
+        std::process::exit(i32::from(CliError::device(why).exit_code()));
+    }
+}
+
+/// Tells the kernel that it must not wait for us while we wait for memory: it would free memory by writing to us.
+/// Threads that are started later have it as well.
+pub fn be_an_io_flusher() {
+    // It takes a right that whoever makes a device usually has. Without it all works, unless memory runs out.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+}
+
+/// What is swapped out would have to be read while memory runs out, and what waits for a server that is killed then
+/// could not be freed. It takes rights that users do not have.
+fn stay_in_memory() {
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    use rustix::mm::{MlockAllFlags, mlockall};
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if mlockall(flags).is_err() {
+        warn(&[
+            "the server's memory could not be locked (ulimit -l): under memory pressure, the \
+                device can stall"
+                .to_owned(),
+        ]);
+    }
+}
+
+fn announce(path: &str, wanted: &Wanted<'_>) -> Result<(), CliError> {
+    if wanted.in_background {
+        background::leave(path)
+    } else {
+        print(&format!("{path}\n"))
+    }
+}
+
+fn state_of(volume: &Volume, wanted: &Wanted<'_>, device: PathBuf, queues: u16) -> State {
+    let pid = std::process::id();
+    State {
+        device,
+        driver: wanted.driver,
+        target: wanted.target.clone(),
+        identity: volume.info().identity.clone(),
+        size: volume.info().size,
+        read_only: volume.info().read_only,
+        queues,
+        zoned: volume.gate().geometry().zones.is_some(),
+        unprivileged: false,
+        pid,
+        owner: None,
+        started: start_of(pid).unwrap_or(0),
+        arguments: wanted.arguments.clone(),
+        folder: wanted.folder.clone(),
+        failure: None,
+    }
+}
+
+/// An attached device, whoever made it.
+enum Device {
+    Nbd(KernelNbd),
+    Ublk(Ublk),
+}
+
+impl Device {
+    fn attach(
+        volume: &Volume,
+        wanted: &Wanted<'_>,
+        stats: Arc<ExportStats>,
+        stop: StopHandle,
+        failures: &Arc<Failures>,
+    ) -> Result<Self, AttachError> {
+        let gate = volume.gate().clone();
+        let block = volume.info().sector_size;
+        if wanted.driver == Driver::Nbd {
+            let options = kernel_nbd::Options {
+                backend: wanted.backend,
+                connections: wanted.queues.into(),
+                index: None,
+                block,
+                timeout: wanted.timeout,
+                stats,
+                grace: GRACE,
+            };
+            return KernelNbd::attach(gate, options, stop).map(Self::Nbd);
+        }
+        let failures = Arc::clone(failures);
+        let options = ublk::Options {
+            queues: wanted.queues,
+            block,
+            stats,
+            grace: GRACE,
+            on_failure: Arc::new(move |why| failures.take(why)),
+        };
+        let left = wanted.recover.as_deref().and_then(number_of);
+        match left {
+            Some(id) => Ublk::recover(id, gate, options, stop),
+            None => {
+                let early = OnceCell::new();
+                let attached = Ublk::attach(gate, options, stop, |path, queues| {
+                    let state = state_of(volume, wanted, path, queues);
+                    // Where it cannot be kept, that is said once the device is there.
+                    let _ = state.write();
+                    let _ = early.set(state);
+                });
+                if let (Err(_), Some(state)) = (&attached, early.get()) {
+                    state.remove();
+                }
+                attached
+            }
+        }
+        .map(Self::Ublk)
+    }
+
+    fn path(&self) -> String {
+        let path = match self {
+            Self::Nbd(device) => device.path(),
+            Self::Ublk(device) => device.path(),
+        };
+        path.display().to_string()
+    }
+
+    /// Its queues, where the kernel may have made fewer than were asked for.
+    fn queues(&self) -> Option<u16> {
+        match self {
+            Self::Nbd(_) => None,
+            Self::Ublk(device) => Some(device.queues()),
+        }
+    }
+
+    /// The server, as the driver knows it.
+    fn owner(&self) -> Option<u32> {
+        match self {
+            Self::Nbd(device) => device.owner(),
+            Self::Ublk(device) => Some(device.owner()),
+        }
+    }
+
+    /// Whether the kernel trusts it with less.
+    fn is_unprivileged(&self) -> bool {
+        match self {
+            Self::Nbd(_) => false,
+            Self::Ublk(device) => device.is_unprivileged(),
+        }
+    }
+
+    /// Has somebody look after a device whose requests would wait for a killed server for ever.
+    fn watch(&self) -> Option<Watch> {
+        let Self::Nbd(device) = self else {
+            return None;
+        };
+        let watch = Watch::start(&device.path(), device.owner()?);
+        if let Err(error) = &watch {
+            warn(&[format!(
+                "nobody takes the device away if its server is killed: {error}"
+            )]);
+        }
+        watch.ok()
+    }
+
+    fn serve(self, log: impl Fn(&str)) -> Result<(), EndError> {
+        match self {
+            Self::Nbd(device) => device.serve(log),
+            Self::Ublk(device) => device.serve(log),
+        }
+    }
+
+    /// Ends at once.
+    fn end(self, log: impl Fn(&str)) -> Result<(), EndError> {
+        match self {
+            Self::Nbd(device) => device.end(log),
+            Self::Ublk(device) => device.end(log),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! What is known of each attached device: one small file each, in a folder of the running system.
+//!
+//! It holds no key and nothing that helps to find one.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use crate::CliError;
+
+/// Root's devices; another user's are in that user's runtime folder.
+const FOLDER: &str = "/run/cryptline";
+const PREFIX: &str = "attach-";
+const SUFFIX: &str = ".json";
+
+/// Who made a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Driver {
+    /// The kernel's NBD client.
+    Nbd,
+    /// ublk.
+    Ublk,
+}
+
+impl Driver {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nbd => "nbd",
+            Self::Ublk => "ublk",
+        }
+    }
+}
+
+/// One attached device. docs/attach.md promises these members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Its path.
+    pub device: PathBuf,
+    /// Who made it.
+    pub driver: Driver,
+    /// What is attached.
+    pub target: String,
+    /// What no other volume has, where that can be told: a server that takes over must have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// Bytes.
+    pub size: u64,
+    /// Nobody can write to it.
+    pub read_only: bool,
+    /// Hardware queues, each with a thread of the server's.
+    pub queues: u16,
+    /// It has zones, so it is gone as soon as its server is.
+    #[serde(default)]
+    pub zoned: bool,
+    /// It was made without privileges, and so is gone as soon as its server is.
+    #[serde(default)]
+    pub unprivileged: bool,
+    /// The server's process.
+    pub pid: u32,
+    /// The same, as the driver knows it: in a container, that can be another number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
+    /// When that process was started, in the kernel's ticks since boot: a number can come again.
+    pub started: u64,
+    /// The command line that made it, for a server that takes over, and where it was given. None, if that line had
+    /// a key in it.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// Where it was given.
+    pub folder: PathBuf,
+    /// Why the server could not end well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+impl State {
+    /// Keeps it, instead of what was kept of that device before.
+    ///
+    /// # Errors
+    /// Exit code 4 where the folder takes nothing.
+    pub fn write(&self) -> Result<(), CliError> {
+        self.write_in(&folder(), |_| true)
+    }
+
+    /// The same, unless another server has a device of that name by now.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write)'s.
+    pub fn rewrite(&self) -> Result<(), CliError> {
+        self.write_in(&folder(), |known| self.is_of_same_server(known))
+    }
+
+    fn write_in(&self, folder: &Path, may: impl Fn(&Self) -> bool) -> Result<(), CliError> {
+        let failed = |error: io::Error| CliError::device(format!("{}: {error}", folder.display()));
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(folder).map_err(failed)?;
+        let text = serde_json::to_string(self).map_err(|error| failed(error.into()))?;
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+        writeln!(file, "{text}").map_err(failed)?;
+        let path = path_of(folder, &self.device);
+        let _alone = lock(folder).map_err(failed)?;
+        if read(&path).is_none_or(|known| may(&known)) {
+            file.persist(path).map_err(|error| failed(error.error))?;
+        }
+        Ok(())
+    }
+
+    /// Forgets it, unless another server has a device of that name by now.
+    pub fn remove(&self) {
+        self.remove_from(&folder());
+    }
+
+    fn remove_from(&self, folder: &Path) {
+        let path = path_of(folder, &self.device);
+        let _alone = lock(folder);
+        if read(&path).is_some_and(|known| self.is_of_same_server(&known)) {
+            // What is gone already need not be removed.
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Whether both are about one server: once a device is gone, its number is another's.
+    #[must_use]
+    pub fn is_of_same_server(&self, other: &Self) -> bool {
+        (self.pid, self.started) == (other.pid, other.started)
+    }
+
+    /// Whether the driver's owner of the device is another process than this server was.
+    #[must_use]
+    pub fn is_taken_by(&self, owner: Option<u32>) -> bool {
+        owner.is_some_and(|owner| owner != self.owner.unwrap_or(self.pid))
+    }
+
+    /// The server's process, unless it is gone.
+    #[must_use]
+    pub fn server(&self) -> Option<rustix::fd::OwnedFd> {
+        let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // Asked after it was opened, so it is that process.
+        (start_of(self.pid)? == self.started).then_some(process)
+    }
+
+    /// Whether a new server may go on with a volume of this identity.
+    ///
+    /// # Errors
+    /// Exit code 4 for any but the volume that was attached, and where that cannot be told.
+    pub fn accept(&self, identity: &Option<String>) -> Result<(), CliError> {
+        let device = self.device.display();
+        if self.identity.is_none() {
+            return Err(CliError::device(format!(
+                "{device} cannot be recovered: only a volume with a LUKS header can be told from another, and \
+                 {} has none; `cryptline detach` removes the device",
+                self.target
+            )));
+        }
+        if self.identity != *identity {
+            return Err(CliError::device(format!(
+                "{} is another volume than the one that {device} was attached with, so what waits for that was \
+                 not written to it; put that one back in its place, or remove the device with `cryptline detach`",
+                self.target
+            )));
+        }
+        Ok(())
+    }
+
+    /// In a word.
+    #[must_use]
+    pub fn condition(&self) -> &'static str {
+        match (&self.failure, self.server()) {
+            (Some(_), _) => "failed",
+            (None, Some(_)) => "serving",
+            (None, None) => "orphaned",
+        }
+    }
+}
+
+/// What is known of one device.
+///
+/// # Errors
+/// Exit code 4 where it is nothing.
+pub fn of(device: &Path) -> Result<State, CliError> {
+    let device = fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
+    read(&path_of(&folder(), &device)).ok_or_else(|| {
+        CliError::device(format!(
+            "{} is no device of `cryptline attach`; `cryptline devices` lists those",
+            device.display()
+        ))
+    })
+}
+
+/// All devices, by path.
+#[must_use]
+pub fn all() -> Vec<State> {
+    let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+    });
+    let mut states: Vec<_> = ours.filter_map(|entry| read(&entry.path())).collect();
+    states.sort_by(|one, other| one.device.cmp(&other.device));
+    states
+}
+
+fn read(path: &Path) -> Option<State> {
+    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+}
+
+fn folder() -> PathBuf {
+    let is_root = rustix::process::geteuid().is_root();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    match runtime.filter(|path| !is_root && path.is_absolute()) {
+        Some(runtime) => runtime.join("cryptline"),
+        None => PathBuf::from(FOLDER),
+    }
+}
+
+/// Nobody else changes anything in the folder while this is kept.
+fn lock(folder: &Path) -> io::Result<File> {
+    let folder = File::open(folder)?;
+    rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(folder)
+}
+
+fn path_of(folder: &Path, device: &Path) -> PathBuf {
+    let name = device.file_name().unwrap_or_default().to_string_lossy();
+    folder.join(format!("{PREFIX}{name}{SUFFIX}"))
+}
+
+/// The number at the end of a device's name.
+#[must_use]
+pub fn number_of(device: &Path) -> Option<u32> {
+    let name = device.file_name()?.to_str()?;
+    name.trim_start_matches(|c: char| !c.is_ascii_digit())
+        .parse()
+        .ok()
+}
+
+/// When a process was started (proc_pid_stat(5), field 22).
+#[must_use]
+pub fn start_of(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is a name, which can have spaces and brackets.
+    let rest = &stat[stat.rfind(')')? + 1..];
+    rest.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ours() -> State {
+        let pid = std::process::id();
+        State {
+            device: "/dev/nbd7".into(),
+            driver: Driver::Nbd,
+            target: "disk.img".to_owned(),
+            identity: None,
+            size: 1 << 20,
+            read_only: false,
+            queues: 1,
+            zoned: false,
+            unprivileged: false,
+            pid,
+            owner: None,
+            started: start_of(pid).unwrap(),
+            arguments: Vec::new(),
+            folder: PathBuf::new(),
+            failure: None,
+        }
+    }
+
+    #[test]
+    fn process_that_was_started_at_another_time_is_not_the_server() {
+        let mut state = ours();
+        assert!(state.server().is_some());
+        assert_eq!(state.condition(), "serving");
+        state.started += 1;
+        assert!(state.server().is_none());
+        assert_eq!(state.condition(), "orphaned");
+    }
+
+    #[test]
+    fn only_the_volume_that_was_attached_is_accepted() {
+        let identity = |text: &str| Some(text.to_owned());
+        let mut state = ours();
+        assert!(state.accept(&None).is_err());
+        assert!(state.accept(&identity("one")).is_err());
+        state.identity = identity("one");
+        assert!(state.accept(&identity("one")).is_ok());
+        assert!(state.accept(&identity("other")).is_err());
+        let refused = state.accept(&None).unwrap_err();
+        assert_eq!(refused.exit_code(), 4);
+        assert!(refused.to_string().contains("another volume"), "{refused}");
+    }
+
+    #[test]
+    fn state_of_another_server_of_that_number_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let (ended, mut later) = (ours(), ours());
+        later.started += 1;
+        let kept = || read(&path_of(folder, &later.device));
+        later.write_in(folder, |_| true).unwrap();
+        ended.remove_from(folder);
+        ended
+            .write_in(folder, |known| ended.is_of_same_server(known))
+            .unwrap();
+        assert_eq!(kept().as_ref(), Some(&later));
+        later.remove_from(folder);
+        assert_eq!(kept(), None);
+    }
+
+    #[test]
+    fn device_is_taken_where_its_owner_is_neither_the_server_nor_gone() {
+        let mut state = ours();
+        assert!(!state.is_taken_by(None));
+        assert!(!state.is_taken_by(Some(state.pid)));
+        assert!(state.is_taken_by(Some(state.pid + 1)));
+        state.owner = Some(7);
+        assert!(!state.is_taken_by(Some(7)));
+        assert!(state.is_taken_by(Some(state.pid.max(8))));
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let state = ours();
+        let text = serde_json::to_string(&state).unwrap();
+        assert!(!text.contains("failure"), "{text}");
+        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+    }
+}

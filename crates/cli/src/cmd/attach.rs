@@ -1,0 +1,224 @@
+//! `attach`: the decrypted disk as a block device of this machine.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use cryptline_engine::BackendChoice;
+use cryptline_serve::device::AttachError;
+use cryptline_serve::{kernel_nbd, ublk};
+use rustix::thread::CapabilitySet;
+
+use crate::CliError;
+use crate::args::{KeyArgs, TableArgument, TargetArgs, choice, open};
+use crate::attached::background;
+use crate::attached::server::{self, Wanted};
+use crate::attached::state::Driver;
+use crate::output::warn_of;
+use crate::serve::backend::{self, Backend};
+use crate::serve::front::check_queues;
+use crate::serve::options::StatsArgs;
+
+/// Largest number of queues that may be asked for.
+const QUEUES_MAX: i64 = 64;
+/// A day.
+const TIMEOUT_MAX: u64 = 86400;
+
+/// What to attach, and how.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+The device is printed once it is there; the server then goes to the background. It takes root, or ublk with the udev \
+rules that give users devices of their own (docs/attach.md). \
+`cryptline devices` lists what is attached, and `cryptline detach` ends it: the kernel writes back what \
+it has cached, the device goes away, and the volume is flushed. SIGTERM does the same. \
+A zoned volume becomes a zoned device, by ublk.
+
+Examples:
+  cryptline attach disk.img                        prints /dev/nbd0, say
+  mount $(cryptline attach disk.img --key-file key) /mnt
+  cryptline attach /dev/sda2 --read-only --foreground
+  cryptline attach disk.img --queues 4 --stats /run/disk.stats
+
+Exit codes (as cryptsetup's):
+  0  success
+  1  invalid parameters
+  2  no key available: wrong passphrase or volume key
+  3  out of memory
+  4  wrong device, damaged header, no driver or no permission
+  5  the image is in use by another program")]
+pub struct AttachArgs {
+    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH, zoned:PATH or ram:SIZE; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
+    #[arg(value_name = "TARGET", required_unless_present = "table")]
+    pub target: Option<String>,
+
+    /// The kernel's driver that makes the device
+    #[arg(long, value_enum, default_value_t, value_name = "DRIVER")]
+    pub driver: DriverChoice,
+
+    /// Hardware queues of the device; each has a thread of the server's
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=QUEUES_MAX))]
+    pub queues: u16,
+
+    /// Seconds that a request may take before an nbd device is given up, with errors [default: any time]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX))]
+    pub timeout: Option<u64>,
+
+    /// I/O interface
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = choice::of(backend::IO))]
+    pub io: BackendChoice,
+
+    /// What is counted.
+    #[command(flatten)]
+    pub statistics: StatsArgs,
+
+    /// Stay in the foreground
+    #[arg(short, long)]
+    pub foreground: bool,
+
+    /// We are the server that another process waits for.
+    #[arg(long, hide = true)]
+    pub detached_child: bool,
+
+    /// The device is there already: `recover` has started us.
+    #[arg(long, hide = true, value_name = "DEVICE")]
+    pub recover_device: Option<PathBuf>,
+
+    /// How to open the target.
+    #[command(flatten)]
+    pub volume: TargetArgs,
+    /// How to unlock it.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+}
+
+/// `--driver`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DriverChoice {
+    /// ublk where this kernel has it, otherwise nbd
+    #[default]
+    Auto,
+    /// ublk: /dev/ublkbN; it takes io_uring, and survives its server (`recover`)
+    Ublk,
+    /// The kernel's NBD client: /dev/nbdN
+    Nbd,
+}
+
+impl DriverChoice {
+    /// The driver, if it is there.
+    fn driver(self, io: BackendChoice) -> Result<Driver, CliError> {
+        if self == Self::Ublk && io == BackendChoice::Syscalls {
+            return Err(CliError::parameters(
+                "--driver ublk takes io_uring; leave out --io, or use --driver nbd",
+            ));
+        }
+        let ublk = match self {
+            Self::Nbd => Err(AttachError::NoDriver("ublk")),
+            _ if io == BackendChoice::Syscalls => Err(AttachError::NoDriver("ublk")),
+            _ => ublk::check(),
+        };
+        match (self, ublk) {
+            (_, Ok(())) => Ok(Driver::Ublk),
+            (Self::Ublk, Err(error)) => Err(error.into()),
+            (Self::Nbd, Err(_)) => {
+                kernel_nbd::check()?;
+                Ok(Driver::Nbd)
+            }
+            // Nor is there one for nbd.
+            (Self::Auto, Err(error @ AttachError::NoPermission)) if !may_administer() => {
+                Err(error.into())
+            }
+            (Self::Auto, Err(error)) => match (kernel_nbd::check(), error) {
+                (Ok(()), _) => Ok(Driver::Nbd),
+                (Err(AttachError::NoDriver(_)), AttachError::NoDriver(_)) => {
+                    Err(AttachError::NoDriver("ublk and no nbd").into())
+                }
+                (Err(AttachError::NoDriver(_)), error) | (Err(error), _) => Err(error.into()),
+            },
+        }
+    }
+}
+
+/// Whether this process has the right to make any block device.
+fn may_administer() -> bool {
+    let sets = rustix::thread::capabilities(None);
+    sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
+}
+
+/// Attaches, and serves in this process or another.
+///
+/// # Errors
+/// As [`open`]; exit code 4 where the device cannot be made.
+pub fn run(args: &AttachArgs) -> Result<ExitCode, CliError> {
+    let ended = attach(args);
+    if args.detached_child {
+        return ended.or_else(|error| background::fail(&error));
+    }
+    ended
+}
+
+fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
+    let arguments = || std::env::args_os().skip(1);
+    let driver = args.check()?;
+    if !args.foreground && !args.detached_child {
+        return background::start(arguments().collect());
+    }
+    server::be_an_io_flusher();
+    let backend = Backend::probe(args.io)?;
+    let target = args.target.as_deref().unwrap_or_default();
+    let volume = open(target, &args.volume, &args.keys)?;
+    warn_of(volume.warnings());
+    let source = &volume.info().source;
+    check_queues(source, volume.gate(), args.queues.into(), "--queues")?;
+    let is_secret = matches!(args.volume.table, Some(TableArgument::Line(_)));
+    let words = arguments().map(OsString::into_string);
+    let words: Option<Vec<_>> = words.map(Result::ok).collect();
+    let wanted = Wanted {
+        driver,
+        queues: args.queues,
+        timeout: args.timeout.map(Duration::from_secs),
+        backend: backend.choice,
+        target: volume.info().source.clone(),
+        arguments: words.filter(|_| !is_secret).unwrap_or_default(),
+        folder: std::env::current_dir().unwrap_or_default(),
+        in_background: args.detached_child,
+        recover: args.recover_device.clone(),
+        statistics: &args.statistics,
+    };
+    server::run(&volume, &wanted)
+}
+
+impl AttachArgs {
+    /// What can be told before a passphrase is asked for.
+    fn check(&self) -> Result<Driver, CliError> {
+        if self.target.is_some() && self.volume.table.is_some() {
+            return Err(CliError::parameters(
+                "give either a TARGET or --table, which names its device itself",
+            ));
+        }
+        let is_line = matches!(self.volume.table, Some(TableArgument::Line(_)));
+        if !self.foreground && !self.detached_child && is_line {
+            return Err(CliError::parameters(
+                "the server in the background cannot be given the line of --table, which is wiped by now; \
+                 use --table - or --table @FILE, or --foreground",
+            ));
+        }
+        // Another driver would make another device.
+        let driver = self.recover_device.as_ref().map(|_| DriverChoice::Ublk);
+        let driver = driver.unwrap_or(self.driver).driver(self.io)?;
+        if self.timeout.is_some() && driver != Driver::Nbd {
+            return Err(CliError::parameters(
+                "--timeout takes --driver nbd: what is asked of a ublk device waits until it is served",
+            ));
+        }
+        if self.timeout.is_some() && self.queues > 1 {
+            return Err(CliError::parameters(
+                "--timeout takes --queues 1: of several queues the kernel would ask another for what is late, while \
+                 the first can still be writing it",
+            ));
+        }
+        Ok(driver)
+    }
+}

@@ -1,0 +1,296 @@
+//! `copy`: a whole disk from one place to another, decrypted and encrypted on the way.
+
+mod ending;
+mod show;
+mod source;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use cryptline::{
+    Copied, Copy, DispatchOptions, Key, KeyRequest, Keys, Mode, Open, Problem, Target, Zeroes,
+};
+use cryptline_sys::{SecretBuf, lock};
+use serde::Serialize;
+
+use crate::CliError;
+use crate::args::choice::{self, Words};
+use crate::args::{KeyArgs, Taker, ToArgs, refuse_needed, refuse_shared_input};
+use crate::output::{print_report, warn_of};
+use crate::size;
+pub(super) use show::Show;
+pub(super) use source::From;
+
+const ZEROES: &Words<Zeroes> = &[
+    (
+        "detect",
+        "Zeros, which stay holes: nothing was ever written there, or it was discarded",
+        Zeroes::Detect,
+    ),
+    (
+        "decrypt",
+        "Their decryption, which is noise, as dm-crypt does",
+        Zeroes::Decrypt,
+    ),
+];
+
+/// What to copy, and where to.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline copy disk.luks out.raw                          decrypt it into a new file
+  cryptline copy disk.luks out.raw --verify                 and read the file again, to be sure
+  cryptline copy disk.luks other.luks --to-key-file key2    from one volume into another
+  cryptline copy disk.raw other.luks --to-key-file key2     encrypt it into a volume that is there
+  cryptline copy 'nbd://storage/disk1' disk.raw
+  cryptline copy - 'nbd://storage/disk1' < disk.raw
+
+Each side that has a LUKS header is opened, and anything else is taken as it is. For a new encrypted
+file use `cryptline create FILE --from SRC`.
+
+A new file is written under another name and gets its own once all of it is durable, so whatever
+has that name is whole; holes and zeros become holes. A volume, a block device or an export that is
+there keeps a part of the copy if it ends early. It must have room for all of the source, and hold
+nothing yet, unless you give --force.
+
+Exit codes: 0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory, 4 a disk or server
+failed, is full or too small, --verify found a difference, or stopped by a signal, 5 the destination
+exists or holds data (see --force), or one of them is in use.")]
+pub struct CopyArgs {
+    /// LUKS volume, raw file or block device, NBD URI, pmem:PATH or btt:PATH; `-` for standard input
+    #[arg(value_name = "SRC")]
+    pub source: PathBuf,
+
+    /// New file, or an existing LUKS volume, block device, NBD URI, pmem:PATH or btt:PATH
+    #[arg(value_name = "DST")]
+    pub destination: PathBuf,
+
+    /// Replace an existing file, or overwrite what the destination holds
+    #[arg(long)]
+    pub force: bool,
+
+    /// How to copy.
+    #[command(flatten)]
+    pub how: How,
+
+    /// Read the LUKS header of the source from FILE
+    #[arg(long, value_name = "FILE")]
+    pub header: Option<PathBuf>,
+
+    /// Key of the source.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+
+    /// The other side.
+    #[command(flatten)]
+    pub to: ToArgs,
+}
+
+/// What all copies can be asked for.
+#[derive(Args, Clone, Debug, Default)]
+pub struct How {
+    /// Take the source as it is, even if it has a LUKS header or is an image in another format
+    #[arg(long)]
+    pub from_raw: bool,
+
+    /// Then open the destination anew, read all of it and compare it with hashes of what was read of the source
+    #[arg(long)]
+    pub verify: bool,
+
+    /// What an encrypted source has where its medium holds only zeros
+    #[arg(long, value_name = "WHAT", default_value = "detect", value_parser = choice::of(ZEROES))]
+    pub zeroes: Zeroes,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What was done.
+#[derive(Serialize)]
+pub(super) struct Report {
+    source: String,
+    destination: String,
+    /// Bytes of the source.
+    bytes: u64,
+    /// Bytes that were zeros and stayed holes.
+    skipped: u64,
+    seconds: f64,
+    verified: bool,
+}
+
+/// Copies.
+///
+/// # Errors
+/// As the help says.
+pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
+    let began = Instant::now();
+    if args.destination == Path::new("-") {
+        return Err(CliError::parameters(
+            "a disk is not copied to standard output; give a file, or serve the disk and read it with `nbdcopy URI -`",
+        ));
+    }
+    let destination = Target::parse(&args.destination)?;
+    source::refuse_same(&args.source, &destination)?;
+    let from = From {
+        name: &args.source,
+        how: &args.how,
+        header: args.header.as_deref(),
+        keys: args.keys.of_target(&args.source),
+        key_option: "--key-file",
+    };
+    let is_volume = args.is_volume(&destination)?;
+    let keys = args.to.keys().of_target(&args.destination);
+    args.check_destination(&destination, is_volume, &keys)?;
+    from.refuse_needed(&destination)?;
+    let is_luks = from.is_luks()?;
+    let [disk, key] = from.takers(is_luks);
+    let to_key = Taker {
+        what: "the key of the destination",
+        instead: "--to-key-file",
+        takes: keys.from_input().filter(|_| is_volume),
+    };
+    refuse_shared_input(&[disk, key, to_key])?;
+    let source = from.open(is_luks)?;
+    let show = Show::of_copy();
+    let copy = Copy::new(source)
+        .replace(args.force)
+        .verify(args.how.verify)
+        .stop(show.stop())
+        .on_progress(show.observer());
+    let copied = if is_volume {
+        let last = Mutex::new(None);
+        let keys = Arc::new(Remembered { keys, last });
+        copy.into_volume(|| Ok(args.open_destination(&destination, &keys)))
+    } else {
+        copy.into_target(&args.destination)
+    };
+    show.clear();
+    let copied = copied.map_err(|error| CliError::of_copy(&error))?;
+    warn_of(&copied.warnings);
+    let report = Report::new(&args.source, &args.destination, &copied, began.elapsed());
+    print_report(&report, args.how.json, Report::text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl CopyArgs {
+    /// Whether the destination is a volume that is there.
+    fn is_volume(&self, destination: &Target) -> Result<bool, CliError> {
+        if self.to.to_header.is_some() {
+            return Ok(true);
+        }
+        let is_there = destination.path().is_none_or(Path::exists);
+        if !is_there || destination.is_memory() {
+            return Ok(false);
+        }
+        match Open::target(destination.clone()).is_luks() {
+            Ok(is_luks) => Ok(is_luks),
+            // What it holds is looked for before anything is overwritten.
+            Err(error) if matches!(error.problem(), Problem::NotLuks(_)) => Ok(false),
+            Err(error) => Err(CliError::of_copy(&error)),
+        }
+    }
+
+    /// Nothing is to be in clear that somebody takes for encrypted, nor a key or header lost.
+    fn check_destination(
+        &self,
+        destination: &Target,
+        is_volume: bool,
+        keys: &KeyArgs,
+    ) -> Result<(), CliError> {
+        if !is_volume && !keys.is_empty() {
+            return Err(CliError::parameters(format!(
+                "{destination}: it has no LUKS header, so the copy would not be encrypted; make a volume with `cryptline create FILE --from SRC`, or leave the key of the destination out"
+            )));
+        }
+        let [first, second] = keys.files();
+        let header = (
+            "the header of the destination",
+            self.to.to_header.as_deref(),
+        );
+        refuse_needed(destination, &[header, first, second])
+    }
+
+    fn open_destination(&self, destination: &Target, keys: &Arc<Remembered>) -> Open {
+        let keys = Arc::clone(keys);
+        let mut open = inline(Open::target(destination.clone()))
+            .keys(move |request: &KeyRequest<'_>| keys.key(request));
+        if let Some(path) = &self.to.to_header {
+            open = open.header(path);
+        }
+        match self.to.to_key_slot {
+            Some(slot) => open.key_slot(slot),
+            None => open,
+        }
+    }
+}
+
+/// The threads of a copy are as many as there are cores: none is idle that could help.
+fn inline(open: Open) -> Open {
+    open.dispatch(DispatchOptions {
+        both: Some(Mode::Inline),
+        ..DispatchOptions::default()
+    })
+}
+
+/// Asks once for what is needed twice.
+struct Remembered {
+    keys: KeyArgs,
+    last: Mutex<Option<Key>>,
+}
+
+impl Remembered {
+    fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, cryptline::Error> {
+        let mut last = lock(&self.last);
+        if last.is_none() || request.failed > 0 {
+            *last = self.keys.key(request)?;
+        }
+        last.as_ref().map(copy_of).transpose()
+    }
+}
+
+fn copy_of(key: &Key) -> Result<Key, cryptline::Error> {
+    let copy = |secret: &SecretBuf| SecretBuf::copy_of(secret).map_err(Problem::KeyMemory);
+    Ok(match key {
+        Key::Passphrase(secret) => Key::Passphrase(copy(secret)?),
+        Key::Volume(secret) => Key::Volume(copy(secret)?),
+    })
+}
+
+impl Report {
+    pub fn new(source: &Path, destination: &Path, copied: &Copied, took: Duration) -> Self {
+        Self {
+            source: source.display().to_string(),
+            destination: destination.display().to_string(),
+            bytes: copied.bytes,
+            skipped: copied.skipped,
+            seconds: took.as_secs_f64(),
+            verified: copied.verified,
+        }
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let skipped = if self.skipped > 0 {
+            format!(", {} of them holes", size::human(self.skipped))
+        } else {
+            String::new()
+        };
+        let verified = if self.verified {
+            "; read again, it is the same"
+        } else {
+            ""
+        };
+        let line = format!(
+            "{}: {} copied from {} in {:.1} s{skipped}{verified}",
+            self.destination,
+            size::human(self.bytes),
+            self.source,
+            self.seconds
+        );
+        crate::error::on_one_line(&line) + "\n"
+    }
+}

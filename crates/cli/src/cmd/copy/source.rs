@@ -1,0 +1,135 @@
+//! What is copied: a volume that is opened, bytes as they are, or standard input.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use cryptline::{CopySource, Open, Problem, Target};
+
+use super::{How, inline};
+use crate::CliError;
+use crate::args::{FromInput, KeyArgs, Taker, is_input, refuse_needed};
+use crate::output::warn_of;
+
+/// What the command line says of it.
+pub struct From<'a> {
+    pub name: &'a Path,
+    pub how: &'a How,
+    pub header: Option<&'a Path>,
+    pub keys: KeyArgs,
+    /// The option that names its key file.
+    pub key_option: &'static str,
+}
+
+/// Before anybody is asked for a key.
+pub fn refuse_same(source: &Path, destination: &Target) -> Result<(), CliError> {
+    if source != Path::new("-") && Target::parse(source)?.is_same_place(destination) {
+        let same = cryptline::Error::from(Problem::SameFile);
+        return Err(CliError::from(same).of(&destination.to_string()));
+    }
+    Ok(())
+}
+
+impl From<'_> {
+    /// Whether it has to be opened with a key. Nothing is asked for yet, nor is standard input read.
+    ///
+    /// # Errors
+    /// As the library, with what to do about it.
+    pub fn is_luks(&self) -> Result<bool, CliError> {
+        if self.name == Path::new("-") {
+            return Ok(false);
+        }
+        if self.how.from_raw && !(self.keys.is_empty() && self.header.is_none()) {
+            return Err(CliError::parameters(
+                "--from-raw takes the source as it is; leave it out, or the key of the source",
+            ));
+        }
+        let target = Target::parse(self.name)?;
+        let failed = |error: cryptline::Error| {
+            let advice = match error.problem() {
+                Problem::NotLuks(_) => "; or copy it as it is with --from-raw",
+                _ => "",
+            };
+            let error = CliError::from(error);
+            CliError::new(error.kind(), format!("{error}{advice}"))
+        };
+        Ok(!self.how.from_raw
+            && (self.header.is_some() || Open::target(target).is_luks().map_err(failed)?))
+    }
+
+    /// What it takes of standard input.
+    pub fn takers(&self, is_luks: bool) -> [Taker; 2] {
+        [
+            Taker {
+                what: "the disk",
+                instead: "the disk as a",
+                takes: is_input(self.name).then_some(FromInput::All),
+            },
+            Taker {
+                what: "the key of the source",
+                instead: self.key_option,
+                takes: self.keys.from_input().filter(|_| is_luks),
+            },
+        ]
+    }
+
+    /// The files without which it cannot be opened again.
+    pub fn refuse_needed(&self, destination: &Target) -> Result<(), CliError> {
+        let [first, second] = self.keys.files();
+        let header = ("the header of the source", self.header);
+        refuse_needed(destination, &[header, first, second])
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As the library, with what to do about it.
+    pub fn open(&self, is_luks: bool) -> Result<CopySource, CliError> {
+        if self.name == Path::new("-") {
+            return self.standard_input();
+        }
+        if !is_luks {
+            if !self.keys.is_empty() {
+                let name = self.name.display();
+                return Err(CliError::parameters(format!(
+                    "{name}: it has no LUKS header, so it needs no key; leave the key of the source out"
+                )));
+            }
+            return Ok(CopySource::raw(self.name)?);
+        }
+        let mut open = inline(Open::target(Target::parse(self.name)?))
+            .read_only(true)
+            .zeroes(self.how.zeroes)
+            .keys(self.keys.clone())
+            .kdf_limits(self.keys.kdf_limits());
+        if let Some(path) = self.header {
+            open = open.header(path);
+        }
+        if let Some(slot) = self.keys.key_slot {
+            open = open.key_slot(slot);
+        }
+        let volume = open.open()?;
+        warn_of(volume.warnings());
+        Ok(CopySource::volume(&volume))
+    }
+
+    fn standard_input(&self) -> Result<CopySource, CliError> {
+        if !self.keys.is_empty() || self.header.is_some() {
+            return Err(CliError::parameters(
+                "what comes from standard input is taken as it is; leave the key of the source out",
+            ));
+        }
+        if io::stdin().is_terminal() {
+            return Err(CliError::parameters(
+                "standard input is a terminal and no disk; redirect it from a file or a pipe",
+            ));
+        }
+        let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
+        let input: OwnedFd = input.map_err(|error| {
+            CliError::parameters(format!(
+                "cannot read standard input: {error}; is it closed?"
+            ))
+        })?;
+        Ok(CopySource::stream(input.into(), "standard input"))
+    }
+}

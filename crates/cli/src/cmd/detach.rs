@@ -1,0 +1,145 @@
+//! `detach`: ends what `attach` has begun, whether its server still runs or not.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline_serve::device::is_claimed;
+use cryptline_serve::{kernel_nbd, ublk};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::OwnedFd;
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::CliError;
+use crate::attached::state::{self, Driver, State, number_of};
+use crate::output::warn;
+
+/// Which device.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The kernel writes back what it has cached, the device goes away, and the volume is flushed. If that \
+fails, the exit code is 4. A device whose server was killed is removed as well; what the kernel had not \
+written by then is lost.
+
+With --force, all file systems write what they have before a device in use goes away, and the exit code is 4.
+
+Examples:
+  umount /mnt && cryptline detach /dev/nbd0")]
+pub struct DetachArgs {
+    /// A device of `cryptline attach`
+    #[arg(value_name = "DEVICE")]
+    pub device: PathBuf,
+
+    /// Even if it is mounted or in use by another device; programs that use it then get errors
+    #[arg(long)]
+    pub force: bool,
+
+    /// At the end of standard input, take away what is left of this process's nbd device
+    #[arg(long, hide = true, value_name = "PID")]
+    pub after_server: Option<u32>,
+}
+
+/// Takes the device away.
+///
+/// # Errors
+/// Exit code 5 for a device in use, 4 where something was lost or could not be removed.
+pub fn run(args: &DetachArgs) -> Result<ExitCode, CliError> {
+    if let Some(server) = args.after_server {
+        return after_server(&args.device, server);
+    }
+    let known = state::of(&args.device)?;
+    if !args.force && is_claimed(&known.device) {
+        return Err(CliError::busy(format!(
+            "{} is in use; unmount it first, or give --force",
+            known.device.display()
+        )));
+    }
+    match known.server() {
+        Some(server) => stop(&known, &server)?,
+        None => remove_orphan(&known)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For a server that was killed; nobody hears why it fails. What is known of the device stays, for whoever detaches it.
+fn after_server(device: &Path, server: u32) -> Result<ExitCode, CliError> {
+    super::mount::input_to_its_end();
+    if let Some(index) = number_of(device)
+        && kernel_nbd::owner(index).is_ok_and(|owner| owner == Some(server))
+    {
+        let _ = kernel_nbd::detach(index);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has the server end, and waits for that.
+fn stop(known: &State, server: &OwnedFd) -> Result<(), CliError> {
+    pidfd_send_signal(server, Signal::TERM)
+        .map_err(|error| CliError::device(format!("cannot stop process {}: {error}", known.pid)))?;
+    let mut polled = [PollFd::new(server, PollFlags::IN)];
+    while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut polled, None) {}
+    match state::of(&known.device) {
+        // It removes what is known of the device when all went well, and another may have that name by now.
+        Ok(left) if left.is_of_same_server(known) => {
+            remove_device(&left)?;
+            let why = left.failure.as_deref();
+            Err(lost(&left, why.unwrap_or("the server was killed")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes a device that nobody serves any more.
+fn remove_orphan(known: &State) -> Result<(), CliError> {
+    remove_device(known)?;
+    if let Some(why) = &known.failure {
+        return Err(lost(known, why));
+    }
+    warn(&[format!(
+        "the server of {} had been killed: what the kernel had not written by then is lost",
+        known.device.display()
+    )]);
+    Ok(())
+}
+
+/// Removes it, where it is still there, and what is known of it.
+fn remove_device(known: &State) -> Result<(), CliError> {
+    let failed =
+        |error| CliError::device(format!("cannot remove {}: {error}", known.device.display()));
+    let driver: Calls = match known.driver {
+        Driver::Nbd => (kernel_nbd::owner, kernel_nbd::detach),
+        Driver::Ublk => (ublk::owner, ublk::detach),
+    };
+    let (owner, detach) = driver;
+    if let Some(number) = number_of(&known.device) {
+        let owner = owner(number).map_err(failed)?;
+        if known.is_taken_by(owner) {
+            known.remove();
+            return Err(match &known.failure {
+                Some(why) => lost(known, why),
+                None => CliError::busy(format!(
+                    "{} is another process's by now, and stays; what had not been written to the one of that \
+                     name that was attached is lost",
+                    known.device.display()
+                )),
+            });
+        }
+        detach(number).map_err(failed)?;
+    }
+    known.remove();
+    Ok(())
+}
+
+/// What a driver tells and does of the device with a number.
+type Calls = (
+    fn(u32) -> io::Result<Option<u32>>,
+    fn(u32) -> io::Result<()>,
+);
+
+fn lost(known: &State, why: &str) -> CliError {
+    CliError::device(format!(
+        "{}: {why}; what was written lately may be lost",
+        known.device.display()
+    ))
+}

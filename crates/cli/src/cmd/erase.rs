@@ -1,0 +1,60 @@
+//! `erase`: no passphrase opens the volume any more.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::header::ask;
+use super::key::{Confirm, Place};
+use crate::CliError;
+use crate::output::{print, warn_of};
+
+/// Whose.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline erase disk.img
+  cryptline erase disk.img -q                ask nothing
+
+All key slots are removed and their place is overwritten. Without a backup of the header or the volume key, the data
+is lost for good. On flash and on file systems that never write in place, old bytes may survive.
+
+Exit codes: 0 erased, 1 invalid parameters or not confirmed, 4 wrong device, damaged header or I/O error, 5 in use.")]
+pub struct EraseArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// For certain?
+    #[command(flatten)]
+    pub confirm: Confirm,
+}
+
+impl EraseArgs {
+    /// Removes all key slots.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let name = self.place.name().display().to_string();
+        ask(
+            self.confirm,
+            &format!(
+                "{name}: all key slots will be destroyed, and the data is lost unless you keep a backup of the header or the volume key."
+            ),
+        )?;
+        let edited = self.place.open().erase();
+        let edited = edited.map_err(|error| CliError::of_header(&error))?;
+        warn_of(&edited.warnings);
+        print(&format!("{name}: all key slots are erased.\n"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Erases.
+///
+/// # Errors
+/// As the help says.
+pub fn run(args: &EraseArgs) -> Result<ExitCode, CliError> {
+    args.run()
+}

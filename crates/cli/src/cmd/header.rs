@@ -1,0 +1,80 @@
+//! `header`: backups, labels and repair of LUKS headers.
+
+mod verbs;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+pub use verbs::{BackupArgs, LabelArgs, RepairArgs, RestoreArgs, UuidArgs};
+
+use super::key::Confirm;
+use crate::CliError;
+use crate::error::on_one_line;
+
+/// What to do with a header.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline header backup disk.img --file disk.header
+  cryptline header restore disk.img --file disk.header
+  cryptline header uuid disk.img
+  cryptline header label disk.img --label backup
+  cryptline header repair disk.img
+
+`cryptline info` shows what a header says. Backups are those of cryptsetup, in both directions.")]
+pub struct HeaderArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: HeaderCommand,
+}
+
+/// The verbs of `header`.
+#[derive(Subcommand, Debug)]
+pub enum HeaderCommand {
+    /// Save the header with its key slots in a new file
+    Backup(BackupArgs),
+    /// Write a saved header back
+    Restore(RestoreArgs),
+    /// Show the UUID of a volume, or change it
+    Uuid(UuidArgs),
+    /// Show label and subsystem of a volume, or change them (LUKS2)
+    Label(LabelArgs),
+    /// Write a damaged copy of the header anew from the good one (LUKS2)
+    Repair(RepairArgs),
+}
+
+/// Runs one of them.
+///
+/// # Errors
+/// What to tell the user, and the exit code.
+pub fn run(args: &HeaderArgs) -> Result<ExitCode, CliError> {
+    match &args.command {
+        HeaderCommand::Backup(args) => args.run(),
+        HeaderCommand::Restore(args) => args.run(),
+        HeaderCommand::Uuid(args) => args.run(),
+        HeaderCommand::Label(args) => args.run(),
+        HeaderCommand::Repair(args) => args.run(),
+    }
+}
+
+/// Tells what would be lost, and goes on only where somebody agrees.
+pub(super) fn ask(confirm: Confirm, what: &str) -> Result<(), CliError> {
+    if confirm.batch_mode {
+        return Ok(());
+    }
+    let what = on_one_line(what);
+    if !io::stdin().is_terminal() {
+        return Err(CliError::parameters(format!(
+            "{what} Nothing was done; give -q if that is intended"
+        )));
+    }
+    let question = format!("{what}\nType YES in capital letters to go on: ");
+    let answer = crate::terminal::ask_aloud(&question);
+    if answer.is_ok_and(|answer| answer.trim() == "YES") {
+        Ok(())
+    } else {
+        Err(CliError::parameters("not confirmed, nothing was done"))
+    }
+}

@@ -1,0 +1,214 @@
+//! `key`: the key slots of a volume.
+
+mod list;
+mod recovery;
+mod verbs;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use cryptline::luks::edit::{LastSlot, NewSlot};
+use cryptline::{Edited, Header, Inspection, Open, Target};
+
+pub use list::ListArgs;
+pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PriorityArgs, RemoveArgs, priorities};
+
+use crate::CliError;
+use crate::args::{KeyArgs, PbkdfArgs};
+use crate::output::{print, warn_of};
+
+/// What to do with key slots.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline key list disk.img
+  cryptline key add disk.img                               another passphrase
+  cryptline key add disk.img --key-file old --new-key-file new
+  cryptline key change disk.img                            another passphrase in place of this one
+  cryptline key remove disk.img                            the passphrase that you type
+  cryptline key kill disk.img 3                            key slot 3; another passphrase is asked for
+  cryptline key priority disk.img 1 prefer
+
+No root is needed. A new key slot is written and flushed before the header names it, both copies of the header
+are written one after the other, and a replaced key slot is overwritten last: a crash at any moment leaves a
+header that opens. A removed key slot is overwritten first: one that is no longer listed is gone.
+cryptsetup's own words, such as luksAddKey, work too.")]
+pub struct KeyCommandArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KeyCommand,
+}
+
+/// The verbs of `key`.
+#[derive(Subcommand, Debug)]
+pub enum KeyCommand {
+    /// Add a passphrase
+    Add(AddArgs),
+    /// Replace a passphrase with another one
+    Change(ChangeArgs),
+    /// Remove the key slot that a passphrase opens
+    Remove(RemoveArgs),
+    /// Remove a key slot by its number
+    Kill(KillArgs),
+    /// List the key slots
+    List(ListArgs),
+    /// Say when a key slot is tried (LUKS2)
+    Priority(PriorityArgs),
+    /// Give a key slot another key derivation function or cost, under the same passphrase
+    Convert(ConvertArgs),
+}
+
+/// Runs one of them.
+///
+/// # Errors
+/// What to tell the user, and the exit code.
+pub fn run(args: &KeyCommandArgs) -> Result<ExitCode, CliError> {
+    match &args.command {
+        KeyCommand::Add(args) => args.run(),
+        KeyCommand::Change(args) => args.run(),
+        KeyCommand::Remove(args) => args.run(),
+        KeyCommand::Kill(args) => args.run(),
+        KeyCommand::List(args) => args.run(),
+        KeyCommand::Priority(args) => args.run(),
+        KeyCommand::Convert(args) => args.run(),
+    }
+}
+
+/// Whose header it is.
+#[derive(Args, Clone, Debug)]
+pub struct Place {
+    /// LUKS file or block device, NBD URI, pmem:PATH or btt:PATH
+    pub target: PathBuf,
+
+    /// Change the LUKS header in FILE; the target holds only data
+    #[arg(long, value_name = "FILE")]
+    pub header: Option<PathBuf>,
+}
+
+impl Place {
+    /// The header, still closed.
+    #[must_use]
+    pub fn open(&self) -> Header {
+        let header = Header::new(&self.target);
+        match &self.header {
+            Some(path) => header.header(path),
+            None => header,
+        }
+    }
+
+    /// What the header says.
+    ///
+    /// # Errors
+    /// Exit code 4 for a damaged or missing header.
+    pub fn inspect(&self) -> Result<Inspection, CliError> {
+        let open = Open::new(&self.target);
+        let open = match &self.header {
+            Some(path) => open.header(path),
+            None => open,
+        };
+        Ok(open.inspect()?)
+    }
+
+    /// What messages call it.
+    #[must_use]
+    pub fn name(&self) -> &Path {
+        self.header.as_deref().unwrap_or(&self.target)
+    }
+}
+
+/// The last key slot goes only if that was said.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Confirm {
+    /// Ask nothing: do it
+    #[arg(long, short = 'q')]
+    pub batch_mode: bool,
+}
+
+/// What the new key slot is to be.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "New key options")]
+pub struct NewSlotArgs {
+    /// Its cost.
+    #[command(flatten)]
+    pub pbkdf: PbkdfArgs,
+
+    /// Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]
+    #[arg(long, value_name = "NAME")]
+    pub hash: Option<String>,
+}
+
+impl NewSlotArgs {
+    fn new_slot(&self, slot: Option<u32>) -> NewSlot {
+        NewSlot {
+            slot,
+            kdf: self.pbkdf.pbkdf,
+            hash: self.hash.clone(),
+            cost: self.pbkdf.cost(),
+        }
+    }
+
+    fn measures(&self) -> bool {
+        self.pbkdf.pbkdf_force_iterations.is_none()
+    }
+}
+
+/// A key slot that goes must be the one that was meant: not that of the target's own key file where another key is named.
+fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliError> {
+    let is_named = !keys.passphrase.is_prompt() || keys.volume_key_file.is_some();
+    match Target::parse(&place.target) {
+        Ok(Target::Keyed(keyed)) if is_named => Err(CliError::parameters(format!(
+            "{}: the target names its key file, {}, and another key is given; leave one of them out",
+            place.target.display(),
+            keyed.key_file.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// With what unlocks it.
+fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
+    let header = place
+        .open()
+        .keys(keys.of_target(&place.target))
+        .kdf_limits(keys.kdf_limits());
+    match keys.key_slot {
+        Some(slot) => header.key_slot(slot),
+        None => header,
+    }
+}
+
+/// What was done, in a line.
+fn done(edited: &Edited, what: &str) -> Result<ExitCode, CliError> {
+    warn_of(&edited.warnings);
+    let slot = edited
+        .slot
+        .map_or_else(String::new, |slot| format!("Key slot {slot} "));
+    print(&format!("{slot}{what}.\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Does it without the last key slot's going; with it only after a question, or where that was said before.
+fn unless_last(
+    confirm: Confirm,
+    name: &Path,
+    remove: impl Fn(LastSlot) -> cryptline::Result<Edited>,
+) -> Result<Edited, CliError> {
+    use cryptline::Problem;
+    use cryptline::luks::Error as LuksError;
+    let failed = |error| CliError::of_header(&error);
+    if confirm.batch_mode {
+        return remove(LastSlot::Remove).map_err(failed);
+    }
+    match remove(LastSlot::Keep) {
+        Err(error) if matches!(error.problem(), Problem::Luks(LuksError::LastSlot(_))) => {
+            let question = format!(
+                "{}: this is the last key slot. Without it no passphrase opens the volume, and its data is lost unless you keep a backup of the header or the volume key.",
+                name.display()
+            );
+            super::header::ask(confirm, &question)?;
+            remove(LastSlot::Remove).map_err(failed)
+        }
+        done => done.map_err(failed),
+    }
+}

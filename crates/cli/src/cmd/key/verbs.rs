@@ -1,0 +1,335 @@
+//! The verbs of `key` that change something.
+
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline::luks::edit::Priority;
+
+use super::recovery;
+use super::{Confirm, NewSlotArgs, Place, done, refuse_two_keys, unless_last, unlocking};
+use crate::CliError;
+use crate::args::choice::{self, Words};
+use crate::args::{KeyArgs, NewPassphraseSource, TokenArgs};
+use crate::cmd::create::show;
+
+const PRIORITIES: &Words<Priority> = &[
+    ("prefer", "Before the others", Priority::Prefer),
+    ("normal", "As usual", Priority::Normal),
+    ("ignore", "Only when it is named", Priority::Ignore),
+];
+
+/// Which volume, by what, and what for.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline key add disk.img
+  cryptline key add disk.img --key-file old --new-key-file new
+  cryptline key add disk.img --volume-key-file vk            where no passphrase is known any more
+  cryptline key add disk.img --new-key-slot 5 --key-slot 0   unlock by slot 0, write slot 5
+  cryptline key add disk.img --recovery > key.txt            a random recovery key
+
+The new key slot is the lowest that is free. --key-slot alone is the new one, as with cryptsetup; with
+--new-key-slot it is the one to unlock by.
+
+Tokens unlock the volume on a terminal. Without one they do only where an option names them, so that a script's
+passphrases always mean the same.
+
+A recovery key is a passphrase of 256 random bits to print and put away. It is shown once, on a terminal with a
+QR code. It opens the volume in small and capital letters, and without its dashes.
+
+Exit codes: 0 added, 1 invalid parameters or no free key slot, 2 wrong passphrase, 3 out of memory,
+4 wrong device, damaged header or I/O error, 5 in use.")]
+pub struct AddArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// New key file, the same as --new-key-file
+    #[arg(conflicts_with = "new_key_file")]
+    pub key: Option<PathBuf>,
+
+    /// Number of the new key slot [default: the lowest that is free]
+    #[arg(long, value_name = "N")]
+    pub new_key_slot: Option<u32>,
+
+    /// Add a random recovery key instead, print it, and mark it as systemd-cryptenroll does (LUKS2)
+    #[arg(long, conflicts_with_all = [
+        "key", "new_key_file", "new_keyfile_offset", "new_keyfile_size", "new_passphrase_fd", "hash", "pbkdf",
+        "iter_time", "pbkdf_memory", "pbkdf_parallel", "pbkdf_force_iterations",
+    ])]
+    pub recovery: bool,
+
+    /// What unlocks it now.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+
+    /// Or which tokens.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
+
+    /// What will, too.
+    #[command(flatten)]
+    pub new: NewPassphraseSource,
+
+    /// At what cost.
+    #[command(flatten)]
+    pub slot: NewSlotArgs,
+}
+
+impl AddArgs {
+    /// Adds a key slot.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let mut keys = self.keys.clone();
+        let new_slot = self.new_key_slot.or_else(|| keys.key_slot.take());
+        refuse_two_keys(&self.place, &keys)?;
+        let mut header = unlocking(&self.place, &keys);
+        // Whether the first line of a script's input is the old passphrase must not depend on the keyring.
+        let may_try = self.tokens.are_named() || io::stdin().is_terminal();
+        if may_try && let Some(tokens) = self.tokens.choice(&keys.of_target(&self.place.target))? {
+            header = header.tokens(tokens);
+        }
+        if self.recovery {
+            return recovery::add(header, new_slot);
+        }
+        let edited = header
+            .new_keys(self.new.or_file(self.key.as_deref()))
+            .on_progress(show(self.slot.measures()))
+            .add_key(&self.slot.new_slot(new_slot));
+        done(
+            &edited.map_err(|error| CliError::of_header(&error))?,
+            "added",
+        )
+    }
+}
+
+/// Which passphrase, and what for.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline key change disk.img
+  cryptline key change disk.img --key-file old --new-key-file new
+  cryptline key change disk.img --key-slot 1 --pbkdf argon2id --iter-time 5000
+
+The new passphrase is written to a free place before the old one is destroyed. In LUKS2 the key slot keeps its
+number, priority and tokens. In LUKS1 the new passphrase goes to another key slot.
+
+Exit codes: 0 changed, 1 invalid parameters or no room, 2 wrong passphrase, 3 out of memory, 4 wrong
+device, damaged header or I/O error, 5 in use.")]
+pub struct ChangeArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// New key file, the same as --new-key-file
+    #[arg(conflicts_with = "new_key_file")]
+    pub key: Option<PathBuf>,
+
+    /// The old passphrase.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+
+    /// The new one.
+    #[command(flatten)]
+    pub new: NewPassphraseSource,
+
+    /// At what cost.
+    #[command(flatten)]
+    pub slot: NewSlotArgs,
+}
+
+impl ChangeArgs {
+    /// Replaces a passphrase.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        refuse_two_keys(&self.place, &self.keys)?;
+        let edited = unlocking(&self.place, &self.keys)
+            .new_keys(self.new.or_file(self.key.as_deref()))
+            .on_progress(show(self.slot.measures()))
+            .change_key(&self.slot.new_slot(None));
+        let edited = edited.map_err(|error| CliError::of_header(&error))?;
+        done(&edited, "opens with the new passphrase")
+    }
+}
+
+/// Which passphrase.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline key remove disk.img
+  cryptline key remove disk.img --key-file old
+  cryptline key remove disk.img old                      the same
+
+The last key slot is removed only after a question, or with -q.
+
+Exit codes: 0 removed, 1 invalid parameters or the last key slot, 2 wrong passphrase, 3 out of memory,
+4 wrong device, damaged header or I/O error, 5 in use.")]
+pub struct RemoveArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Key file with the passphrase, the same as --key-file
+    #[arg(conflicts_with_all = ["key_file", "passphrase_fd"])]
+    pub key: Option<PathBuf>,
+
+    /// The passphrase to remove.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+
+    /// The last one?
+    #[command(flatten)]
+    pub confirm: Confirm,
+}
+
+impl RemoveArgs {
+    /// Removes the key slot of a passphrase.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let mut keys = self.keys.clone();
+        if let Some(path) = &self.key {
+            keys.passphrase.key_file = Some(path.clone());
+        }
+        refuse_two_keys(&self.place, &keys)?;
+        let edited = unless_last(self.confirm, self.place.name(), |last| {
+            unlocking(&self.place, &keys).remove_key(last)
+        })?;
+        done(&edited, "removed; its key material is overwritten")
+    }
+}
+
+/// Which slot.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline key kill disk.img 3
+  cryptline key kill disk.img 3 --key-file other       a passphrase that stays
+  cryptline key kill disk.img 3 -q                     without a passphrase
+
+Without -q, a passphrase of another key slot is needed first, so that one is known to be left.
+
+Exit codes: 0 removed, 1 invalid parameters or the last key slot, 2 wrong passphrase, 3 out of memory,
+4 wrong device, damaged header or I/O error, 5 in use.")]
+pub struct KillArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Number of the key slot
+    pub slot: u32,
+
+    /// A passphrase that stays.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+
+    /// Ask for none.
+    #[command(flatten)]
+    pub confirm: Confirm,
+}
+
+impl KillArgs {
+    /// Removes a key slot by its number.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let needs_key = !self.confirm.batch_mode || !self.keys.is_empty();
+        refuse_two_keys(&self.place, &self.keys)?;
+        let edited = unless_last(self.confirm, self.place.name(), |last| {
+            let header = if needs_key {
+                unlocking(&self.place, &self.keys)
+            } else {
+                self.place.open()
+            };
+            header.kill_slot(self.slot, last)
+        })?;
+        done(&edited, "removed; its key material is overwritten")
+    }
+}
+
+/// Which slot, and when.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline key priority disk.img 1 prefer       try key slot 1 first
+  cryptline key priority disk.img 2 ignore       try key slot 2 only when it is named
+
+Exit codes: 0 changed, 1 invalid parameters or LUKS1, 4 wrong device, damaged header or I/O error, 5 in use.")]
+pub struct PriorityArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Number of the key slot
+    pub slot: u32,
+
+    /// When it is tried
+    #[arg(value_parser = choice::of(PRIORITIES))]
+    pub priority: Priority,
+}
+
+impl PriorityArgs {
+    /// Says when a slot is tried.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let edited = self.place.open().set_priority(self.slot, self.priority);
+        let edited = edited.map_err(|error| CliError::of_header(&error))?;
+        done(&edited, "has the new priority")
+    }
+}
+
+/// The words of `--priority`.
+pub fn priorities() -> &'static Words<Priority> {
+    PRIORITIES
+}
+
+/// Which passphrase, and its cost.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline key convert disk.img --pbkdf argon2id
+  cryptline key convert disk.img --key-slot 1 --iter-time 5000
+  cryptline key convert disk.img --key-file key --pbkdf pbkdf2 --hash sha512
+
+The passphrase stays the same. The new key slot is written to a free place before the old one is destroyed.
+
+Exit codes: 0 converted, 1 invalid parameters or no room, 2 wrong passphrase, 3 out of memory, 4 wrong
+device, damaged header or I/O error, 5 in use.")]
+pub struct ConvertArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Its passphrase.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+
+    /// At what cost.
+    #[command(flatten)]
+    pub slot: NewSlotArgs,
+}
+
+impl ConvertArgs {
+    /// Makes a key slot anew.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        refuse_two_keys(&self.place, &self.keys)?;
+        let edited = unlocking(&self.place, &self.keys)
+            .on_progress(show(self.slot.measures()))
+            .convert_key(&self.slot.new_slot(None));
+        let edited = edited.map_err(|error| CliError::of_header(&error))?;
+        done(&edited, "has the new key derivation function")
+    }
+}

@@ -1,0 +1,338 @@
+//! `mount`: decrypted disks as files.
+//!
+//! ```text
+//! arguments checked ─► volumes opened (KDF) ─► mounted ─► rights given up ─► said so ─► served ─► unmounted, flushed
+//! ```
+
+mod background;
+mod janitor;
+mod names;
+mod place;
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline_engine::BackendChoice;
+use cryptline_serve::fuse::{LastWord, Mount, Nodes, Options, Over, Session, StartError, Wanted};
+use cryptline_serve::{Flushed, StopHandle};
+
+use self::background::Parent;
+use self::janitor::Janitor;
+use self::names::Names;
+use self::place::Place;
+use super::umount::of_mount;
+use crate::CliError;
+use crate::error::ZONED_ADVICE;
+use crate::serve::banner::{Banner, volume_lines};
+use crate::serve::front::{Front, Served, check_queues};
+use crate::serve::log::Log;
+use crate::serve::options::FrontArgs;
+use crate::serve::sandbox::Needs;
+
+pub(super) use self::janitor::{input_to_its_end, say_unmounted};
+
+/// How long requests may take that were taken before the end.
+const GRACE: Duration = Duration::from_secs(5);
+/// Lanes, unless something else is asked for: one for each core, and no more than this.
+const LANES_USUAL: usize = 4;
+
+/// What to mount where, and how.
+#[derive(Args, Debug)]
+#[command(override_usage = "cryptline mount [OPTIONS] TARGET... MOUNTPOINT
+       cryptline mount [OPTIONS] --table LINE MOUNTPOINT")]
+#[command(after_long_help = "\
+In an empty folder, each disk appears as a file with the name of its target, and FILE.info describes it. \
+Over a file, the disk takes the place of that file. Programs read and write it at any offset, without root \
+and without NBD. It cannot be truncated (give dd conv=notrunc), and behind its end there is no space; it grows \
+only when the target does, if that says no size.
+
+Root, or a user in a user namespace, mounts by itself; other users need fusermount3 (package fuse3). Only the \
+user who mounts can use the file, not even root, unless --allow-other is given.
+
+The server goes to the background once the file is there, unless --foreground is given. `cryptline umount \
+MOUNTPOINT`, umount(8), SIGINT and SIGTERM end it: it answers the requests that it has taken, flushes the volumes \
+and exits. When it alone is killed, the mount is removed too; after a SIGKILL to all its processes, `cryptline \
+umount` removes it.
+
+After mounting, the server drops the rights that it no longer needs (--sandbox), as `cryptline serve` does.
+
+Examples:
+  cryptline mount disk.img /mnt                      /mnt/disk.img is the decrypted disk
+  cryptline mount disk.img clear.img                 over the file clear.img
+  cryptline mount one.img two.img /mnt               /mnt/one.img and /mnt/two.img
+  sudo losetup --direct-io=on -f --show /mnt/disk.img    a block device over it
+  cryptline umount /mnt
+
+Exit codes (as cryptsetup's):
+  0  success
+  1  invalid parameters, no FUSE, or no right to mount
+  2  no key available: wrong passphrase or volume key
+  3  out of memory
+  4  wrong device, damaged header, or I/O error, such as a failed final flush
+  5  the image or the mount point is in use")]
+pub struct MountArgs {
+    /// LUKS files or block devices, NBD URIs, pmem:PATH, btt:PATH or ram:SIZE; then an empty folder, or a file for one of them
+    #[arg(value_name = "TARGET... MOUNTPOINT", required = true, num_args = 1..)]
+    pub paths: Vec<String>,
+
+    /// How to mount.
+    #[command(flatten)]
+    pub mount: MountOptions,
+    /// What all fronts share.
+    #[command(flatten)]
+    pub front: FrontArgs,
+}
+
+/// How to mount.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Mount options")]
+pub struct MountOptions {
+    /// Stay in the foreground
+    #[arg(short, long)]
+    pub foreground: bool,
+
+    /// Let other users, root among them, use the file; for a user who is not root, /etc/fuse.conf must have
+    /// user_allow_other
+    #[arg(long)]
+    pub allow_other: bool,
+
+    /// Name of the file in the folder; repeat it for each TARGET [default: that of the target, or `disk` where it is
+    /// no file]
+    #[arg(long, value_name = "NAME")]
+    pub name: Vec<String>,
+
+    /// Let the kernel cache the decrypted disk: faster for small and repeated reads; the clear text then stays in
+    /// memory after the volume is closed, until it is needed for something else
+    #[arg(long)]
+    pub cache: bool,
+
+    /// Threads that serve requests [default: one for each core, at most 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub lanes: Option<u64>,
+
+    /// Where to say that the mount is there
+    #[arg(long, hide = true, value_name = "FD")]
+    pub ready_fd: Option<u32>,
+}
+
+/// Serves until told to stop, or unmounted.
+///
+/// # Errors
+/// As for `serve`; exit code 1 where mounting is not possible.
+pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
+    args.make_absolute()?;
+    let args = &*args;
+    let (targets, point) = args.paths()?;
+    if args.front.process.exit_with_parent && !args.mount.foreground {
+        return Err(CliError::parameters(
+            "--exit-with-parent: a server in the background outlives its parent; give --foreground as well",
+        ));
+    }
+    let (place, found) = Place::find(point)?;
+    args.check_files(&place)?;
+    if !args.mount.foreground && args.mount.ready_fd.is_none() {
+        return background::run();
+    }
+    let parent = Parent::find(args.mount.ready_fd)?;
+    let front = Front::begin(&args.front, targets)?;
+    let names = Names::new(&args.mount.name, targets, place.over)?;
+    place.check_targets(targets)?;
+    let front = front
+        .in_bytes()
+        .open(|index, file| names.choose(index, file))?;
+    let volumes = Arc::clone(&front.volumes);
+    if (volumes.iter()).any(|it| it.gate.geometry().zones.is_some()) {
+        let error = StartError::Zoned;
+        return Err(CliError::device(format!("{error}{ZONED_ADVICE}")));
+    }
+    parent.leave()?;
+    let last_word = LastWord::new();
+    let last_word = last_word.map_err(|error| CliError::memory(error.to_string()))?;
+    let lanes = args.lanes(&volumes)?;
+    let mut janitor = Janitor::start(&place.point)?;
+    let failed = |error| of_mount(&place.point, &error);
+    let (mut mount, descriptors) =
+        Mount::new(&args.wanted(&place, &found, &volumes), lanes).map_err(failed)?;
+    drop(found);
+    janitor.name(mount.identity());
+    // All that asks who we are, before nothing can be asked any more.
+    let banner = args.banner(&place, &volumes);
+    let nodes = Arc::new(
+        args.nodes(&place, &volumes)
+            .with_last_word(last_word.name()),
+    );
+    let front = front.enter(&needs(lanes), None)?;
+    let options = args.options(front.backend(), &volumes, &mount);
+    let session = Session::start(&nodes, descriptors, options);
+    let session = session.map_err(|error| CliError::device(error.to_string()))?;
+    front.serve(&banner, |stop| {
+        parent.tell();
+        let flushed = serve(session, stop, janitor, &mut mount);
+        last_word.say(matches!(flushed, Ok(Ok(()))));
+        flushed
+    })
+}
+
+fn serve(
+    session: Session,
+    stop: &StopHandle,
+    janitor: Janitor,
+    mount: &mut Mount,
+) -> Result<Flushed, CliError> {
+    let waited = session.wait(stop);
+    // While it is served: whoever uses it is served until then.
+    if janitor.finish() {
+        mount.let_go();
+    }
+    let flushed = session.finish();
+    // Where the janitor was killed.
+    let _ = mount.end();
+    match (flushed, waited) {
+        (Ok(()), Err(error)) => Err(CliError::device(format!(
+            "the mount could not be served on: {error}"
+        ))),
+        // That something may be lost is the worse news.
+        (flushed, _) => Ok(flushed),
+    }
+}
+
+fn needs(lanes: usize) -> Needs<'static> {
+    Needs {
+        clients: lanes as u64,
+        clients_option: "--lanes",
+        ..Needs::default()
+    }
+}
+
+impl MountArgs {
+    /// The targets, and the mount point behind them.
+    fn paths(&self) -> Result<(&[String], &Path), CliError> {
+        let (point, targets) = self.paths.split_last().ok_or_else(no_point)?;
+        if targets.is_empty() && self.front.volume.table.is_none() {
+            return Err(no_point());
+        }
+        Ok((targets, Path::new(point)))
+    }
+
+    /// A server in the background leaves the folder in which it was started.
+    fn make_absolute(&mut self) -> Result<(), CliError> {
+        let process = &mut self.front.process;
+        let paths = [&mut process.pidfile, &mut process.statistics.stats];
+        for path in paths.into_iter().flatten() {
+            let failed = |error| CliError::parameters(format!("{}: {error}", path.display()));
+            let whole = std::path::absolute(&*path).map_err(failed)?;
+            *path = whole;
+        }
+        Ok(())
+    }
+
+    /// What the server makes must not be in the mount: it would wait for itself.
+    fn check_files(&self, place: &Place) -> Result<(), CliError> {
+        let process = &self.front.process;
+        for (option, path) in [
+            ("--pidfile", &process.pidfile),
+            ("--stats", &process.statistics.stats),
+        ] {
+            let Some(path) = path else { continue };
+            if place.contains(path) {
+                return Err(CliError::parameters(format!(
+                    "{option} {}: that is in the mount point; choose a path outside",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// No more than each volume can have queues.
+    fn lanes(&self, volumes: &[Served]) -> Result<usize, CliError> {
+        if let Some(lanes) = self.mount.lanes {
+            for volume in volumes {
+                check_queues(&volume.name, &volume.gate, lanes, "--lanes")?;
+            }
+        }
+        let asked = self.mount.lanes.and_then(|lanes| lanes.try_into().ok());
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let most = volumes.iter().map(|volume| volume.gate.most_queues());
+        let most = most.min().unwrap_or(1).clamp(1, LANES_USUAL);
+        Ok(asked.unwrap_or_else(|| cores().min(most)))
+    }
+
+    fn wanted<'a>(&self, place: &Place, found: &'a OwnedFd, volumes: &[Served]) -> Wanted<'a> {
+        let mut source = crate::error::on_one_line(&volumes[0].info.source);
+        if volumes.len() > 1 {
+            source += &format!(" and {} more", volumes.len() - 1);
+        }
+        Wanted {
+            point: place.point.clone(),
+            place: found.as_fd(),
+            over: place.over,
+            source,
+            read_only: volumes.iter().all(|it| it.info.read_only),
+            allow_other: self.mount.allow_other,
+        }
+    }
+
+    fn nodes(&self, place: &Place, volumes: &[Served]) -> Nodes {
+        let text = |served: &Served| {
+            let mut text = String::new();
+            volume_lines(&mut text, &served.info);
+            text
+        };
+        let (first, for_all) = (&volumes[0], self.mount.allow_other);
+        let mut nodes = Nodes::new(place.over, &first.gate, &first.name, &text(first), for_all);
+        for served in &volumes[1..] {
+            nodes.add(&served.gate, &served.name, &text(served));
+        }
+        nodes
+    }
+
+    fn options(&self, backend: BackendChoice, volumes: &[Served], mount: &Mount) -> Options {
+        let log = Log::new();
+        Options {
+            backend,
+            poll: self.front.process.poll_us,
+            cached: self.mount.cache,
+            grace: GRACE,
+            stats: volumes.iter().map(|it| Arc::clone(&it.stats)).collect(),
+            log: Box::new(move |message| log.line(message)),
+            cut_off: Box::new(mount.breaker()),
+        }
+    }
+
+    fn banner(&self, place: &Place, volumes: &[Served]) -> Banner {
+        let file = |served: &Served| match place.over {
+            Over::File => place.point.display().to_string(),
+            Over::Folder => place.point.join(&served.name).display().to_string(),
+        };
+        let point = place.point.display().to_string();
+        let mut hints = Vec::new();
+        if rustix::process::geteuid().is_root() {
+            let file = file(&volumes[0]);
+            hints.push(format!("losetup --direct-io=on --find --show '{file}'"));
+        }
+        hints.push(format!("cryptline umount '{point}'"));
+        if point.contains('\'') || volumes[0].name.contains('\'') {
+            // They would be wrong.
+            hints.clear();
+        }
+        Banner {
+            noun: "disk",
+            places: volumes.iter().map(|it| ("file", file(it))).collect(),
+            terms: vec![(
+                "cache",
+                if self.mount.cache { "on" } else { "off" }.to_owned(),
+            )],
+            hints,
+            quiet: false,
+        }
+    }
+}
+
+fn no_point() -> CliError {
+    CliError::parameters("give a TARGET and a MOUNTPOINT, as in `cryptline mount disk.img /mnt`")
+}

@@ -1,0 +1,91 @@
+//! Where a mount can be made.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cryptline_serve::fuse::Over;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::CliError;
+use crate::serve::cleanup::folder_of;
+
+/// A mount point that can be used.
+pub struct Place {
+    /// From the root, without links.
+    pub point: PathBuf,
+    pub over: Over,
+}
+
+impl Place {
+    /// With a descriptor of what is there.
+    pub fn find(point: &Path) -> Result<(Self, OwnedFd), CliError> {
+        let shown = point.display();
+        let failed = |error: io::Error| {
+            if Errno::from_io_error(&error) == Some(Errno::NOTCONN) {
+                return CliError::busy(format!(
+                    "{shown}: the server of a mount has died here; `cryptline umount {shown}` removes it"
+                ));
+            }
+            let advice = match error.kind() {
+                io::ErrorKind::NotFound => "; make a folder there first",
+                _ => "",
+            };
+            CliError::parameters(format!("{shown}: {error}{advice}"))
+        };
+        let kind = fs::metadata(point).map_err(failed)?;
+        let over = if kind.is_dir() {
+            if fs::read_dir(point).map_err(failed)?.next().is_some() {
+                return Err(CliError::parameters(format!(
+                    "{shown}: the folder is not empty; give an empty one"
+                )));
+            }
+            Over::Folder
+        } else if kind.is_file() {
+            Over::File
+        } else {
+            return Err(CliError::parameters(format!(
+                "{shown}: neither a folder nor a file; give an empty folder"
+            )));
+        };
+        let point = fs::canonicalize(point).map_err(failed)?;
+        let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = rustix::fs::open(&point, how, Mode::empty());
+        let found = fs::File::from(found.map_err(|error| failed(error.into()))?);
+        let now = found.metadata().map_err(failed)?;
+        if (now.dev(), now.ino()) != (kind.dev(), kind.ino()) {
+            return Err(CliError::busy(format!(
+                "{shown}: it was replaced meanwhile; try again"
+            )));
+        }
+        Ok((Self { point, over }, found.into()))
+    }
+
+    /// A file must not take its own place: others could not reach it any more.
+    pub fn check_targets(&self, targets: &[String]) -> Result<(), CliError> {
+        let identity = |path: &Path| {
+            let found = fs::metadata(path).ok()?;
+            Some((found.dev(), found.ino()))
+        };
+        let own = identity(&self.point);
+        if targets.iter().any(|it| identity(Path::new(it)) == own) {
+            return Err(CliError::parameters(format!(
+                "{}: that is the target; give an empty folder or another file",
+                self.point.display()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether `path` will be in the mount, or is what the mount is over.
+    pub fn contains(&self, path: &Path) -> bool {
+        let Ok(folder) = fs::canonicalize(folder_of(path)) else {
+            return false;
+        };
+        let whole = path.file_name().map(|name| folder.join(name));
+        folder.starts_with(&self.point) || whole.as_ref() == Some(&self.point)
+    }
+}

@@ -1,0 +1,65 @@
+//! `token`: what says where the passphrases of a volume come from.
+
+mod list;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::CliError;
+use list::ListArgs;
+use verbs::{AddArgs, ExportArgs, ImportArgs, RemoveArgs, UnassignArgs};
+
+/// What to do with tokens.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline token list disk.img
+  cryptline token add disk.img --key-description cryptline:disk
+  keyctl padd user cryptline:disk @u < passphrase && cryptline serve disk.img
+  cryptline token export disk.img --token-id 0 > token.json
+  cryptline token import disk.img --json-file token.json
+  cryptline token remove disk.img --token-id 0
+
+A token of type luks2-keyring names a user key in the kernel's keyring that holds the passphrase: while that is in
+the keyring of the session or the user, the volume opens without a question. Tokens of type systemd-recovery mark
+recovery keys (`cryptline key add --recovery`). Those of other types are kept as they are for the programs that
+know them. The words and options are those of `cryptsetup token`; no root is needed.")]
+pub struct TokenCommandArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: TokenCommand,
+}
+
+/// The verbs of `token`.
+#[derive(Subcommand, Debug)]
+pub enum TokenCommand {
+    /// List the tokens
+    List(ListArgs),
+    /// Add a token that names a key in the kernel's keyring
+    Add(AddArgs),
+    /// Add a token from its JSON
+    Import(ImportArgs),
+    /// Print a token as JSON
+    Export(ExportArgs),
+    /// Remove a token
+    Remove(RemoveArgs),
+    /// Say that a token is not for a key slot any more
+    Unassign(UnassignArgs),
+}
+
+/// Runs one of them.
+///
+/// # Errors
+/// What to tell the user, and the exit code.
+pub fn run(args: &TokenCommandArgs) -> Result<ExitCode, CliError> {
+    match &args.command {
+        TokenCommand::List(args) => args.run(),
+        TokenCommand::Add(args) => args.run(),
+        TokenCommand::Import(args) => args.run(),
+        TokenCommand::Export(args) => args.run(),
+        TokenCommand::Remove(args) => args.run(),
+        TokenCommand::Unassign(args) => args.run(),
+    }
+}

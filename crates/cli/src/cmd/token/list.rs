@@ -1,0 +1,82 @@
+//! `token list`: the tokens, as text and as JSON.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline::luks::info::TokenInfo;
+use cryptline::luks::token::{KEYRING_TOKEN, RECOVERY_TOKEN};
+use serde::Serialize;
+
+use crate::CliError;
+use crate::cmd::key::Place;
+use crate::error::on_one_line;
+use crate::output::print_report;
+
+/// Whose.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline token list disk.img
+  cryptline token list disk.img --json | jq '.tokens[].type'
+
+The members of the JSON are those of `cryptline info --json`.")]
+pub struct ListArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    target: String,
+    kind: String,
+    tokens: Vec<TokenInfo>,
+}
+
+impl ListArgs {
+    /// Lists the tokens.
+    ///
+    /// # Errors
+    /// Exit code 4 for a damaged or missing header.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let found = self.place.inspect()?;
+        let header = found.header.info();
+        crate::output::warn(&header.warnings);
+        let report = Report {
+            target: found.name,
+            kind: found.kind.to_string(),
+            tokens: header.tokens,
+        };
+        print_report(&report, self.json, text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!("{}: {}\n", on_one_line(&report.target), report.kind);
+    for token in &report.tokens {
+        let mut line = token.kind.clone();
+        let slots: Vec<_> = token.keyslots.iter().map(u32::to_string).collect();
+        line += &match slots.as_slice() {
+            [] => ", no key slot".to_owned(),
+            [slot] => format!(", key slot {slot}"),
+            slots => format!(", key slots {}", slots.join(" ")),
+        };
+        match (token.kind.as_str(), &token.key_description) {
+            (KEYRING_TOKEN, Some(description)) => line += &format!(", user key {description}"),
+            (KEYRING_TOKEN | RECOVERY_TOKEN, _) => {}
+            _ => line += ", for other programs",
+        }
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {:>2}  {}", token.id, on_one_line(&line));
+    }
+    if report.tokens.is_empty() {
+        text += "  no tokens\n";
+    }
+    text
+}

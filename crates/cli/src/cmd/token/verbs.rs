@@ -1,0 +1,300 @@
+//! The other verbs of `token`.
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline::Edited;
+use cryptline::luks::edit::{TokenPlace, TokenSlots};
+
+use crate::CliError;
+use crate::cmd::key::Place;
+use crate::output::{print, warn_of};
+
+/// No metadata has room for more.
+const JSON_LEN_MAX: u64 = 4 << 20;
+
+/// Which number.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct PlaceArgs {
+    /// Number of the token [default: the lowest that is free]
+    #[arg(long, value_name = "N")]
+    pub token_id: Option<u32>,
+
+    /// Replace the token that has this number
+    #[arg(long, requires = "token_id")]
+    pub token_replace: bool,
+}
+
+impl PlaceArgs {
+    fn place(self) -> TokenPlace {
+        TokenPlace {
+            id: self.token_id,
+            replace: self.token_replace,
+        }
+    }
+}
+
+/// Which key.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline token add disk.img --key-description cryptline:disk
+  cryptline token add disk.img --key-description cryptline:disk --key-slot 1
+
+The passphrase itself goes to the keyring, for instance with `keyctl padd user cryptline:disk @u < passphrase`.
+
+Exit codes: 0 added, 1 invalid parameters, LUKS1 or a number that is in use, 4 wrong device, damaged header or I/O
+error, 5 in use.")]
+pub struct AddArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Description of the user key in the kernel's keyring that holds the passphrase
+    #[arg(long, value_name = "NAME")]
+    pub key_description: String,
+
+    /// Which number.
+    #[command(flatten)]
+    pub token: PlaceArgs,
+
+    /// Key slot that the passphrase opens [default: all]
+    #[arg(long, value_name = "N", conflicts_with = "unbound")]
+    pub key_slot: Option<u32>,
+
+    /// Assign the token to no key slot yet
+    #[arg(long)]
+    pub unbound: bool,
+}
+
+impl AddArgs {
+    /// Adds a token.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let slots = match self.key_slot {
+            _ if self.unbound => TokenSlots::AsGiven,
+            Some(slot) => TokenSlots::One(slot),
+            None => TokenSlots::All,
+        };
+        let (description, token) = (&self.key_description, self.token.place());
+        let header = self.place.open();
+        done(header.set_keyring_token(description, token, slots), "added")
+    }
+}
+
+/// What, and where to.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline token import disk.img --json-file token.json
+  cryptline token import disk.img --token-id 3 --token-replace < token.json
+
+The JSON has the members type, a text, and keyslots, an array of numbers of key slots as texts, and whatever else
+belongs to the type. It is kept as it is.
+
+Exit codes: 0 imported, 1 invalid parameters, no token, LUKS1 or a number that is in use, 4 wrong device, damaged
+header or I/O error, 5 in use.")]
+pub struct ImportArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// File with the token [default: standard input]
+    #[arg(long, value_name = "FILE")]
+    pub json_file: Option<PathBuf>,
+
+    /// Which number.
+    #[command(flatten)]
+    pub token: PlaceArgs,
+
+    /// Assign the token to this key slot, too
+    #[arg(long, value_name = "N")]
+    pub key_slot: Option<u32>,
+}
+
+impl ImportArgs {
+    /// Adds a token from JSON.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let json = self.read()?;
+        let slots = self.key_slot.map_or(TokenSlots::AsGiven, TokenSlots::One);
+        let header = self.place.open();
+        done(
+            header.set_token(&json, self.token.place(), slots),
+            "imported",
+        )
+    }
+
+    fn read(&self) -> Result<String, CliError> {
+        let file = self.json_file.as_deref();
+        let file = file.filter(|path| *path != Path::new("-"));
+        let name = file.map_or("standard input".into(), |path| path.display().to_string());
+        let mut bytes = Vec::new();
+        let read = match file {
+            Some(path) => File::open(path).and_then(|file| bounded(file, &mut bytes)),
+            None => bounded(io::stdin(), &mut bytes),
+        };
+        read.map_err(|error| CliError::device(format!("cannot read {name}: {error}")))?;
+        if bytes.len() as u64 > JSON_LEN_MAX {
+            return Err(CliError::parameters(format!(
+                "{name} is longer than any token; give the file with its JSON"
+            )));
+        }
+        String::from_utf8(bytes).map_err(|_| {
+            CliError::parameters(format!(
+                "{name} is no text; give the file with the token's JSON"
+            ))
+        })
+    }
+}
+
+fn bounded(input: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
+    input.take(JSON_LEN_MAX + 1).read_to_end(bytes).map(drop)
+}
+
+/// Which, and where to.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline token export disk.img --token-id 0
+  cryptline token export disk.img --token-id 0 --json-file token.json
+
+Exit codes: 0 exported, 1 invalid parameters or no such token, 4 wrong device, damaged header or I/O error, 5 the
+file exists.")]
+pub struct ExportArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Number of the token
+    #[arg(long, value_name = "N")]
+    pub token_id: u32,
+
+    /// New file for it [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub json_file: Option<PathBuf>,
+}
+
+impl ExportArgs {
+    /// Prints a token, or saves it.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let found = self.place.inspect()?;
+        let json = found.header.token_json(self.token_id).ok_or_else(|| {
+            let error = cryptline::luks::Error::TokenNotInUse(self.token_id);
+            CliError::of_header(&error.into()).of(&found.name)
+        })?;
+        match self.json_file.as_deref() {
+            Some(path) if path != Path::new("-") => save(path, &json)?,
+            _ => {
+                print(&json)?;
+                if io::stdout().is_terminal() {
+                    print("\n")?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A new file, whole or not at all.
+fn save(path: &Path, json: &str) -> Result<(), CliError> {
+    let name = path.display();
+    let mut options = File::options();
+    let created = options.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = created.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            CliError::busy(format!("{name} exists already; give another name"))
+        }
+        _ => CliError::device(format!("cannot make {name}: {error}")),
+    })?;
+    let written = file
+        .write_all(json.as_bytes())
+        .and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        let _ = fs::remove_file(path);
+        CliError::device(format!("cannot write {name}: {error}; nothing was kept"))
+    })
+}
+
+/// Which.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline token remove disk.img --token-id 0
+
+The key slots that it was for stay, and open with their passphrases.
+
+Exit codes: 0 removed, 1 invalid parameters or no such token, 4 wrong device, damaged header or I/O error, 5 in use.")]
+pub struct RemoveArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Number of the token
+    #[arg(long, value_name = "N")]
+    pub token_id: u32,
+}
+
+impl RemoveArgs {
+    /// Removes a token.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        done(self.place.open().remove_token(self.token_id), "removed")
+    }
+}
+
+/// Which, and from what.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline token unassign disk.img --token-id 0 --key-slot 1
+
+Exit codes: 0 changed, 1 invalid parameters, no such token or not for that key slot, 4 wrong device, damaged header
+or I/O error, 5 in use.")]
+pub struct UnassignArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// Number of the token
+    #[arg(long, value_name = "N")]
+    pub token_id: u32,
+
+    /// Number of the key slot
+    #[arg(long, value_name = "N")]
+    pub key_slot: u32,
+}
+
+impl UnassignArgs {
+    /// Takes a key slot from a token.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let header = self.place.open();
+        let what = format!("is not for key slot {} any more", self.key_slot);
+        done(header.unassign_token(self.token_id, self.key_slot), &what)
+    }
+}
+
+/// What was done, in a line.
+fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<ExitCode, CliError> {
+    let edited = edited.map_err(|error| CliError::of_header(&error))?;
+    warn_of(&edited.warnings);
+    let token = edited.token.unwrap_or_default();
+    print(&format!("Token {token} {what}.\n"))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,182 @@
+//! `umount`: ends a mount, also one whose server has died.
+//!
+//! ```text
+//! found ─► flushed, server known ─► unmounted ─► its last word ─► its end
+//! ```
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline_serve::fuse::{self, LastFlush, MountError, Waiter};
+use rustix::io::Errno;
+
+use crate::CliError;
+
+/// How long the server may take for its last flush, and then for its end.
+const END_MAX: Duration = Duration::from_secs(60);
+
+/// What to unmount.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The volumes are flushed, and it ends when their server has; its exit code tells whether everything is durable. \
+With --lazy, nothing is flushed or waited for. A mount whose server has died is removed as well, with exit code 4.
+
+Examples:
+  cryptline umount /mnt
+
+Exit codes: 0 unmounted and durable, 1 not supported here, 4 no volume is mounted there, or it was unmounted and \
+the last flush failed or is not known, 5 in use.")]
+pub struct UmountArgs {
+    /// The mount point
+    #[arg(value_name = "MOUNTPOINT")]
+    pub point: PathBuf,
+
+    /// Unmount now even if it is in use; programs that have the file open keep it until they close it
+    #[arg(short, long)]
+    pub lazy: bool,
+
+    /// Unmount the mount that standard input names, at its end, lazily if needed
+    #[arg(long, hide = true)]
+    pub at_end_of_input: bool,
+}
+
+/// Unmounts.
+///
+/// # Errors
+/// Exit code 4 where no volume is mounted or not everything is known to be durable, 5 where it is in use.
+pub fn run(args: &UmountArgs) -> Result<ExitCode, CliError> {
+    let point = whole(&args.point)?;
+    if args.at_end_of_input {
+        return at_end_of_input(&point);
+    }
+    let failed = |error| of_mount(&args.point, &error);
+    let identity = fuse::identity_at(&point).ok_or_else(|| failed(MountError::NotMounted))?;
+    let server = (!args.lazy).then(|| Server::ask(&point));
+    fuse::unmount(&point, args.lazy, Some(&identity)).map_err(failed)?;
+    server.map_or(Ok(()), Server::wait).map_err(|text| {
+        CliError::device(format!(
+            "{}: unmounted, but {text}; what was written since the last good flush may be lost",
+            args.point.display()
+        ))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For a server that has ended; nobody hears why it fails.
+fn at_end_of_input(point: &Path) -> Result<ExitCode, CliError> {
+    let identity = super::mount::input_to_its_end();
+    let mut ended = fuse::unmount(point, false, Some(&identity));
+    if let Err(MountError::Busy) = ended {
+        // It will be gone when nobody uses it.
+        ended = fuse::unmount(point, true, Some(&identity));
+    }
+    if let Ok(()) | Err(MountError::NotMounted) = ended {
+        super::mount::say_unmounted();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The server of a mount, which tells nobody else how its last flush went.
+struct Server {
+    /// `None` where it cannot be asked.
+    waiter: Option<Waiter>,
+    /// How the flush went that comes before its last.
+    flushed: io::Result<()>,
+}
+
+impl Server {
+    /// Has it flush what is mounted over `point`.
+    fn ask(point: &Path) -> Self {
+        let mut server = Self {
+            waiter: None,
+            flushed: Ok(()),
+        };
+        match files_of(point) {
+            Ok(files) => files.iter().for_each(|file| server.flush(file)),
+            Err(error) => server.flushed = Err(error),
+        }
+        server
+    }
+
+    fn flush(&mut self, file: &Path) {
+        let flushed = File::open(file).and_then(|file| {
+            let asked = match &self.waiter {
+                Some(_) => Ok(()),
+                None => Waiter::new(&file).map(|waiter| self.waiter = Some(waiter)),
+            };
+            file.sync_all().and(asked)
+        });
+        // The first failure is told.
+        if self.flushed.is_ok() {
+            self.flushed = flushed;
+        }
+    }
+
+    /// Waits for its end; otherwise why not everything is known to be durable.
+    fn wait(self) -> Result<(), String> {
+        let last = self.waiter.map(|waiter| waiter.wait(END_MAX));
+        match (self.flushed, last) {
+            // Its flushes were true, but nobody knows how the last one went.
+            (Err(error), None) if is_without_server(&error) => {
+                Err("its server had died".to_owned())
+            }
+            (Err(error), _) => Err(format!("the flush before failed ({error})")),
+            (Ok(()), Some(LastFlush::Worked)) => Ok(()),
+            (Ok(()), Some(LastFlush::Failed)) => Err("the last flush failed".to_owned()),
+            (Ok(()), Some(LastFlush::Unknown(error))) => Err(format!(
+                "whether the last flush worked is not known ({error})"
+            )),
+            (Ok(()), None) => Err("whether the last flush worked is not known".to_owned()),
+        }
+    }
+}
+
+fn files_of(point: &Path) -> io::Result<Vec<PathBuf>> {
+    if !fs::metadata(point)?.is_dir() {
+        return Ok(vec![point.to_owned()]);
+    }
+    let entries = fs::read_dir(point)?.map(|entry| Ok(entry?.path()));
+    entries.collect()
+}
+
+fn is_without_server(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| [Errno::NOTCONN, Errno::CONNABORTED].contains(&errno))
+}
+
+/// What went wrong at a mount point, and what to do.
+pub(super) fn of_mount(point: &Path, error: &MountError) -> CliError {
+    let text = format!("{}: {error}", point.display());
+    match error {
+        MountError::NoDevice(_) => CliError::parameters(format!(
+            "{text}; load the kernel's fuse module, or give the container /dev/fuse; `cryptline serve` needs neither"
+        )),
+        MountError::NoHelper => CliError::parameters(format!(
+            "{text}; install the package fuse3, or run it as root"
+        )),
+        MountError::Helper(_) => CliError::parameters(text),
+        MountError::System(_) | MountError::NotMounted => CliError::device(text),
+        MountError::Moved => CliError::busy(format!("{text}; try again")),
+        MountError::Busy => CliError::busy(format!("{text}; close what uses it, or give --lazy")),
+    }
+}
+
+/// The path from the root, without links. The last part is not looked at: where a server has died, that fails.
+fn whole(point: &Path) -> Result<PathBuf, CliError> {
+    if let Ok(whole) = fs::canonicalize(point) {
+        return Ok(whole);
+    }
+    let failed = |error| CliError::device(format!("{}: {error}", point.display()));
+    let name = point.file_name().map(OsStr::to_owned);
+    let folder = match point.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let folder = fs::canonicalize(folder).map_err(failed)?;
+    Ok(name.map_or(folder.clone(), |name| folder.join(name)))
+}

@@ -1,0 +1,316 @@
+//! `vhost-user`: the decrypted disk for virtual machines.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline_engine::BackendChoice;
+use cryptline_serve::vhost_user::{
+    Disk, Front as From, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN, Server, ServerOptions,
+};
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::CliError;
+use crate::error::ZONED_ADVICE;
+use crate::output::print;
+use crate::serve::banner::Banner;
+use crate::serve::front::{Front, Opened, Served, check_queues};
+use crate::serve::log::Log;
+use crate::serve::options::FrontArgs;
+use crate::serve::sandbox::Needs;
+use crate::serve::unix;
+
+/// How long requests may take when the server stops.
+const GRACE: Duration = Duration::from_secs(5);
+/// What management tools ask for; the names are those of QEMU's vhost-user-blk schema.
+const CAPABILITIES: &str = "{\"type\":\"block\",\"features\":[\"read-only\",\"blk-file\"]}\n";
+
+/// What to serve, and to whom.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+A virtual machine shares its memory with the server, which reads requests from it and copies data to \
+and from it: no system call and no thread lies between a request of the guest and its cipher while \
+the queue is busy. The machine's memory must be shareable (`share=on`); the banner shows the options \
+for QEMU, libvirt and cloud-hypervisor.
+
+Each TARGET has a socket of its own, with one virtual machine at a time. When a machine disconnects, \
+the next one can connect. When the server is killed and started again with the same --socket-path, \
+QEMU connects again (`reconnect`) and unfinished requests are carried out. A volume without a size of its own \
+grows with its file, and QEMU tells the guest within a second.
+
+The server stays in the foreground. SIGINT, SIGTERM, SIGHUP and SIGQUIT stop it: it finishes the \
+requests it has taken, for up to 5 s, flushes every disk and exits with 0, or with 4 if a flush failed.
+
+Examples:
+  cryptline vhost-user disk.img                         ask for the passphrase, private socket
+  cryptline vhost-user disk.img --socket-path /run/vm1.sock --key-file key
+  cryptline vhost-user a.img b.img --socket-path a.sock --socket-path b.sock --num-queues 4
+
+Exit codes (as cryptsetup's):
+  0  success
+  1  invalid parameters
+  2  no key available: wrong passphrase or volume key
+  3  out of memory
+  4  wrong device, damaged header, or I/O error, such as a failed final flush
+  5  the image or socket path is in use by another program")]
+pub struct VhostUserArgs {
+    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH or ram:SIZE; each one becomes a disk;
+    /// a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE [default: ram:1G]
+    #[arg(value_name = "TARGET")]
+    pub targets: Vec<String>,
+
+    /// What machines connect to, and what they see.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// What every front has.
+    #[command(flatten)]
+    pub front: FrontArgs,
+}
+
+/// What machines connect to, and what they see.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Device options")]
+pub struct DeviceArgs {
+    /// Listen on this Unix socket; repeat it for each TARGET [default: a private temporary one]
+    #[arg(long, value_name = "PATH", conflicts_with = "fd")]
+    pub socket_path: Vec<PathBuf>,
+
+    /// Use this inherited socket, listening or connected; repeat it for each TARGET
+    #[arg(long, value_name = "N")]
+    pub fd: Vec<u32>,
+
+    /// Print what this program can do as JSON, and exit
+    #[arg(long)]
+    pub print_capabilities: bool,
+
+    /// Virtqueues of each disk; each has a thread of its own
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub num_queues: u16,
+
+    /// Places that each virtqueue has at most, a power of two; a guest's requests may have as many segments as fit, up to
+    /// 254. Give the machine the same [default: any size, and segments for 128]
+    #[arg(long, value_name = "N", value_parser = queue_size)]
+    pub queue_size: Option<u16>,
+
+    /// Name that the guest sees, up to 20 bytes; repeat it for each TARGET [default: from the file name]
+    #[arg(long, value_name = "TEXT", value_parser = serial)]
+    pub serial: Vec<String>,
+
+    /// The target, as vhost-user programs call it
+    #[arg(long, value_name = "PATH", conflicts_with = "targets")]
+    pub blk_file: Option<String>,
+}
+
+/// Serves until told to stop.
+///
+/// # Errors
+/// As [`open`](crate::args::open); exit code 5 for a socket in use, 4 for a failed last flush.
+pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
+    if args.device.print_capabilities {
+        print(CAPABILITIES)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let targets = match &args.device.blk_file {
+        Some(path) => std::slice::from_ref(path),
+        None => &args.targets,
+    };
+    let front = Front::begin(&args.front, targets)?;
+    args.device.check(targets.len().max(1))?;
+    let inherited = args.device.inherited()?;
+    let front = front.open(|index, file| match file.as_str() {
+        "" => format!("disk{index}"),
+        _ => file,
+    })?;
+    check_volumes(&front.volumes)?;
+    for volume in &*front.volumes {
+        let queues = args.device.num_queues.into();
+        check_queues(&volume.name, &volume.gate, queues, "--num-queues")?;
+    }
+    let (places, fronts) = if inherited.is_empty() {
+        args.bind(&front)?
+    } else {
+        (Vec::new(), inherited)
+    };
+    let banner = args.banner(&places);
+    let disks = args.device.disks(&front.volumes, fronts);
+    let needs = Needs {
+        clients: args.device.num_queues.into(),
+        clients_option: "--num-queues",
+        // The buffer that tells a next server what was under way.
+        calls: &[libc::SYS_memfd_create],
+        ..Needs::default()
+    };
+    let front = front.enter(&needs, None)?;
+    let (backend, poll) = (front.backend(), args.front.process.poll_us);
+    front.serve(&banner, |stop| {
+        let server = Server::new(disks, options(backend, poll));
+        let server = server.map_err(|error| CliError::device(error.to_string()))?;
+        let failed = |error| CliError::device(format!("cannot serve virtual machines: {error}"));
+        server.run(stop).map_err(failed)
+    })
+}
+
+fn options(backend: BackendChoice, poll: Duration) -> ServerOptions {
+    let log = Log::new();
+    ServerOptions {
+        backend,
+        poll,
+        grace: GRACE,
+        log: Arc::new(move |line| log.line(line)),
+    }
+}
+
+/// What no guest could use.
+fn check_volumes(volumes: &[Served]) -> Result<(), CliError> {
+    let zoned = |volume: &&Served| volume.gate.geometry().zones.is_some();
+    match volumes.iter().find(zoned) {
+        Some(volume) => Err(CliError::device(format!(
+            "{}: virtual machines cannot use a zoned volume over vhost-user{ZONED_ADVICE}",
+            volume.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+impl VhostUserArgs {
+    /// A socket for each volume.
+    fn bind(&self, front: &Opened<'_>) -> Result<(Vec<PathBuf>, Vec<From>), CliError> {
+        let mode = self.front.process.socket_mode;
+        let changes_user = self.front.sandbox.user.is_some();
+        let bind = |index: usize| match self.device.socket_path.get(index) {
+            Some(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                unix::bind(&path, mode, &front.cleanup).map(|listener| (path, listener))
+            }
+            None => unix::bind_private("vhost-user.sock", changes_user, &front.cleanup),
+        };
+        let (mut places, mut fronts) = (Vec::new(), Vec::new());
+        for index in 0..front.volumes.len() {
+            let (path, listener) = bind(index)?;
+            places.push(path);
+            fronts.push(From::Listener(listener));
+        }
+        Ok((places, fronts))
+    }
+
+    fn banner(&self, places: &[PathBuf]) -> Banner {
+        let queues = self.device.num_queues;
+        let size =
+            |text: &dyn Fn(u16) -> String| self.device.queue_size.map_or_else(String::new, text);
+        let qemu = size(&|size| format!(",queue-size={size}"));
+        let libvirt = size(&|size| format!(" queue_size='{size}'"));
+        let hypervisor = size(&|size| format!(",queue_size={size}"));
+        let show = |path: &PathBuf| path.display().to_string();
+        let hints = places.first().map(show).map(|path| {
+            vec![
+                format!(
+                    "qemu-system-x86_64 ... -m 2G -machine memory-backend=mem \\\n    \
+                     -object memory-backend-memfd,id=mem,size=2G,share=on \\\n    \
+                     -chardev socket,id=disk,path={path},reconnect=1 \\\n    \
+                     -device vhost-user-blk-pci,chardev=disk,num-queues={queues}{qemu}"
+                ),
+                format!(
+                    "libvirt: <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>\n    \
+                     <disk type='vhostuser' device='disk'><driver name='qemu' type='raw' queues='{queues}'{libvirt}/>\n    \
+                     <source type='unix' path='{path}'><reconnect enabled='yes' timeout='1'/></source>\n    \
+                     <target dev='vda' bus='virtio'/></disk>"
+                ),
+                format!(
+                    "cloud-hypervisor ... --memory size=2G,shared=on \\\n    \
+                     --disk vhost_user=true,socket={path},num_queues={queues}{hypervisor}"
+                ),
+            ]
+        });
+        Banner {
+            noun: "disk",
+            places: places.iter().map(|path| ("socket", show(path))).collect(),
+            terms: vec![("queues", queues.to_string())],
+            hints: hints.unwrap_or_default(),
+            quiet: false,
+        }
+    }
+}
+
+impl DeviceArgs {
+    /// What contradicts itself.
+    fn check(&self, count: usize) -> Result<(), CliError> {
+        for (given, option) in [
+            (self.socket_path.len(), "--socket-path"),
+            (self.serial.len(), "--serial"),
+        ] {
+            if given > count {
+                return Err(CliError::parameters(format!(
+                    "{option} is given {given} times for {count} disks; give it once for each TARGET"
+                )));
+            }
+        }
+        let fds = self.fd.len();
+        if fds != 0 && fds != count {
+            return Err(CliError::parameters(format!(
+                "--fd is given {fds} times for {count} disks; give it once for each TARGET"
+            )));
+        }
+        for path in &self.socket_path {
+            unix::check(path)?;
+        }
+        Ok(())
+    }
+
+    /// The sockets that this process was started with.
+    fn inherited(&self) -> Result<Vec<From>, CliError> {
+        let take = |&number: &u32| {
+            let wrong = |why: String| CliError::parameters(format!("--fd {number}: {why}"));
+            let socket = cryptline_sys::take_passed_fd(number);
+            let socket = socket.map_err(|error| wrong(error.to_string()))?;
+            let is_stream = socket_domain(&socket) == Ok(AddressFamily::UNIX)
+                && socket_type(&socket) == Ok(SocketType::STREAM);
+            match socket_acceptconn(&socket) {
+                Ok(_) if !is_stream => Err(wrong("not a Unix stream socket".to_owned())),
+                Ok(true) => Ok(From::Listener(UnixListener::from(socket))),
+                Ok(false) => Ok(From::Connected(UnixStream::from(socket))),
+                Err(error) => Err(wrong(format!("not a socket ({error})"))),
+            }
+        };
+        self.fd.iter().map(take).collect()
+    }
+
+    fn disks(&self, volumes: &[Served], fronts: Vec<From>) -> Vec<Disk> {
+        let volumes = volumes.iter().enumerate().zip(fronts);
+        let disk = |((index, volume), front): ((usize, &Served), From)| Disk {
+            name: volume.name.clone(),
+            gate: volume.gate.clone(),
+            block: volume.info.logical_block,
+            serial: self.serial.get(index).unwrap_or(&volume.name).clone(),
+            queues: self.num_queues,
+            queue_size: self.queue_size,
+            stats: Arc::clone(&volume.stats),
+            front,
+        };
+        volumes.map(disk).collect()
+    }
+}
+
+fn queue_size(text: &str) -> Result<u16, String> {
+    match text.parse::<u16>() {
+        Ok(size) if size.is_power_of_two() && (QUEUE_SIZE_MIN..=QUEUE_SIZE_MAX).contains(&size) => {
+            Ok(size)
+        }
+        _ => Err(format!(
+            "give a power of two from {QUEUE_SIZE_MIN} to {QUEUE_SIZE_MAX}"
+        )),
+    }
+}
+
+fn serial(text: &str) -> Result<String, String> {
+    let is_shown = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    if text.len() <= 20 && text.bytes().all(is_shown) {
+        Ok(text.to_owned())
+    } else {
+        Err("give up to 20 ASCII characters, none of them a control character".to_owned())
+    }
+}

@@ -1,0 +1,352 @@
+//! What every front does around its protocol.
+//!
+//! ```text
+//! Front::begin   descriptors of keys taken, contradictions found, I/O tried, sandbox prepared
+//!   open         volumes opened (KDF, once each); from here on signals stop the server
+//! Opened         the front binds what it listens on
+//!   enter        statistics, pid file, --run's command; then rights are given up
+//! Entered
+//!   serve        banner, READY=1, the front's own loop, the command's end, the exit code
+//! ```
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
+
+use cryptline::{Info, PartitionName, Target, Volume, Window};
+use cryptline_engine::{BackendChoice, Fault, Gate};
+use cryptline_serve::stats::ExportStats;
+use cryptline_serve::{Flushed, StopHandle};
+
+use super::backend::Backend;
+use super::banner::{Banner, Common};
+use super::cleanup::Cleanup;
+use super::notify::Notifier;
+use super::options::{FrontArgs, ProcessArgs};
+use super::parent::Parent;
+use super::passed::Passed;
+use super::pidfile;
+use super::run::{Captive, Command};
+use super::sandbox::{InForce, Needs, Sandbox, Server};
+use super::signals::{self, Stopper};
+use super::stats_socket::StatsSocket;
+use crate::CliError;
+use crate::args::open;
+use crate::output::{complain, print, warn, warn_of};
+
+/// Served where no target is given.
+const DEFAULT_TARGET: &str = "ram:1G";
+
+/// A volume that is served.
+#[derive(Clone)]
+pub struct Served {
+    /// What clients or the statistics call it.
+    pub name: String,
+    /// The volume, for clients that may write blocks of 512 bytes, or any bytes where the front says so. Those
+    /// that can be told should keep to the blocks of `info`.
+    pub gate: Gate,
+    /// What it is.
+    pub info: Info,
+    /// Its counters.
+    pub stats: Arc<ExportStats>,
+}
+
+impl Served {
+    /// Without `counts`, clients do not measure.
+    pub fn new(name: String, volume: &Volume, counts: bool) -> Result<Self, CliError> {
+        Ok(Self::over(
+            name,
+            volume,
+            volume.gate_for_any_client()?,
+            counts,
+        ))
+    }
+
+    fn over(name: String, volume: &Volume, gate: Gate, counts: bool) -> Self {
+        Self {
+            name,
+            gate,
+            info: volume.info().clone(),
+            stats: ExportStats::new(counts),
+        }
+    }
+}
+
+/// A front that has begun, with everything that can be found out before a key is asked for.
+pub struct Front<'a> {
+    args: &'a FrontArgs,
+    targets: &'a [String],
+    keys: Passed,
+    parent: Option<Parent>,
+    backend: Backend,
+    sandbox: Sandbox,
+    in_bytes: bool,
+}
+
+/// Refuses more queues, asked for with `option`, than a volume can have.
+///
+/// # Errors
+/// Exit code 1.
+pub fn check_queues(name: &str, gate: &Gate, queues: u64, option: &str) -> Result<(), CliError> {
+    let most = gate.most_queues();
+    if queues <= most as u64 {
+        return Ok(());
+    }
+    let (most, give) = match most {
+        0 => ("none".to_owned(), String::new()),
+        most => (most.to_string(), format!("give {option} {most}, or ")),
+    };
+    Err(CliError::parameters(format!(
+        "{option} {queues}: {name} can have {most} at a time, because of the connections that its NBD server takes; {give}use a server of several connections (as with `qemu-nbd --shared=N`)"
+    )))
+}
+
+/// A front with its volumes, and with every right.
+pub struct Opened<'a> {
+    /// What is served, in the order of the targets.
+    pub volumes: Arc<[Served]>,
+    /// For what the front makes in the file system.
+    pub cleanup: Cleanup,
+    options: &'a ProcessArgs,
+    parent: Option<Parent>,
+    backend: Backend,
+    sandbox: Sandbox,
+    /// What --run's command may read.
+    input: Stdio,
+    stop: StopHandle,
+    stopper: Stopper,
+    manager: Arc<Notifier>,
+}
+
+/// A front without the rights that it no longer needs.
+pub struct Entered<'a> {
+    volumes: Arc<[Served]>,
+    options: &'a ProcessArgs,
+    backend: Backend,
+    in_force: InForce,
+    captive: Option<Captive>,
+    stop: StopHandle,
+    manager: Arc<Notifier>,
+    /// Dropped last.
+    _cleanup: Cleanup,
+}
+
+impl<'a> Front<'a> {
+    /// Call before anything else is opened. Without `targets` and table, there is a default one.
+    pub fn begin(args: &'a FrontArgs, targets: &'a [String]) -> Result<Self, CliError> {
+        let keys = Passed::take(&args.volume, &args.keys, targets);
+        let options = &args.process;
+        let parent = options.exit_with_parent.then(Parent::current);
+        parent.map_or(Ok(()), Parent::follow)?;
+        args.check(targets)?;
+        options.pidfile.as_deref().map_or(Ok(()), pidfile::check)?;
+        Ok(Self {
+            args,
+            targets,
+            keys,
+            parent,
+            backend: Backend::probe(options.io)?,
+            sandbox: args.sandbox.prepare()?,
+            in_bytes: false,
+        })
+    }
+
+    /// For clients that know no blocks: any range of bytes can be read and written.
+    #[must_use]
+    pub fn in_bytes(mut self) -> Self {
+        self.in_bytes = true;
+        self
+    }
+
+    /// Opens every volume; each key is derived once, here. `name` gets each target's number and the last
+    /// part of its path.
+    pub fn open(self, name: impl Fn(usize, String) -> String) -> Result<Opened<'a>, CliError> {
+        let volumes = self.open_volumes(name)?;
+        let input = self.keys.input_of_command();
+        // No key is read from here on.
+        drop(self.keys);
+        let cleanup = Cleanup::default();
+        let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
+        let manager = Arc::new(Notifier::connect());
+        let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
+        signals::watch(stopper.clone(), cleanup.remover())?;
+        Ok(Opened {
+            volumes,
+            cleanup,
+            options: &self.args.process,
+            parent: self.parent,
+            backend: self.backend,
+            sandbox: self.sandbox,
+            input,
+            stop,
+            stopper,
+            manager,
+        })
+    }
+
+    fn open_volumes(
+        &self,
+        name: impl Fn(usize, String) -> String,
+    ) -> Result<Arc<[Served]>, CliError> {
+        let args = self.args;
+        let alone = match (self.targets, &args.volume.table) {
+            ([], Some(_)) => Some(String::new()),
+            ([], None) => Some(DEFAULT_TARGET.to_owned()),
+            _ => None,
+        };
+        let targets = self.targets.iter().chain(&alone).enumerate();
+        let open = |(index, target): (usize, &String)| {
+            let volume = open(target, &args.volume, &args.keys)?;
+            warn_of(volume.warnings());
+            let name = name(index, last_part(target));
+            let counts = args.process.statistics.stats.is_some();
+            if self.in_bytes {
+                let gate = volume.gate_for_any_bytes()?;
+                Ok(Served::over(name, &volume, gate, counts))
+            } else {
+                Served::new(name, &volume, counts)
+            }
+        };
+        targets.map(open).collect()
+    }
+}
+
+/// What a target is called among others: the name of its file, or of a server's export.
+fn last_part(target: &str) -> String {
+    match Target::parse(target) {
+        Ok(Target::Slice(slice)) => {
+            let part = match &slice.window {
+                Window::Partition(PartitionName::Number(number)) => number.to_string(),
+                Window::Partition(PartitionName::Text(name)) => name.clone(),
+                Window::Range { offset, .. } => offset.to_string(),
+            };
+            // It may become the name of a file.
+            let part = part.replace('/', "_");
+            format!("{}-{part}", last_part(&slice.of.to_string()))
+        }
+        Ok(Target::Keyed(keyed)) => last_part(&keyed.of.to_string()),
+        Ok(Target::Nbd(uri)) => uri.export,
+        _ => {
+            let name = Path::new(target).file_name().map(OsStr::to_string_lossy);
+            name.unwrap_or_default().into_owned()
+        }
+    }
+}
+
+impl<'a> Opened<'a> {
+    /// Gives up all rights but what `needs` says. Call when everything is open and clients can connect.
+    /// `command` runs beside the server: the end of either is the end of both.
+    pub fn enter(
+        self,
+        needs: &Needs<'_>,
+        command: Option<Command>,
+    ) -> Result<Entered<'a>, CliError> {
+        self.start_statistics()?;
+        if let Some(path) = &self.options.pidfile {
+            pidfile::write(path, &self.cleanup)?;
+        }
+        let captive = command
+            .map(|command| command.start(self.input, self.stopper))
+            .transpose()?;
+        let entered = self.sandbox.enforce(&Server {
+            needs,
+            volumes: &self.volumes,
+            backend: self.backend.choice,
+            cleanup: &self.cleanup,
+            command: captive.is_some(),
+            parent: self.parent,
+        });
+        // What was possible with more rights may not be any more.
+        let entered = entered.and_then(|in_force| match self.backend.choice {
+            BackendChoice::Syscalls => Ok((in_force, self.backend)),
+            _ => Ok((in_force, Backend::probe(self.options.io)?)),
+        });
+        match entered {
+            Ok((in_force, backend)) => Ok(Entered {
+                volumes: self.volumes,
+                options: self.options,
+                backend,
+                in_force,
+                captive,
+                stop: self.stop,
+                manager: self.manager,
+                _cleanup: self.cleanup,
+            }),
+            Err(error) => {
+                captive.map(Captive::finish);
+                Err(error)
+            }
+        }
+    }
+
+    fn start_statistics(&self) -> Result<(), CliError> {
+        let statistics = &self.options.statistics;
+        let Some(path) = &statistics.stats else {
+            return Ok(());
+        };
+        let (mode, interval) = (self.options.socket_mode, statistics.stats_interval);
+        StatsSocket::bind(path, mode, interval, &self.cleanup)?.start(Arc::clone(&self.volumes))
+    }
+}
+
+impl Entered<'_> {
+    /// How to do I/O.
+    #[must_use]
+    pub fn backend(&self) -> BackendChoice {
+        self.backend.choice
+    }
+
+    /// Why the flush of the volume called `name` failed. A server that was lost is named.
+    fn told(&self, name: &str, fault: Fault) -> String {
+        let volume = self.volumes.iter().find(|volume| volume.name == name);
+        match volume {
+            Some(volume) if fault == Fault::Lost => {
+                format!("the connection to {} was lost", volume.info.source)
+            }
+            _ => fault.to_string(),
+        }
+    }
+
+    /// Says that clients can connect, and serves them with `run` until its stop handle is used and every
+    /// volume has been flushed.
+    pub fn serve(
+        mut self,
+        banner: &Banner,
+        run: impl FnOnce(&StopHandle) -> Result<Flushed, CliError>,
+    ) -> Result<ExitCode, CliError> {
+        let flushed = self.say(banner).and_then(|()| {
+            self.manager.tell("READY=1");
+            run(&self.stop)
+        });
+        let status = self.captive.take().map_or(0, Captive::finish);
+        match flushed? {
+            Ok(()) => Ok(ExitCode::from(status)),
+            Err((name, fault)) => Err(CliError::device(format!(
+                "{} {name:?}: the last flush failed ({}); what was written since the flush before it may be lost",
+                banner.noun,
+                self.told(&name, fault)
+            ))),
+        }
+    }
+
+    /// Standard output belongs to the client or command where there is one.
+    fn say(&self, banner: &Banner) -> Result<(), CliError> {
+        let text = banner.text(&Common {
+            volumes: &self.volumes,
+            io: &self.backend.description,
+            sandbox: &self.in_force,
+            stats: self.options.statistics.stats.as_deref(),
+        });
+        if !banner.quiet && self.captive.is_none() {
+            return print(&text);
+        }
+        if self.options.verbose {
+            let lines = text.lines().filter(|line| !line.is_empty());
+            lines.for_each(complain);
+        } else if self.in_force.is_less_than_asked() {
+            warn(&[format!("sandbox: {}", self.in_force.text())]);
+        }
+        Ok(())
+    }
+}

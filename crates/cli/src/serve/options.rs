@@ -1,0 +1,122 @@
+//! The options that every front shares.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use cryptline_engine::BackendChoice;
+use rustix::fs::Mode;
+
+use super::backend;
+use super::sandbox::SandboxArgs;
+use crate::CliError;
+use crate::args::{KeyArgs, TargetArgs, choice};
+
+/// What a front serves, and how, apart from its protocol.
+#[derive(Args, Debug)]
+pub struct FrontArgs {
+    /// How the server runs.
+    #[command(flatten)]
+    pub process: ProcessArgs,
+    /// What to give up.
+    #[command(flatten)]
+    pub sandbox: SandboxArgs,
+    /// How to open the targets.
+    #[command(flatten)]
+    pub volume: TargetArgs,
+    /// How to unlock them.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+}
+
+/// How the server runs.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server options")]
+pub struct ProcessArgs {
+    /// Permissions of the sockets that the server makes, in octal; 660 admits the socket's group
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = socket_mode)]
+    pub socket_mode: Mode,
+
+    /// Write the process ID to FILE once clients can connect
+    #[arg(short = 'P', long, visible_alias = "pid-file", value_name = "FILE")]
+    pub pidfile: Option<PathBuf>,
+
+    /// Exit when the parent process exits
+    #[arg(long)]
+    pub exit_with_parent: bool,
+
+    /// I/O interface
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = choice::of(backend::IO))]
+    pub io: BackendChoice,
+
+    /// Look for the next request for this long before going to sleep, in microseconds
+    ///
+    /// Waking a sleeping thread costs more than a small read. Polling saves that where requests come one at a
+    /// time, and costs processor time: give it to a server that has a processor of its own. Polls that find
+    /// nothing become rare. Needs io_uring. 0 never polls.
+    #[arg(long, value_name = "MICROSECONDS", default_value = "0", value_parser = poll_time)]
+    pub poll_us: Duration,
+
+    /// What is counted.
+    #[command(flatten)]
+    pub statistics: StatsArgs,
+
+    /// Log more to standard error
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// Whether and where to tell what was done.
+#[derive(Args, Debug)]
+pub struct StatsArgs {
+    /// Publish statistics as JSON lines on this Unix socket (see `cryptline top`)
+    #[arg(long, value_name = "SOCKET")]
+    pub stats: Option<PathBuf>,
+
+    /// Interval between statistics lines, in seconds
+    #[arg(long, default_value = "1", value_name = "SECONDS", requires = "stats",
+          value_parser = interval)]
+    pub stats_interval: Duration,
+}
+
+impl FrontArgs {
+    /// What contradicts itself.
+    pub(super) fn check(&self, targets: &[String]) -> Result<(), CliError> {
+        if self.volume.table.is_some() && !targets.is_empty() {
+            return Err(CliError::parameters(
+                "give either a TARGET or --table, which names its device itself",
+            ));
+        }
+        if targets.len() > 1 && self.volume.header.is_some() {
+            return Err(CliError::parameters(
+                "--header belongs to one TARGET; serve the others by a server of their own",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Permissions as chmod(1) takes them.
+fn socket_mode(text: &str) -> Result<Mode, String> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let mode = u32::from_str_radix(text, 8).ok();
+    mode.filter(|mode| digits && *mode <= 0o777)
+        .map(Mode::from_raw_mode)
+        .ok_or_else(|| "give octal permissions up to 777, such as 600 or 660".to_owned())
+}
+
+/// At most a millisecond: for longer waits nobody notices what it costs to be woken.
+fn poll_time(text: &str) -> Result<Duration, String> {
+    let micros = text.parse().ok().filter(|micros| *micros <= 1000);
+    let time = micros.map(Duration::from_micros);
+    time.ok_or_else(|| "give microseconds from 0 to 1000".to_owned())
+}
+
+/// From a tenth of a second to an hour.
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok();
+    seconds
+        .filter(|seconds| (0.1..=3600.0).contains(seconds))
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "give seconds from 0.1 to 3600".to_owned())
+}

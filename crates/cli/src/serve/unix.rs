@@ -1,0 +1,235 @@
+//! Unix sockets to listen on, with a name or private.
+//!
+//! A name in the way is treated by what it is:
+//!
+//! | what is at the path | what happens |
+//! |---|---|
+//! | nothing | bound |
+//! | a socket nobody listens on | replaced: its server died |
+//! | a socket somebody listens on | exit code 5 |
+//! | anything else | never removed; exit code 5 |
+//!
+//! A socket is its owner's whatever the umask, unless `--socket-mode` says otherwise.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tempfile::TempDir;
+
+use super::cleanup::{Cleanup, folder_of};
+use crate::CliError;
+
+/// How long to wait for another server that is just taking a path in the same folder.
+const FOLDER_LOCK_MAX: Duration = Duration::from_secs(2);
+/// Longest path of a Unix socket in bytes (unix(7)).
+const UNIX_PATH_MAX: usize = 107;
+
+/// Clients that may wait to be accepted; the system lowers it to its own limit.
+const BACKLOG: i32 = 1024;
+/// Nobody but the owner.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Listens at `path`, with these permissions.
+pub fn bind(path: &Path, mode: Mode, cleanup: &Cleanup) -> Result<UnixListener, CliError> {
+    let failed = |error| cannot_listen(&path.display(), &error);
+    // Two servers that both find a dead socket must not both replace it.
+    let _lock = lock_folder_of(path)?;
+    if check(path)? == Found::DeadSocket {
+        fs::remove_file(path).map_err(failed)?;
+    }
+    let listener = listen_at(path, mode).map_err(|error| failed(error.into()))?;
+    cleanup.add_file(path).map_err(failed)?;
+    Ok(listener)
+}
+
+/// Listens at `name` in a folder that only this user can enter; not in `$XDG_RUNTIME_DIR` where the server
+/// `changes_user`, since the other one cannot enter that.
+pub fn bind_private(
+    name: &str,
+    changes_user: bool,
+    cleanup: &Cleanup,
+) -> Result<(PathBuf, UnixListener), CliError> {
+    let make = |place: PathBuf| {
+        let mut folder = tempfile::Builder::new();
+        folder.prefix("cryptline-").rand_bytes(16);
+        folder.permissions(Permissions::from_mode(0o700));
+        folder.tempdir_in(place).map(TempDir::keep)
+    };
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = runtime.filter(|path| path.is_absolute() && !changes_user);
+    let folder = runtime
+        .and_then(|runtime| make(runtime).ok())
+        .map_or_else(|| make(std::env::temp_dir()), Ok)
+        .map_err(|error| cannot_listen(&"a socket in a temporary folder", &error))?;
+    cleanup.add_directory(&folder);
+    let path = folder.join(name);
+    let listener = bind(&path, PRIVATE, cleanup)?;
+    Ok((path, listener))
+}
+
+/// The permissions are the socket's before it has a name, and nobody can connect before the end.
+fn listen_at(path: &Path, mode: Mode) -> Result<UnixListener, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Linux gives these to the file, less what the umask forbids. Where this fails, `set_mode` still
+    // comes before `listen`.
+    let _ = rustix::fs::fchmod(&socket, mode);
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let listens = set_mode(path, mode).and_then(|()| rustix::net::listen(&socket, BACKLOG));
+    if let Err(error) = listens {
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(UnixListener::from(socket))
+}
+
+/// Gives the socket at `path` its permissions, and never what somebody put in its place.
+fn set_mode(path: &Path, mode: Mode) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&file)?;
+    let is_ours = FileType::from_raw_mode(found.st_mode) == FileType::Socket
+        && found.st_uid == rustix::process::geteuid().as_raw();
+    if !is_ours {
+        return Err(Errno::EXIST);
+    }
+    if Mode::from_raw_mode(found.st_mode) == mode {
+        return Ok(());
+    }
+    let place = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::chmod(place, mode)
+}
+
+/// What may be at a path.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It can be bound.
+    Nothing,
+    /// It can be replaced.
+    DeadSocket,
+}
+
+/// Finds what `bind` would refuse.
+pub fn check(path: &Path) -> Result<Found, CliError> {
+    let shown = path.display();
+    if path.as_os_str().len() > UNIX_PATH_MAX {
+        return Err(CliError::parameters(format!(
+            "{shown}: the path of a Unix socket has at most {UNIX_PATH_MAX} bytes; choose a shorter one"
+        )));
+    }
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) => return Err(cannot_listen(&shown, &error)),
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(CliError::busy(format!(
+            "{shown} exists and is not a socket; remove it or choose another path"
+        )));
+    }
+    match probe(path) {
+        Err(Errno::CONNREFUSED) => Ok(Found::DeadSocket),
+        Err(Errno::NOENT) => Ok(Found::Nothing),
+        Err(Errno::ACCESS) => Err(CliError::busy(format!(
+            "{shown} is another user's socket; choose another path"
+        ))),
+        _ => Err(CliError::busy(format!(
+            "another server listens on {shown}; stop it or choose another path"
+        ))),
+    }
+}
+
+/// Connects without waiting: a live server with a full queue is not waited for.
+fn probe(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+}
+
+/// Held while the state of a path is looked at and changed.
+fn lock_folder_of(path: &Path) -> Result<File, CliError> {
+    let folder = folder_of(path);
+    let shown = folder.display();
+    let file = File::open(folder).map_err(|error| cannot_listen(&path.display(), &error))?;
+    let deadline = Instant::now() + FOLDER_LOCK_MAX;
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(CliError::busy(format!(
+                    "{shown} is locked by another program; choose another folder for the socket"
+                )));
+            }
+            // Taken, or a file system without locks.
+            _ => return Ok(file),
+        }
+    }
+}
+
+pub(super) fn cannot_listen(place: &dyn std::fmt::Display, error: &io::Error) -> CliError {
+    let message = format!("cannot listen on {place}: {error}; choose another path");
+    match error.kind() {
+        io::ErrorKind::AddrInUse => CliError::busy(message),
+        _ => CliError::parameters(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let cleanup = Cleanup::default();
+        let first = bind(&path, PRIVATE, &cleanup).unwrap();
+        let second = bind(&path, PRIVATE, &cleanup);
+        assert_eq!(second.unwrap_err().exit_code(), 5);
+        drop(first);
+        bind(&path, PRIVATE, &cleanup).unwrap();
+    }
+
+    #[test]
+    fn a_live_server_with_a_full_queue_is_live() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&socket, 0).unwrap();
+        let waiting: Vec<_> = (0..4).map(|_| probe(&path)).collect();
+        assert!(waiting.contains(&Err(Errno::AGAIN)) || waiting.iter().all(Result::is_ok));
+        assert_eq!(check(&path).unwrap_err().exit_code(), 5);
+    }
+
+    #[test]
+    fn files_folders_and_dangling_links_in_the_way_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("f"), folder.path().join("l"));
+        fs::write(&file, "precious").unwrap();
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        for path in [&file, &link, &folder.path().to_owned()] {
+            let error = bind(path, PRIVATE, &Cleanup::default()).unwrap_err();
+            assert_eq!(error.exit_code(), 5, "{error}");
+        }
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+        assert!(fs::symlink_metadata(&link).is_ok());
+    }
+
+    #[test]
+    fn a_path_longer_than_a_socket_can_have_is_named() {
+        let error = check(&std::env::temp_dir().join("x".repeat(120))).unwrap_err();
+        assert!(error.to_string().contains("107 bytes"), "{error}");
+        assert_eq!(error.exit_code(), 1);
+    }
+}

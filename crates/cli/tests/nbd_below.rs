@@ -1,0 +1,324 @@
+//! Volumes behind NBD servers, as users meet them: made there, looked at, served on; and what is said where that
+//! cannot be.
+
+mod common;
+mod server;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Folder, PASSPHRASE, cryptline, refused};
+use cryptline_testkit::peer::{self, Background, Peer, Run, run};
+use cryptline_testkit::pki::Pki;
+use server::{READY, Server, noise, text};
+
+const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A foreign server at a socket.
+struct Below {
+    process: Background,
+    socket: PathBuf,
+}
+
+impl Below {
+    /// nbdkit with these words behind its own.
+    fn nbdkit(nbdkit: &Peer, folder: &Folder, words: &[&str]) -> Self {
+        // A name of its own: one before it may still listen.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let socket = folder.path(&format!("below{number}"));
+        let mut command = nbdkit.command();
+        command.args(["--foreground", "--exit-with-parent", "--unix"]);
+        Self::start(command.arg(&socket).args(words), socket.clone())
+    }
+
+    fn start(command: &mut Command, socket: PathBuf) -> Self {
+        let process = Background::spawn(command).wait_for_socket(&socket, READY);
+        Self { process, socket }
+    }
+
+    fn uri(&self) -> String {
+        uri(&self.socket, "")
+    }
+}
+
+fn uri(socket: &Path, export: &str) -> String {
+    format!("nbd+unix:///{export}?socket={}", socket.display())
+}
+
+fn create(folder: &Folder, target: &str, options: &[&str]) -> Run {
+    let mut command = common::command();
+    command
+        .args(["create", target, "--key-file"])
+        .arg(folder.key());
+    run(command.args(CHEAP).args(options), TIMEOUT)
+}
+
+fn serve<'a>(target: &'a str, key: &'a str, options: &[&'a str]) -> Server {
+    let arguments = ["--key-file", key].into_iter().chain([target]);
+    Server::start(arguments.chain(options.iter().copied()))
+}
+
+#[test]
+fn volume_is_made_in_an_export_served_from_it_and_found_again() {
+    let Some(nbdkit) = peer::require("nbdkit") else {
+        return;
+    };
+    let folder = Folder::new();
+    let below = Below::nbdkit(&nbdkit, &folder, &["memory", "64M"]);
+    is_made_served_and_found(&folder, &below.uri());
+}
+
+#[test]
+fn volume_in_an_export_behind_tls_is_the_same() {
+    let Some([nbdkit, openssl]) = peer::require_all(["nbdkit", "openssl"]) else {
+        return;
+    };
+    let (folder, pki) = (Folder::new(), Pki::new(&openssl));
+    let certificates = pki.option();
+    let tls = ["--tls=require", "--tls-verify-peer", &certificates];
+    let below = Below::nbdkit(&nbdkit, &folder, &[&tls[..], &["memory", "64M"]].concat());
+    let uri = below.uri().replace("nbd+unix", "nbds+unix");
+    let uri = format!(
+        "{uri}&tls-certificates={}&tls-hostname=localhost",
+        pki.path()
+    );
+    is_made_served_and_found(&folder, &uri);
+}
+
+fn is_made_served_and_found(folder: &Folder, uri: &str) {
+    let peers = ["nbdcopy", "nbdinfo", "qemu-img"];
+    let Some([nbdcopy, nbdinfo, qemu_img]) = peer::require_all(peers) else {
+        return;
+    };
+    let key = text(&folder.key());
+    let made = create(folder, uri, &[]).success().stdout_text();
+    assert!(made.contains(&format!("cryptline serve '{uri}'")), "{made}");
+    let info = cryptline(["info", uri]).success().stdout_text();
+    assert!(info.contains("LUKS2") && info.contains("64 MiB"), "{info}");
+    cryptline(["open", "--check", uri, "--key-file", &key]).success();
+    let table = cryptline(["table", uri, "--key-file", &key]).success();
+    assert!(table.stdout_text().contains(&format!(" {uri} ")), "{table}");
+
+    let clear = text(&folder.path("clear"));
+    fs::write(&clear, noise(6 << 20)).expect("room");
+    let server = serve(uri, &key, &["--zeroes=detect", "--allow-discards"]);
+    nbdcopy.run(["--flush", &clear, &server.uri]).success();
+    let same = ["compare", "-f", "raw", "-F", "raw", &clear, &server.uri];
+    qemu_img.run(same).success();
+    let map = nbdinfo.run(["--map", "--json", &server.uri]).success();
+    let extents: serde_json::Value = serde_json::from_slice(&map.stdout).expect("JSON");
+    let last = extents.as_array().and_then(|all| all.last()).expect("one");
+    assert_eq!(last["description"], "hole,zero", "{map}");
+    let data = |extent: &&serde_json::Value| extent["type"] == 0;
+    let data = extents.as_array().expect("all").iter().filter(data);
+    let data: u64 = data.filter_map(|extent| extent["length"].as_u64()).sum();
+    assert!((6 << 20..12 << 20).contains(&data), "{map}");
+    server.stop();
+
+    let server = serve(
+        uri,
+        &key,
+        &["--read-only", "--sandbox=on", "--zeroes=detect"],
+    );
+    let same = ["compare", "-f", "raw", "-F", "raw", &clear, &server.uri];
+    qemu_img.run(same).success();
+    server.stop();
+}
+
+#[test]
+fn what_an_export_holds_is_named_and_lost_by_force_only() {
+    let Some(nbdkit) = peer::require("nbdkit") else {
+        return;
+    };
+    let folder = Folder::new();
+    let path = folder.path("export");
+    fs::File::create(&path)
+        .expect("a file")
+        .set_len(64 << 20)
+        .expect("room");
+    let file = format!("file={}", path.display());
+    // One connection at a time is enough for it.
+    let words = [
+        "--filter=multi-conn",
+        "file",
+        &file,
+        "multi-conn-mode=disable",
+    ];
+    let below = Below::nbdkit(&nbdkit, &folder, &words);
+    let uri = below.uri();
+    refused(
+        create(&folder, &uri, &["--size=64M"]),
+        1,
+        "leave out --size",
+    );
+    create(&folder, &uri, &["--luks1"]).success();
+    let before = fs::read(&path).expect("a file");
+    refused(
+        create(&folder, &uri, &[]),
+        5,
+        "it holds a LUKS header; --force",
+    );
+    assert!(fs::read(&path).expect("a file") == before);
+    create(&folder, &uri, &["--force"]).success();
+    // What was made is a volume as any other.
+    drop(below.process);
+    folder.check(&path).success();
+    let words = ["--readonly", "file", &file];
+    let below = Below::nbdkit(&nbdkit, &folder, &words);
+    refused(
+        create(&folder, &below.uri(), &["--force"]),
+        4,
+        "it is read-only",
+    );
+    let mut held = vec![0; 40 << 20];
+    held[20 << 20] = 1;
+    fs::write(&path, held).expect("room");
+    let below = Below::nbdkit(&nbdkit, &folder, &["file", &file]);
+    refused(create(&folder, &below.uri(), &[]), 5, "it holds data");
+}
+
+#[test]
+fn server_that_cannot_be_had_is_said_in_one_line() {
+    let folder = Folder::new();
+    let nowhere = folder.path("nowhere");
+    for (target, what) in [
+        (
+            "nbd://no-such-host.invalid/",
+            "no-such-host.invalid is not known",
+        ),
+        (
+            "nbd://127.0.0.1:1/",
+            "nobody listens on port 1 of 127.0.0.1",
+        ),
+        (&*uri(&nowhere, ""), "is the server running?"),
+        ("nbds://127.0.0.1/", "tls-certificates=DIR"),
+    ] {
+        refused(cryptline(["info", target]), 4, what);
+    }
+    refused(cryptline(["info", "nbd://"]), 1, "names no host");
+    refused(cryptline(["info", "nbd+unix:///x"]), 1, "names no socket");
+}
+
+#[test]
+fn export_that_does_not_fit_is_said_with_what_would() {
+    let Some(nbdkit) = peer::require("nbdkit") else {
+        return;
+    };
+    let folder = Folder::new();
+    let key = text(&folder.key());
+    let server = Server::start(["ram:64M", "--export-name=one"]);
+    let wrong = server.uri.replace("/one?", "/two?");
+    refused(
+        cryptline(["info", &wrong]),
+        4,
+        r#"no export "two"; it has "one""#,
+    );
+    server.stop();
+
+    let psk = folder.path("psk");
+    fs::write(&psk, format!("user:{}", "0".repeat(64))).expect("room");
+    let keys = format!("--tls-psk={}", psk.display());
+    let below = Below::nbdkit(&nbdkit, &folder, &["--tls=require", &keys, "memory", "64M"]);
+    refused(cryptline(["info", &below.uri()]), 4, "demands TLS");
+
+    let blocks = |minimum: &str| {
+        let preferred = format!("blocksize-preferred={minimum}");
+        let minimum = format!("blocksize-minimum={minimum}");
+        let policy = ["blocksize-maximum=1M", "blocksize-error-policy=error"];
+        let words = [
+            "--filter=blocksize-policy",
+            "memory",
+            "64M",
+            &minimum,
+            &preferred,
+        ];
+        Below::nbdkit(&nbdkit, &folder, &[&words[..], &policy].concat())
+    };
+    let below = blocks("4096");
+    let luks1 = create(&folder, &below.uri(), &["--luks1"]);
+    refused(luks1, 4, "make a LUKS2 volume with sectors of that size");
+    create(&folder, &below.uri(), &[]).success();
+    cryptline(["open", "--check", &below.uri(), "--key-file", &key]).success();
+    let below = blocks("64K");
+    refused(
+        create(&folder, &below.uri(), &[]),
+        4,
+        "no volume has sectors of that size",
+    );
+
+    let short = folder.luks2();
+    let file = fs::File::options()
+        .write(true)
+        .open(&short)
+        .expect("a file");
+    file.set_len(8 << 20).expect("shorter");
+    let below = Below::nbdkit(
+        &nbdkit,
+        &folder,
+        &["file", &format!("file={}", short.display())],
+    );
+    let served = cryptline(["serve", &below.uri(), "--key-file", &key, "--run=true"]);
+    refused(served, 4, "is the file cut short?");
+}
+
+#[test]
+fn more_queues_than_the_server_takes_connections_are_refused() {
+    let Some(nbdkit) = peer::require("nbdkit") else {
+        return;
+    };
+    let folder = Folder::new();
+    let words = [
+        "--filter=multi-conn",
+        "memory",
+        "64M",
+        "multi-conn-mode=disable",
+    ];
+    let below = Below::nbdkit(&nbdkit, &folder, &words);
+    let (uri, key) = (below.uri(), text(&folder.key()));
+    create(&folder, &uri, &[]).success();
+    let socket = text(&folder.path("vhost"));
+    let file = text(&folder.path("disk"));
+    fs::write(&file, "").expect("room");
+    for (verb, place, option) in [
+        (
+            "vhost-user",
+            &["--socket-path", &*socket][..],
+            "--num-queues",
+        ),
+        ("mount", &[&*file], "--lanes"),
+    ] {
+        let arguments = [verb, &uri, "--key-file", &key, option, "2"];
+        let run = cryptline(arguments.iter().chain(place));
+        refused(run, 1, "can have 1 at a time, because of the connections");
+    }
+}
+
+#[test]
+fn server_that_is_lost_is_named_at_the_end() {
+    let Some([nbdkit, nbdcopy]) = peer::require_all(["nbdkit", "nbdcopy"]) else {
+        return;
+    };
+    let folder = Folder::new();
+    let mut below = Below::nbdkit(&nbdkit, &folder, &["memory", "64M"]);
+    let (uri, key) = (below.uri(), text(&folder.key()));
+    create(&folder, &uri, &[]).success();
+    let clear = text(&folder.path("clear"));
+    fs::write(&clear, noise(1 << 20)).expect("room");
+    let server = serve(&uri, &key, &[]);
+    nbdcopy.run([&clear, &server.uri]).success();
+    below.process.kill();
+    let failed = nbdcopy.run([&server.uri, "null:"]);
+    assert!(!failed.status.success(), "{failed}");
+    let ended = server.process.stop().exited_with(4);
+    let said = ended.stderr_text();
+    assert!(
+        said.contains(&format!("the connection to {uri} was lost")),
+        "{said}"
+    );
+    assert!(!said.contains(PASSPHRASE));
+}
