@@ -23,7 +23,7 @@ use cryptline_engine::layer::{FaultDevice, FaultPlan, FaultRule};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_fuzz::session::{Client, Pace, SIZE};
 use cryptline_nbd::TlsMode;
-use cryptline_serve::nbd::stats::ExportStats;
+use cryptline_serve::stats::ExportStats;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use libfuzzer_sys::fuzz_target;
 
@@ -93,6 +93,7 @@ impl Served {
         let exports = Exports::new(vec![export], TlsMode::Off).expect("an offer");
         let options = ServerOptions {
             backend,
+            poll: Duration::ZERO,
             tls: None,
             max_connections: 1,
             max_handshakes: 1,

@@ -69,7 +69,7 @@ pub fn use_header(mut disk: Disk) {
             allow_null_cipher,
             detached,
         };
-        if let Ok(segment) = header.segment(policy) {
+        for segment in header.segments(policy).unwrap_or_default() {
             let _ = segment.data_size(size);
         }
     }
@@ -148,7 +148,7 @@ mod tests {
 
     fn segment_of(image: Vec<u8>) -> Result<u64, cryptline_luks::Error> {
         let header = cryptline_luks::read(&mut Disk::new(image, 64 << 20), 64 << 20)?;
-        Ok(header.segment(SegmentPolicy::default())?.offset)
+        Ok(header.segments(SegmentPolicy::default())?[0].offset)
     }
 
     #[test]
