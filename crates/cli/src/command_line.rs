@@ -21,7 +21,7 @@ Examples:
   cryptline mount disk.img /mnt                    the decrypted disk as the file /mnt/disk.img
   cryptline vhost-user disk.img                    the decrypted disk for a virtual machine
 
-Run `cryptline COMMAND --help` for details.";
+Run `cryptline help COMMAND` for details.";
 
 /// At the end of the long help.
 const EXIT_CODES: &str = "\
@@ -40,7 +40,7 @@ Exit codes (as cryptsetup's):
 /// device-mapper, and all but the last without root. It runs the cipher on the thread that handles
 /// the request. Its volumes are byte-compatible with dm-crypt and cryptsetup in both directions.
 #[derive(Parser, Debug)]
-#[command(name = "cryptline", version, disable_help_subcommand = true)]
+#[command(name = "cryptline", version)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Cli {
     /// What to do.
@@ -163,7 +163,9 @@ impl Command {
             Self::Benchmark(args) => cmd::bench::print(cryptline_bench::benchmark(&args)),
             Self::Btt(args) => cmd::btt::run(&args),
             Self::Zones(args) => cmd::zones::run(&args),
-            Self::Completions(args) => cmd::completions::run(&args, &mut Cli::command()),
+            Self::Completions(args) => {
+                cmd::completions::run(&args, &mut Cli::command().disable_help_subcommand(true))
+            }
             Self::Man(args) => cmd::man::run(&args, Cli::command()),
         }
     }

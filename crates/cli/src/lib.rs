@@ -19,12 +19,13 @@ pub mod error;
 mod harden;
 pub mod output;
 mod serve;
+mod short_help;
 mod terminal;
 mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use command_line::Cli;
 pub(crate) use cryptline::size;
@@ -34,7 +35,9 @@ pub use error::CliError;
 #[must_use]
 pub fn main() -> ExitCode {
     harden::outlive_file_size_limit();
-    match Cli::try_parse_from(args::arguments()) {
+    let program = short_help::shortened(Cli::command());
+    let parsed = program.try_get_matches_from(args::arguments());
+    match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.command.run().unwrap_or_else(|error| {
             output::complain(&error.to_string());
             ExitCode::from(error.exit_code())

@@ -64,6 +64,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("chromium", "chromium"),
     program("cmp", "diffutils"),
     program("cryptsetup", "cryptsetup-bin"),
+    program("curl", "curl"),
     program("dd", "coreutils"),
     program("dmsetup", "dmsetup"),
     program("e2fsck", "e2fsprogs"),
@@ -97,8 +98,10 @@ pub const PEERS: &[PeerInfo] = &[
         package: "libc6-dev-arm64-cross",
         probe: Probe::File("/usr/aarch64-linux-gnu/lib/libc.so"),
     },
+    program("systemd-analyze", "systemd"),
     // Makes recovery keys.
     program("systemd-cryptenroll", "systemd"),
+    program("systemd-socket-activate", "systemd"),
     program("unshare", "util-linux"),
     // Counts instructions.
     program("valgrind", "valgrind"),
@@ -106,6 +109,12 @@ pub const PEERS: &[PeerInfo] = &[
         name: "python3-libnbd",
         package: "python3-libnbd",
         probe: Probe::PythonModule("nbd"),
+    },
+    // Reads what Prometheus is told.
+    PeerInfo {
+        name: "python3-prometheus-client",
+        package: "python3-prometheus-client",
+        probe: Probe::PythonModule("prometheus_client"),
     },
 ];
 

@@ -26,11 +26,10 @@ use crate::serve::log::Log;
 use crate::serve::notify::Notifier;
 use crate::serve::options::StatsArgs;
 use crate::serve::signals::{self, Stopper};
-use crate::serve::stats_socket::StatsSocket;
 
 /// How long requests may take when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
-/// Of the statistics' socket: nobody but the owner.
+/// Of the sockets for statistics: nobody but the owner.
 const SOCKET_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// How a volume is attached.
@@ -98,30 +97,22 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     end(device, &state)
 }
 
-/// Counts what is done, for readers of a socket where there is one.
+/// Counts what is done, for whoever may ask for it.
 fn start_statistics(
     volume: &Volume,
     wanted: &Wanted<'_>,
     cleanup: &Cleanup,
 ) -> Result<Arc<ExportStats>, CliError> {
-    let StatsArgs {
-        stats: socket,
-        stats_interval,
-    } = wanted.statistics;
     let served = Served {
         name: wanted.target.clone(),
         gate: volume.gate().clone(),
         info: volume.info().clone(),
-        stats: ExportStats::new(socket.is_some()),
+        stats: ExportStats::new(wanted.statistics.counts()),
     };
     let stats = Arc::clone(&served.stats);
-    if let Some(socket) = socket {
-        // It is to be removed from another folder.
-        let path = std::path::absolute(socket);
-        let path = path.map_err(|error| CliError::parameters(format!("--stats: {error}")))?;
-        StatsSocket::bind(&path, SOCKET_MODE, *stats_interval, cleanup)?
-            .start(Arc::from([served]))?;
-    }
+    let mut statistics = wanted.statistics.clone();
+    statistics.make_absolute()?;
+    statistics.start(&Arc::from([served]), SOCKET_MODE, cleanup)?;
     Ok(stats)
 }
 

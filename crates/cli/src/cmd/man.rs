@@ -40,7 +40,8 @@ pub fn run(args: &ManArgs, program: Command) -> Result<ExitCode, CliError> {
 ///
 /// # Errors
 /// None that is known: the pages are made in memory.
-pub fn pages(mut program: Command) -> io::Result<Vec<(String, String)>> {
+pub fn pages(program: Command) -> io::Result<Vec<(String, String)>> {
+    let mut program = program.disable_help_subcommand(true);
     program.build();
     let mut commands = Vec::new();
     with_verbs(&program, &mut commands);

@@ -30,7 +30,7 @@ use crate::error::ZONED_ADVICE;
 use crate::serve::banner::{Banner, volume_lines};
 use crate::serve::front::{Front, Served, check_queues};
 use crate::serve::log::Log;
-use crate::serve::options::FrontArgs;
+use crate::serve::options::{FrontArgs, make_absolute};
 use crate::serve::sandbox::Needs;
 
 pub(super) use self::janitor::{input_to_its_end, say_unmounted};
@@ -221,23 +221,15 @@ impl MountArgs {
     /// A server in the background leaves the folder in which it was started.
     fn make_absolute(&mut self) -> Result<(), CliError> {
         let process = &mut self.front.process;
-        let paths = [&mut process.pidfile, &mut process.statistics.stats];
-        for path in paths.into_iter().flatten() {
-            let failed = |error| CliError::parameters(format!("{}: {error}", path.display()));
-            let whole = std::path::absolute(&*path).map_err(failed)?;
-            *path = whole;
-        }
-        Ok(())
+        let pidfile = process.pidfile.as_mut().map_or(Ok(()), make_absolute);
+        pidfile.and_then(|()| process.statistics.make_absolute())
     }
 
     /// What the server makes must not be in the mount: it would wait for itself.
     fn check_files(&self, place: &Place) -> Result<(), CliError> {
         let process = &self.front.process;
-        for (option, path) in [
-            ("--pidfile", &process.pidfile),
-            ("--stats", &process.statistics.stats),
-        ] {
-            let Some(path) = path else { continue };
+        let pidfile = process.pidfile.as_deref().map(|path| ("--pidfile", path));
+        for (option, path) in pidfile.into_iter().chain(process.statistics.paths()) {
             if place.contains(path) {
                 return Err(CliError::parameters(format!(
                     "{option} {}: that is in the mount point; choose a path outside",

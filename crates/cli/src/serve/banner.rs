@@ -6,6 +6,7 @@ use std::path::Path;
 use cryptline::Info;
 
 use super::front::Served;
+use super::metrics_socket::Place;
 use super::sandbox::InForce;
 use crate::size;
 
@@ -32,6 +33,8 @@ pub(super) struct Common<'a> {
     pub sandbox: &'a InForce,
     /// The statistics socket.
     pub stats: Option<&'a Path>,
+    /// Where Prometheus is answered.
+    pub metrics: Option<&'a Place>,
 }
 
 impl Banner {
@@ -58,6 +61,9 @@ impl Banner {
         }
         if let Some(path) = common.stats {
             line(&mut text, "stats", &path.display().to_string());
+        }
+        if let Some(place) = common.metrics {
+            line(&mut text, "metrics", &place.to_string());
         }
         text + &self.commands(common.stats)
     }

@@ -22,6 +22,7 @@ use cryptline_serve::{Flushed, StopHandle};
 use super::backend::Backend;
 use super::banner::{Banner, Common};
 use super::cleanup::Cleanup;
+use super::metrics_socket::Place;
 use super::notify::Notifier;
 use super::options::{FrontArgs, ProcessArgs};
 use super::parent::Parent;
@@ -30,7 +31,6 @@ use super::pidfile;
 use super::run::{Captive, Command};
 use super::sandbox::{InForce, Needs, Sandbox, Server};
 use super::signals::{self, Stopper};
-use super::stats_socket::StatsSocket;
 use crate::CliError;
 use crate::args::open;
 use crate::output::{complain, print, warn, warn_of};
@@ -125,6 +125,8 @@ pub struct Entered<'a> {
     options: &'a ProcessArgs,
     backend: Backend,
     in_force: InForce,
+    /// Where Prometheus is answered.
+    metrics: Option<Place>,
     captive: Option<Captive>,
     stop: StopHandle,
     manager: Arc<Notifier>,
@@ -200,7 +202,7 @@ impl<'a> Front<'a> {
             let volume = open(target, &args.volume, &args.keys)?;
             warn_of(volume.warnings());
             let name = name(index, last_part(target));
-            let counts = args.process.statistics.stats.is_some();
+            let counts = args.process.statistics.counts();
             if self.in_bytes {
                 let gate = volume.gate_for_any_bytes()?;
                 Ok(Served::over(name, &volume, gate, counts))
@@ -242,7 +244,8 @@ impl<'a> Opened<'a> {
         needs: &Needs<'_>,
         command: Option<Command>,
     ) -> Result<Entered<'a>, CliError> {
-        self.start_statistics()?;
+        let statistics = &self.options.statistics;
+        let metrics = statistics.start(&self.volumes, self.options.socket_mode, &self.cleanup)?;
         if let Some(path) = &self.options.pidfile {
             pidfile::write(path, &self.cleanup)?;
         }
@@ -268,6 +271,7 @@ impl<'a> Opened<'a> {
                 options: self.options,
                 backend,
                 in_force,
+                metrics,
                 captive,
                 stop: self.stop,
                 manager: self.manager,
@@ -278,15 +282,6 @@ impl<'a> Opened<'a> {
                 Err(error)
             }
         }
-    }
-
-    fn start_statistics(&self) -> Result<(), CliError> {
-        let statistics = &self.options.statistics;
-        let Some(path) = &statistics.stats else {
-            return Ok(());
-        };
-        let (mode, interval) = (self.options.socket_mode, statistics.stats_interval);
-        StatsSocket::bind(path, mode, interval, &self.cleanup)?.start(Arc::clone(&self.volumes))
     }
 }
 
@@ -337,6 +332,7 @@ impl Entered<'_> {
             io: &self.backend.description,
             sandbox: &self.in_force,
             stats: self.options.statistics.stats.as_deref(),
+            metrics: self.metrics.as_ref(),
         });
         if !banner.quiet && self.captive.is_none() {
             return print(&text);

@@ -12,6 +12,7 @@
 //! sandbox              what is given up before the first client
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
+//! metrics              the same to Prometheus' text          metrics_socket  who gets it
 //! log                  lines about clients
 //! ```
 
@@ -22,6 +23,8 @@ pub mod cleanup;
 pub mod front;
 pub mod listen;
 pub mod log;
+pub mod metrics;
+pub mod metrics_socket;
 pub mod notify;
 pub mod options;
 pub mod parent;

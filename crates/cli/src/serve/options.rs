@@ -1,6 +1,7 @@
 //! The options that every front shares.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,7 +9,11 @@ use cryptline_engine::BackendChoice;
 use rustix::fs::Mode;
 
 use super::backend;
+use super::cleanup::Cleanup;
+use super::front::Served;
+use super::metrics_socket::{MetricsSocket, Place};
 use super::sandbox::SandboxArgs;
+use super::stats_socket::StatsSocket;
 use crate::CliError;
 use crate::args::{KeyArgs, TargetArgs, choice};
 
@@ -67,7 +72,7 @@ pub struct ProcessArgs {
 }
 
 /// Whether and where to tell what was done.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct StatsArgs {
     /// Publish statistics as JSON lines on this Unix socket (see `cryptline top`)
     #[arg(long, value_name = "SOCKET")]
@@ -77,6 +82,70 @@ pub struct StatsArgs {
     #[arg(long, default_value = "1", value_name = "SECONDS", requires = "stats",
           value_parser = interval)]
     pub stats_interval: Duration,
+
+    /// Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH
+    ///
+    /// Whoever can connect there learns the names of the exports and what they do, never their data. Port 0 lets
+    /// the system choose one.
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<Place>,
+}
+
+impl StatsArgs {
+    /// Whether anybody asks for what is counted.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.stats.is_some() || self.metrics.is_some()
+    }
+
+    /// The paths of the sockets, with their options.
+    pub fn paths(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let stats = self.stats.as_deref().map(|path| ("--stats", path));
+        let metrics = match &self.metrics {
+            Some(Place::Unix(path)) => Some(("--metrics", &**path)),
+            _ => None,
+        };
+        stats.into_iter().chain(metrics)
+    }
+
+    /// A server in the background leaves the folder in which it was started.
+    ///
+    /// # Errors
+    /// Exit code 1 where that folder is gone.
+    pub fn make_absolute(&mut self) -> Result<(), CliError> {
+        let metrics = match &mut self.metrics {
+            Some(Place::Unix(path)) => Some(path),
+            _ => None,
+        };
+        self.stats
+            .as_mut()
+            .into_iter()
+            .chain(metrics)
+            .try_for_each(make_absolute)
+    }
+
+    /// Binds what was asked for and tells there what `volumes` do; where the metrics are.
+    ///
+    /// # Errors
+    /// Exit code 5 where another program listens there.
+    pub fn start(
+        &self,
+        volumes: &Arc<[Served]>,
+        mode: Mode,
+        cleanup: &Cleanup,
+    ) -> Result<Option<Place>, CliError> {
+        if let Some(path) = &self.stats {
+            StatsSocket::bind(path, mode, self.stats_interval, cleanup)?
+                .start(Arc::clone(volumes))?;
+        }
+        let Some(place) = &self.metrics else {
+            return Ok(None);
+        };
+        let socket = MetricsSocket::bind(place, mode, cleanup)?;
+        let place = socket.place.clone();
+        socket.start(Arc::clone(volumes))?;
+        Ok(Some(place))
+    }
 }
 
 impl FrontArgs {
@@ -94,6 +163,17 @@ impl FrontArgs {
         }
         Ok(())
     }
+}
+
+/// For a server that leaves this folder.
+///
+/// # Errors
+/// Exit code 1 where the folder is gone.
+pub fn make_absolute(path: &mut PathBuf) -> Result<(), CliError> {
+    let failed = |error| CliError::parameters(format!("{}: {error}", path.display()));
+    let whole = std::path::absolute(&*path).map_err(failed)?;
+    *path = whole;
+    Ok(())
 }
 
 /// Permissions as chmod(1) takes them.

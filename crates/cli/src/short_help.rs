@@ -1,0 +1,115 @@
+//! `-h`: of a verb with many options, those that most people need. `--help` has all.
+
+use clap::Command;
+
+/// What `-h` may be long.
+const OPTIONS_MAX: usize = 20;
+
+/// Shown by `-h` of a verb that has more options than that.
+const ESSENTIAL: &[&str] = &[
+    // Where the disk goes to.
+    "unix",
+    "port",
+    "ip_addr",
+    "export_name",
+    "run",
+    "tls",
+    "tls_certificates",
+    "socket_path",
+    "num_queues",
+    "driver",
+    "foreground",
+    "allow_other",
+    // The volume and its key.
+    "header",
+    "read_only",
+    "allow_discards",
+    "type",
+    "kind",
+    "partition",
+    "key_file",
+    "passphrase_fd",
+    "shared",
+    // A new one.
+    "size",
+    "from",
+    "force",
+    "label",
+    "pbkdf",
+    // Running it.
+    "user",
+    "stats",
+    "metrics",
+    "verbose",
+];
+
+/// The program with a short `-h`.
+#[must_use]
+pub fn shortened(program: Command) -> Command {
+    program.mut_subcommands(|verb| {
+        let count = verb
+            .get_arguments()
+            .filter(|arg| !arg.is_hide_set())
+            .count();
+        if count <= OPTIONS_MAX {
+            return shortened(verb);
+        }
+        let advice = format!(
+            "These are the most used options; `cryptline help {}` has all.",
+            verb.get_name()
+        );
+        let verb = verb.mut_args(|arg| {
+            let is_shown = arg.is_positional()
+                || arg.is_required_set()
+                || ESSENTIAL.contains(&arg.get_id().as_str());
+            arg.hide_short_help(!is_shown)
+        });
+        shortened(verb.after_help(advice))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::command_line::Cli;
+
+    fn lines_of_options(help: &str) -> usize {
+        help.lines()
+            .filter(|line| line.trim_start().starts_with('-'))
+            .count()
+    }
+
+    #[test]
+    fn the_short_help_of_every_verb_is_short_and_the_long_one_has_everything() {
+        let mut program = shortened(Cli::command());
+        program.build();
+        let names: Vec<_> = program
+            .get_subcommands()
+            .map(|verb| verb.get_name().to_owned())
+            .collect();
+        for name in names {
+            let verb = program.find_subcommand_mut(&name).unwrap();
+            let short = verb.render_help().to_string();
+            assert!(lines_of_options(&short) <= 24, "{name}:\n{short}");
+            let long = verb.render_long_help().to_string();
+            for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
+                let option = arg.get_long().map(|long| format!("--{long}"));
+                assert!(
+                    option.is_none_or(|option| long.contains(&option)),
+                    "{name}: {arg}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_essential_exists() {
+        let program = Cli::command();
+        for id in ESSENTIAL {
+            let has = |verb: &Command| verb.get_arguments().any(|arg| arg.get_id() == id);
+            assert!(program.get_subcommands().any(has), "{id}");
+        }
+    }
+}
