@@ -48,6 +48,7 @@ complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "zones" -d 'List
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show live statistics of a server'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "bench" -d 'Compare ways of encrypting, serving and storing a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "certs" -d 'Make certificates for TLS: an authority, a server and a client'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a shell completion script'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "man" -d 'Write the man pages into a folder'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksAddKey" -d '`key add`'
@@ -82,6 +83,7 @@ preadv\t'preadv2/pwritev2 and poll'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox -d 'Drop the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'Whatever the kernel offers; the banner lists it'
 on\t'Everything, or fail'
 off\t'No restrictions, for debugging'"
@@ -164,6 +166,7 @@ preadv\t'preadv2/pwritev2 and poll'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l sandbox -d 'Drop the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'Whatever the kernel offers; the banner lists it'
 on\t'Everything, or fail'
 off\t'No restrictions, for debugging'"
@@ -242,6 +245,7 @@ preadv\t'preadv2/pwritev2 and poll'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l sandbox -d 'Drop the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'Whatever the kernel offers; the banner lists it'
 on\t'Everything, or fail'
 off\t'No restrictions, for debugging'"
@@ -324,6 +328,7 @@ io_uring\t'io_uring, or fail'
 preadv\t'preadv2/pwritev2 and poll'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l recover-device -d 'The device is there already: `recover` has started us' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l table -d 'Open what a device-mapper table describes, instead of a target: one or more lines `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`, `START LEN linear DEVICE OFFSET`, `START LEN zero` or `START LEN error`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the keys in it: `-` reads the table from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
@@ -415,7 +420,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'C
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l allow-null-cipher -d 'Accept key slots with cipher_null, which protects nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l size -d 'Size of the file, such as 512M or 1G (powers of 1024)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l size -d 'Size of the file, such as 512M or 1G; KB, MB and GB are powers of 1000' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from -d 'Fill the volume with the contents of SRC: a raw file or block device, an encrypted volume, an NBD URI, or `-` for standard input' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l zeroes -d 'What an encrypted source has where its medium holds only zeros' -r -f -a "detect\t'Zeros, which stay holes: nothing was ever written there, or it was discarded'
 decrypt\t'Their decryption, which is noise, as dm-crypt does'"
@@ -709,7 +714,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "create" -d 'Create a table in a new file, or over the contents of a file or device'
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "check" -d 'Check a table, and repair it where only one answer can be right'
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and not __fish_seen_subcommand_from create check info" -f -a "info" -d 'Show the geometry of a table'
-complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l size -d 'Size of the new file, table included, such as 512M or 1G (powers of 1024)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l size -d 'Size of the new file, table included, such as 512M or 1G; KB, MB and GB are powers of 1000' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l sector-size -d 'Bytes in a sector: 512 or 4096' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l uuid -d 'UUID of the table [default: random]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from create" -l force -d 'Replace the file if it exists; without --size, lose what the file or device holds'
@@ -847,6 +852,10 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-kdf
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l compare-cryptsetup -d 'Compare unlocking a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) with cryptsetup, which must be installed'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand certs" -l host -d 'Name or address by which clients reach the server; may be repeated [default: localhost, 127.0.0.1, ::1]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand certs" -l client -d 'Name of the client, for `serve --tls-authz CN=NAME`' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand certs" -l days -d 'Days until the certificates expire' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand certs" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand man" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F

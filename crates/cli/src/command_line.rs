@@ -95,6 +95,8 @@ pub enum Command {
     Bench(cryptline_bench::BenchArgs),
     /// Measure ciphers and key derivation functions
     Benchmark(cryptline_bench::BenchmarkArgs),
+    /// Make certificates for TLS: an authority, a server and a client
+    Certs(cmd::certs::CertsArgs),
     /// Print a shell completion script
     Completions(cmd::completions::CompletionsArgs),
     /// Write the man pages into a folder
@@ -163,6 +165,7 @@ impl Command {
             Self::Benchmark(args) => cmd::bench::print(cryptline_bench::benchmark(&args)),
             Self::Btt(args) => cmd::btt::run(&args),
             Self::Zones(args) => cmd::zones::run(&args),
+            Self::Certs(args) => cmd::certs::run(&args),
             Self::Completions(args) => {
                 cmd::completions::run(&args, &mut Cli::command().disable_help_subcommand(true))
             }

@@ -24,24 +24,20 @@ const ESSENTIAL: &[&str] = &[
     "header",
     "read_only",
     "allow_discards",
-    "type",
     "kind",
     "partition",
     "key_file",
     "passphrase_fd",
     "shared",
-    // A new one.
-    "size",
-    "from",
-    "force",
-    "label",
-    "pbkdf",
     // Running it.
     "user",
     "stats",
     "metrics",
     "verbose",
 ];
+
+/// And by that of `create`.
+const OF_A_NEW_VOLUME: &[&str] = &["size", "from", "force", "label", "pbkdf"];
 
 /// The program with a short `-h`.
 #[must_use]
@@ -58,10 +54,13 @@ pub fn shortened(program: Command) -> Command {
             "These are the most used options; `cryptline help {}` has all.",
             verb.get_name()
         );
+        let is_new = verb.get_name() == "create";
         let verb = verb.mut_args(|arg| {
+            let id = arg.get_id().as_str();
             let is_shown = arg.is_positional()
                 || arg.is_required_set()
-                || ESSENTIAL.contains(&arg.get_id().as_str());
+                || ESSENTIAL.contains(&id)
+                || is_new && OF_A_NEW_VOLUME.contains(&id);
             arg.hide_short_help(!is_shown)
         });
         shortened(verb.after_help(advice))
@@ -107,7 +106,7 @@ mod tests {
     #[test]
     fn what_is_essential_exists() {
         let program = Cli::command();
-        for id in ESSENTIAL {
+        for id in ESSENTIAL.iter().chain(OF_A_NEW_VOLUME) {
             let has = |verb: &Command| verb.get_arguments().any(|arg| arg.get_id() == id);
             assert!(program.get_subcommands().any(has), "{id}");
         }

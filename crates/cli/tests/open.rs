@@ -207,7 +207,7 @@ fn a_wrong_command_line_is_exit_code_1() {
             "0",
         ],
         &["create", "x"],
-        &["create", "x", "--size", "1GB"],
+        &["create", "x", "--size", "1Gb"],
         &[],
     ] {
         cryptline(line).exited_with(1);

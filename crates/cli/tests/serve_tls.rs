@@ -3,6 +3,7 @@
 mod server;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use cryptline_testkit::peer;
@@ -339,7 +340,6 @@ fn keys_that_everybody_can_read_are_warned_of() {
     let path = |name: &str| pki.file(name);
     let serve = || served_once(&pki).success().stderr_text();
     let mode = |path: &str, mode| {
-        use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     mode(&pki.path(), 0o700);
@@ -357,4 +357,59 @@ fn keys_that_everybody_can_read_are_warned_of() {
     let create = ["create", &image, "--size=20M", "--key-file", &key];
     let made = run(create.into_iter().chain(cheap)).success();
     assert!(made.stderr_text().contains("chmod 600"), "{made}");
+}
+
+#[test]
+fn certificates_that_certs_makes_are_good_for_openssl_and_for_a_named_client() {
+    let Some([openssl, nbdinfo]) = peer::require_all(["openssl", "nbdinfo"]) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let pki = text(&folder.path().join("pki"));
+    let made = run(["certs", &pki, "--client", "backup"]).success();
+    assert!(made.stdout_text().contains("expire in 825 days"), "{made}");
+    let path = |name: &str| format!("{pki}/{name}");
+    for (purpose, name) in [("sslserver", "server"), ("sslclient", "client")] {
+        let certificate = path(&format!("{name}-cert.pem"));
+        let authority = path("ca-cert.pem");
+        openssl
+            .run([
+                "verify",
+                "-x509_strict",
+                "-purpose",
+                purpose,
+                "-CAfile",
+                &authority,
+                &certificate,
+            ])
+            .success();
+    }
+    for key in ["ca-key.pem", "server-key.pem", "client-key.pem"] {
+        let mode = fs::metadata(path(key)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{key}");
+    }
+    let serve = |client: &str| {
+        let name = format!("--tls-authz=CN={client}");
+        let tls = [
+            "--tls=require",
+            "--tls-verify-peer",
+            &name,
+            "--tls-certificates",
+            &pki,
+        ];
+        Server::start(["ram:1M", "--port=0"].into_iter().chain(tls))
+    };
+    let server = serve("backup");
+    let info = nbdinfo.run([&server.uri]).success().stdout_text();
+    assert!(info.contains("with TLS"), "{info}");
+    assert!(!server.stop().stderr_text().contains("warning"));
+    let server = serve("somebody-else");
+    assert!(!nbdinfo.run([&server.uri]).status.success());
+    server.stop();
+
+    // Nothing is overwritten.
+    let before = fs::read(path("server-key.pem")).unwrap();
+    run(["certs", &pki]).exited_with(5);
+    assert_eq!(fs::read(path("server-key.pem")).unwrap(), before);
+    run(["certs", &path("other"), "--host", "a b"]).exited_with(1);
 }

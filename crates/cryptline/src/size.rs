@@ -1,4 +1,4 @@
-//! Sizes on the command line: `512`, `4K`, `16M`, `1G`, `2T`, powers of 1024 as QEMU has them.
+//! Sizes on the command line, with the units that cryptsetup has: `4K` and `4KiB` are 4096 bytes, `4KB` are 4000.
 
 /// Largest size: what a file offset can hold.
 const MAX: u64 = i64::MAX as u64;
@@ -10,26 +10,31 @@ const MAX: u64 = i64::MAX as u64;
 pub fn parse(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
-            "{:?} is not a size; write bytes, or a number with K, M, G or T (powers of 1024), such as 512M",
+            "{:?} is not a size; write bytes, or a number with K, M, G or T (powers of 1024) or KB, MB, GB or TB (powers of 1000), such as 512M",
             text.chars().take(40).collect::<String>()
         )
     };
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    let shift = match unit {
-        "" | "b" | "B" => 0,
-        "k" | "K" | "KiB" => 10,
-        "m" | "M" | "MiB" => 20,
-        "g" | "G" | "GiB" => 30,
-        "t" | "T" | "TiB" => 40,
-        "p" | "P" | "PiB" => 50,
+    let unit: u64 = match unit {
+        "" | "b" | "B" => 1,
+        "k" | "K" | "KiB" => 1 << 10,
+        "m" | "M" | "MiB" => 1 << 20,
+        "g" | "G" | "GiB" => 1 << 30,
+        "t" | "T" | "TiB" => 1 << 40,
+        "p" | "P" | "PiB" => 1 << 50,
+        "kB" | "KB" => 1000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        "PB" => 1_000_000_000_000_000,
         _ => return Err(wrong()),
     };
     if digits == 0 {
         return Err(wrong());
     }
     let bytes = number.parse::<u64>().ok();
-    let bytes = bytes.and_then(|number| number.checked_mul(1 << shift));
+    let bytes = bytes.and_then(|number| number.checked_mul(unit));
     bytes
         .filter(|&bytes| bytes <= MAX)
         .ok_or_else(|| format!("{text} is too large; at most 8191P is possible"))
@@ -77,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_powers_of_1024() {
+    fn sizes_have_units_of_1024_and_of_1000() {
         for (text, bytes) in [
             ("0", 0),
             ("512", 512),
@@ -87,6 +92,9 @@ mod tests {
             ("1G", 1 << 30),
             ("2T", 2 << 40),
             ("1GiB", 1 << 30),
+            ("4KB", 4000),
+            ("16MB", 16_000_000),
+            ("1GB", 1_000_000_000),
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
@@ -94,7 +102,7 @@ mod tests {
 
     #[test]
     fn nonsense_and_overflow_are_refused() {
-        let nonsense = ["", "K", "-1", "+1", "1.5G", "1 G", "0x10", "1GB", "1E", "١"];
+        let nonsense = ["", "K", "-1", "+1", "1.5G", "1 G", "0x10", "1Gb", "1E", "١"];
         for text in nonsense {
             assert!(parse(text).unwrap_err().contains("is not a size"), "{text}");
         }

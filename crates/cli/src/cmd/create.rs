@@ -72,7 +72,7 @@ pub struct CreateArgs {
     /// New file, or an existing pmem:PATH, btt:PATH, part of a disk (DISK?partition=N) or NBD URI
     pub file: PathBuf,
 
-    /// Size of the file, such as 512M or 1G (powers of 1024)
+    /// Size of the file, such as 512M or 1G; KB, MB and GB are powers of 1000
     #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
     pub size: Option<u64>,
 

@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod bench;
 pub mod btt;
+pub mod certs;
 pub mod completions;
 pub mod copy;
 pub mod create;

@@ -29,7 +29,7 @@ pub struct CreateArgs {
     /// The file to make, or the file or device to use
     pub path: PathBuf,
 
-    /// Size of the new file, table included, such as 512M or 1G (powers of 1024)
+    /// Size of the new file, table included, such as 512M or 1G; KB, MB and GB are powers of 1000
     #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
     pub size: Option<u64>,
 

@@ -1,0 +1,228 @@
+//! `certs`: what `--tls` needs, for those who have no certificate authority.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+
+use crate::CliError;
+use crate::output::{for_shell, print};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Clocks of other machines may be behind.
+const BEFORE: Duration = DAY;
+const DAYS_MAX: u64 = 36_500;
+
+/// For whom, and where to.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The files have the names that libnbd, nbdkit and QEMU look for:
+
+  ca-cert.pem                         who vouches for both; every machine needs it
+  server-cert.pem, server-key.pem     for `serve --tls-certificates`
+  client-cert.pem, client-key.pem     for clients, with ca-cert.pem, where `serve --tls-verify-peer` asks for them
+  ca-key.pem                          makes further certificates; keep it where nobody else can read it
+
+Examples:
+  cryptline certs pki --host disks.example.org
+  cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer
+  nbdinfo 'nbds://disks.example.org/?tls-certificates=pki'")]
+pub struct CertsArgs {
+    /// Folder that gets the files; it is made if it is missing
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+
+    /// Name or address by which clients reach the server; may be repeated [default: localhost, 127.0.0.1, ::1]
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+
+    /// Name of the client, for `serve --tls-authz CN=NAME`
+    #[arg(long, value_name = "NAME", default_value = "client")]
+    pub client: String,
+
+    /// Days until the certificates expire
+    #[arg(long, value_name = "N", default_value_t = 825,
+          value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX))]
+    pub days: u64,
+}
+
+/// Makes an authority, and a server and a client that it vouches for.
+///
+/// # Errors
+/// Exit code 5 where one of the files exists, 1 for a name that no certificate can have.
+pub fn run(args: &CertsArgs) -> Result<ExitCode, CliError> {
+    let hosts = if args.host.is_empty() {
+        ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into()
+    } else {
+        args.host.clone()
+    };
+    let name = |host: &String| host.parse::<IpAddr>().is_ok() || is_host_name(host);
+    if let Some(wrong) = hosts.iter().find(|host| !name(host)) {
+        return Err(CliError::parameters(format!(
+            "--host {wrong:?} is neither a host name nor an address"
+        )));
+    }
+    let days = DAY.saturating_mul(u32::try_from(args.days).unwrap_or(u32::MAX));
+    let files = make(&hosts, &args.client, days)
+        .map_err(|error| CliError::parameters(format!("cannot make the certificates: {error}")))?;
+    write(&args.folder, &files)?;
+    let folder = for_shell(&args.folder.display().to_string());
+    print(&format!(
+        "wrote {} to {folder}; they expire in {} days\n\nTry:\n  cryptline serve --tls=require --tls-certificates {folder}\n",
+        files
+            .iter()
+            .map(|file| file.name)
+            .collect::<Vec<_>>()
+            .join(", "),
+        args.days,
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Labels of letters, digits and hyphens; the first may be a star.
+fn is_host_name(text: &str) -> bool {
+    let label = |(index, label): (usize, &str)| {
+        let fits = (1..=63).contains(&label.len());
+        let is_word = label
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-');
+        fits && (is_word || index == 0 && label == "*")
+    };
+    text.len() <= 253 && text.split('.').enumerate().all(label)
+}
+
+struct Pem {
+    name: &'static str,
+    text: String,
+    is_secret: bool,
+}
+
+fn make(hosts: &[String], client: &str, lifetime: Duration) -> Result<Vec<Pem>, rcgen::Error> {
+    let authority_key = KeyPair::generate()?;
+    let mut authority = params("cryptline CA", lifetime);
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let authority_text = authority.self_signed(&authority_key)?.pem();
+    let issuer = Issuer::new(authority, &authority_key);
+
+    let mut server = leaf(&hosts[0], lifetime, ExtendedKeyUsagePurpose::ServerAuth);
+    server.subject_alt_names = CertificateParams::new(hosts)?.subject_alt_names;
+    let client = leaf(client, lifetime, ExtendedKeyUsagePurpose::ClientAuth);
+    let (server_key, client_key) = (KeyPair::generate()?, KeyPair::generate()?);
+    let public = |name, text| Pem {
+        name,
+        text,
+        is_secret: false,
+    };
+    let secret = |name, key: &KeyPair| Pem {
+        name,
+        text: key.serialize_pem(),
+        is_secret: true,
+    };
+    Ok(vec![
+        secret("ca-key.pem", &authority_key),
+        public("ca-cert.pem", authority_text),
+        secret("server-key.pem", &server_key),
+        public(
+            "server-cert.pem",
+            server.signed_by(&server_key, &issuer)?.pem(),
+        ),
+        secret("client-key.pem", &client_key),
+        public(
+            "client-cert.pem",
+            client.signed_by(&client_key, &issuer)?.pem(),
+        ),
+    ])
+}
+
+fn params(name: &str, lifetime: Duration) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let now = SystemTime::now();
+    params.not_before = (now - BEFORE).into();
+    params.not_after = (now + lifetime).into();
+    params
+}
+
+fn leaf(name: &str, lifetime: Duration, purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
+    let mut params = params(name, lifetime);
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![purpose];
+    params.use_authority_key_identifier_extension = true;
+    params
+}
+
+/// All or none, and nothing that exists is touched.
+fn write(folder: &Path, files: &[Pem]) -> Result<(), CliError> {
+    let failed = |path: &Path, error: io::Error| match error.kind() {
+        ErrorKind::AlreadyExists => CliError::busy(format!(
+            "{} exists and is kept; choose another folder, or remove it",
+            path.display()
+        )),
+        _ => CliError::device(format!("cannot write {}: {error}", path.display())),
+    };
+    fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    let mut written: Vec<PathBuf> = Vec::new();
+    for file in files {
+        let path = folder.join(file.name);
+        let mode = if file.is_secret { 0o600 } else { 0o644 };
+        let opened = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&path);
+        let done = opened.and_then(|mut opened| {
+            written.push(path.clone());
+            opened.write_all(file.text.as_bytes())?;
+            opened.sync_all()
+        });
+        if let Err(error) = done {
+            for path in &written {
+                // What was made here and is of no use alone.
+                let _ = fs::remove_file(path);
+            }
+            return Err(failed(&path, error));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_hosts_are_told_from_others() {
+        for name in ["localhost", "a.example.org", "*.example.org", "xn--a-b"] {
+            assert!(is_host_name(name), "{name}");
+        }
+        for name in ["", "a..b", "-a", "a b", "ä.org", "a.*", "http://a", "a\n"] {
+            assert!(!is_host_name(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_exists_is_touched_and_nothing_is_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("server-cert.pem");
+        fs::write(&kept, "mine").unwrap();
+        let files = make(&["localhost".into()], "me", DAY).unwrap();
+        let error = write(folder.path(), &files).unwrap_err();
+        assert_eq!(error.exit_code(), 5);
+        assert_eq!(fs::read(&kept).unwrap(), b"mine");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
