@@ -1,8 +1,9 @@
 //! The server of one device, from an open volume to the last flush.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -69,7 +70,11 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     let manager = Arc::new(Notifier::connect());
     let cleanup = Cleanup::default();
     let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
-    signals::watch(stopper, cleanup.remover())?;
+    signals::watch(stopper.clone(), cleanup.remover())?;
+    let successor: Arc<AtomicBool> = Arc::default();
+    if wanted.driver == Driver::Ublk {
+        signals::watch_for_successor(stopper, Arc::clone(&successor))?;
+    }
     stay_in_memory();
     let failures = Arc::new(Failures::default());
     let stats = start_statistics(volume, wanted, &cleanup)?;
@@ -95,7 +100,7 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     }
     let _ = failures.state.set(state.clone());
     manager.tell("READY=1");
-    end(device, &state)
+    serve(device, &state, &successor)
 }
 
 /// Counts what is done, for readers of a socket where there is one.
@@ -126,14 +131,33 @@ fn start_statistics(
 }
 
 /// Serves until the end, of which the state is to tell where it was not a good one.
-fn end(device: Device, state: &State) -> Result<ExitCode, CliError> {
+fn serve(mut device: Device, state: &State, successor: &AtomicBool) -> Result<ExitCode, CliError> {
     let log = Log::new();
+    let size = Cell::new(state.size);
+    let now = || State {
+        size: size.get(),
+        ..state.clone()
+    };
+    let grown = |bytes| {
+        size.set(bytes);
+        // What is not kept is what people are told.
+        let _ = now().rewrite();
+    };
+    device.serve(grown, |line| log.line(line));
     let trouble = OnceCell::new();
-    let served = device.serve(|line| {
+    let failed = |line: &str| {
         log.line(line);
         let _ = trouble.set(line.to_owned());
-    });
-    match served {
+    };
+    let is_left = successor.load(Ordering::SeqCst);
+    let ended = if is_left {
+        device.hand_over(failed)
+    } else {
+        device.end(failed)
+    };
+    match ended {
+        // The successor finds what is known of the device.
+        Ok(()) if is_left => Ok(ExitCode::SUCCESS),
         Ok(()) => {
             state.remove();
             Ok(ExitCode::SUCCESS)
@@ -143,7 +167,7 @@ fn end(device: Device, state: &State) -> Result<ExitCode, CliError> {
                 Some(trouble) => format!("{error} ({trouble})"),
                 None => error.to_string(),
             };
-            keep_failure(state, &why);
+            keep_failure(&now(), &why);
             Err(CliError::device(format!(
                 "{why}; what was written lately may be lost"
             )))
@@ -334,14 +358,24 @@ impl Device {
         watch.ok()
     }
 
-    fn serve(self, log: impl Fn(&str)) -> Result<(), EndError> {
+    /// Serves until it is to stop; `grown` is told when it has more bytes.
+    fn serve(&mut self, grown: impl Fn(u64), log: impl Fn(&str)) {
         match self {
-            Self::Nbd(device) => device.serve(log),
-            Self::Ublk(device) => device.serve(log),
+            Self::Nbd(device) => device.serve(),
+            Self::Ublk(device) => device.serve(grown, log),
         }
     }
 
-    /// Ends at once.
+    /// Leaves it to another server, with all that waits for it.
+    fn hand_over(self, log: impl Fn(&str)) -> Result<(), EndError> {
+        match self {
+            // It is never asked to.
+            Self::Nbd(device) => device.end(log),
+            Self::Ublk(device) => device.hand_over(log),
+        }
+    }
+
+    /// Takes it away.
     fn end(self, log: impl Fn(&str)) -> Result<(), EndError> {
         match self {
             Self::Nbd(device) => device.end(log),
