@@ -71,21 +71,24 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     let cleanup = Cleanup::default();
     let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
     signals::watch(stopper.clone(), cleanup.remover())?;
-    let successor: Arc<AtomicBool> = Arc::default();
-    if wanted.driver == Driver::Ublk {
-        signals::watch_for_successor(stopper, Arc::clone(&successor))?;
-    }
     stay_in_memory();
     let failures = Arc::new(Failures::default());
     let stats = start_statistics(volume, wanted, &cleanup)?;
     let device = Device::attach(volume, wanted, stats, stop, &failures)?;
     let _watch = device.watch();
+    let successor: Arc<AtomicBool> = Arc::default();
+    let watched = if device.can_be_handed_over() {
+        signals::watch_for_successor(stopper, Arc::clone(&successor))
+    } else {
+        Ok(())
+    };
     let path = device.path();
     let queues = device.queues().unwrap_or(wanted.queues);
     let mut state = state_of(volume, wanted, path.clone().into(), queues);
     state.owner = device.owner();
     state.unprivileged = device.is_unprivileged();
-    let announced = state.write().and_then(|()| announce(&path, wanted));
+    let announced = watched.and_then(|()| state.write());
+    let announced = announced.and_then(|()| announce(&path, wanted));
     if let Err(error) = announced {
         if wanted.recover.is_some() {
             // The device waits for the next server as soon as this process has ended.
@@ -363,6 +366,14 @@ impl Device {
         match self {
             Self::Nbd(device) => device.serve(),
             Self::Ublk(device) => device.serve(grown, log),
+        }
+    }
+
+    /// Whether it can be left to another server.
+    fn can_be_handed_over(&self) -> bool {
+        match self {
+            Self::Nbd(_) => false,
+            Self::Ublk(device) => device.can_be_handed_over(),
         }
     }
 

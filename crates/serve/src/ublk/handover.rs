@@ -10,15 +10,13 @@
 
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::abi::QUIESCING;
 use super::control::Control;
 use super::{Ublk, path};
 use crate::device::{AttachError, EndError, flush};
 
-/// How long requests under way may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Looks in a row at which no lane has a request: one may have been on its way.
 const LOOKS: u32 = 3;
@@ -53,22 +51,28 @@ fn judge(of_device: u64, of_kernel: u64) -> HandOver {
 }
 
 impl Ublk {
-    /// Leaves the device to another server: new requests wait for it, and what is under way is answered. The device
-    /// stays. The process must end at once: only with that can another recover the device.
+    /// Whether it can be left to another server.
+    #[must_use]
+    pub fn can_be_handed_over(&self) -> bool {
+        self.can_be_handed_over
+    }
+
+    /// Leaves the device to another server: new requests wait for it, and what is under way is answered, as long as that
+    /// takes: what a slow medium did only after the next server would do harm. The device stays. The process must end at
+    /// once: only with that can another recover the device.
     ///
     /// # Errors
     /// Where the last flush failed: what was written lately may be lost.
     pub fn hand_over(mut self, log: impl Fn(&str)) -> Result<(), EndError> {
         if let Err(error) = self.control.quiesce(self.id) {
-            // What is not answered in time is asked again.
+            // New requests wait all the same.
             log(&format!(
                 "{} does not come to rest: {error}",
                 path(self.id).display()
             ));
         }
-        let deadline = Instant::now() + PATIENCE;
         let mut idle = 0;
-        while idle < LOOKS && Instant::now() < deadline {
+        while idle < LOOKS {
             sleep(PAUSE);
             let lanes = &self.team.in_hand;
             let is_idle = lanes.iter().all(|count| count.load(Ordering::Acquire) == 0);

@@ -67,6 +67,7 @@ pub struct Ublk {
     id: u32,
     queues: u16,
     is_unprivileged: bool,
+    can_be_handed_over: bool,
     /// As the kernel knows it.
     owner: u32,
     growth: Growth,
@@ -129,6 +130,7 @@ impl Ublk {
             id: info.id,
             queues: info.queues,
             is_unprivileged: is_unprivileged(&info),
+            can_be_handed_over: info.flags & QUIESCING != 0,
             owner: our_number(&mut control, info.id),
             growth: Growth::of(&info, parameters),
             control,
@@ -171,6 +173,7 @@ impl Ublk {
             id,
             queues: info.queues,
             is_unprivileged: is_unprivileged(&info),
+            can_be_handed_over: info.flags & QUIESCING != 0,
             owner: our_number(&mut control, id),
             growth,
             control,
