@@ -11,8 +11,10 @@ use crate::peer;
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 /// Where the newest kernels are that run next to this Debian's programs.
-const NEXT_RELEASE: &str = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
-                            http://deb.debian.org/debian trixie-backports main";
+const NEXT_RELEASE: &str = "trixie-backports main";
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// What the machine's own mirror has.
+const THIS_RELEASE: &str = "bookworm/main";
 
 /// apt with this machine's sources, or with others of its own.
 #[derive(Default)]
@@ -37,7 +39,9 @@ impl Apt {
             fs::create_dir_all(&place).map_err(at(&place))?;
         }
         let [list, settings] = ["list", "settings"].map(|name| folder.join(name));
-        fs::write(&list, format!("{NEXT_RELEASE}\n")).map_err(at(&list))?;
+        let mirror = mirror_of_this_machine()?;
+        let source = format!("deb [signed-by={KEYRING}] {mirror} {NEXT_RELEASE}\n");
+        fs::write(&list, source).map_err(at(&list))?;
         let place = folder.display();
         let text = format!(
             "Dir::Etc::sourcelist \"{place}/list\";\nDir::Etc::sourceparts \"-\";\n\
@@ -116,7 +120,44 @@ impl Apt {
     }
 }
 
+/// Where this machine's sources get Debian from.
+fn mirror_of_this_machine() -> Result<String, String> {
+    let mut policy = Apt::default().command("apt-cache");
+    let run = peer::run(policy.arg("policy"), QUERY_TIMEOUT);
+    let text = run.stdout_text();
+    let mirror = text.lines().find_map(mirror_in);
+    mirror.map(str::to_owned).ok_or_else(|| {
+        format!("apt has no source of {THIS_RELEASE} (run `apt-get update` as root)")
+    })
+}
+
+/// The mirror in one of `apt-cache policy`'s lines, if it has this release.
+fn mirror_in(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip(1);
+    let mirror = words.next()?;
+    (words.next()? == THIS_RELEASE).then_some(mirror)
+}
+
 /// The package in a line about what another depends on.
 fn dependency(line: &str) -> Option<&str> {
     line.trim().strip_prefix("Depends: ")?.split(' ').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirror_is_the_one_that_has_this_release() {
+        let line = " 500 http://mirror.example/debian bookworm/main amd64 Packages";
+        assert_eq!(mirror_in(line), Some("http://mirror.example/debian"));
+        for other in [
+            "Package files:",
+            " 100 /var/lib/dpkg/status",
+            " 500 http://mirror.example/debian-security bookworm-security/main amd64 Packages",
+            "     release v=12.11,o=Debian,a=oldstable,n=bookworm,l=Debian,c=main,b=amd64",
+        ] {
+            assert_eq!(mirror_in(other), None, "{other}");
+        }
+    }
 }
