@@ -6,10 +6,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use common::*;
-use cryptline_testkit::peer::{self, Background};
+use cryptline_testkit::peer;
 use serde_json::Value;
 
 /// As little as can be: numbers of no worth, but numbers.
@@ -27,7 +26,6 @@ const ALLOCATIONS: &str = "allocations_per_io";
 const QSD: &str = "qemu-storage-daemon";
 /// What this program measures alone, where nothing can be mounted too.
 const ALONE: [&str; 2] = ["--fronts=vhost-user,nbd", "--no-pin"];
-const TIMEOUT: Duration = Duration::from_secs(300);
 
 fn bench(dir: &Path) -> Command {
     let mut command = command();
@@ -113,7 +111,9 @@ fn heavy_the_shortest_run_gives_every_figure() {
     );
     let mut command = bench(dir.path());
     command.arg("--json").arg(&json).arg("--html").arg(&html);
-    let text = peer::run(&mut command, TIMEOUT).success().stdout_text();
+    let text = peer::run(&mut command, BENCH_TIMEOUT)
+        .success()
+        .stdout_text();
     assert!(empty(dir.path()), "something was left behind");
     let json: Value = serde_json::from_slice(&fs::read(&json).expect("a file")).expect("JSON");
     let page = fs::read_to_string(&html).expect("a page");
@@ -149,7 +149,7 @@ fn a_missing_peer_is_named_and_only_its_figures_are_missing() {
     let dir = folder();
     let mut command = bench(dir.path());
     command.args(ALONE).args(["--json=-"]).env("PATH", "");
-    let run = peer::run(&mut command, TIMEOUT).success();
+    let run = peer::run(&mut command, BENCH_TIMEOUT).success();
     let json: Value = serde_json::from_str(&run.stdout_text()).expect("JSON");
     assert_eq!(json["bench"], "doors");
     check_rows(&json, 6);
@@ -181,7 +181,7 @@ fn a_peer_that_fails_is_told_with_what_it_said_and_nothing_is_left_behind() {
     fake(bin.path(), QSD, "echo 'qsd: no such thing' >&2; exit 3");
     let mut command = bench(dir.path());
     command.args(ALONE).env("PATH", bin.path());
-    let run = peer::run(&mut command, TIMEOUT);
+    let run = peer::run(&mut command, BENCH_TIMEOUT);
     refused(
         run,
         4,
@@ -202,7 +202,7 @@ fn a_peer_with_other_contents_is_found_before_anything_is_measured() {
     let json = out.path().join("report.json");
     let mut command = bench(dir.path());
     command.args(ALONE).arg("--json").arg(&json);
-    let run = peer::run(command.env("PATH", bin.path()), TIMEOUT).exited_with(4);
+    let run = peer::run(command.env("PATH", bin.path()), BENCH_TIMEOUT).exited_with(4);
     let said = run.stderr_text();
     assert!(said.contains("qsd, vhost-user: "), "{said}");
     assert!(said.contains("wrong data at byte "), "{said}");
@@ -219,19 +219,7 @@ fn a_signal_ends_the_servers_and_leaves_no_mount_behind() {
     let mut command = command();
     command.args(["bench", "doors", "--size=16M", "--rounds=10000", "--dir"]);
     command.arg(dir.path()).args(["--fronts=fuse", "--no-pin"]);
-    let mut process = Background::spawn(command.env("PATH", ""));
-    let deadline = Instant::now() + TIMEOUT;
-    let is_serving = || {
-        let inside = fs::read_dir(dir.path()).expect("a folder").next()?.ok()?;
-        inside.path().join("disk").exists().then_some(())
-    };
-    while is_serving().is_none() {
-        assert!(process.wait(Duration::from_millis(5)).is_none(), "it ended");
-        assert!(Instant::now() < deadline, "no server");
-    }
-    let run = process.stop().exited_with(4);
-    assert!(run.stderr_text().contains("stopped by a signal"), "{run}");
-    assert!(empty(dir.path()), "something was left behind");
+    is_ended_by_a_signal(command.env("PATH", ""), dir.path(), "disk");
 }
 
 #[test]
@@ -254,14 +242,14 @@ fn what_makes_no_sense_is_refused_on_one_line() {
         if !options[0].starts_with("--dir") {
             command.arg("--dir").arg(dir.path());
         }
-        refused(peer::run(&mut command, TIMEOUT), 1, text);
+        refused(peer::run(&mut command, BENCH_TIMEOUT), 1, text);
     }
     for option in ["--fronts=gate", "--rounds=0"] {
         let run = cryptline(["bench", "doors", option]).exited_with(1);
         assert!(run.stderr_text().contains("invalid value"), "{run}");
     }
     let mut pinned = bench(dir.path());
-    let run = peer::run(pinned.env("PATH", ""), TIMEOUT);
+    let run = peer::run(pinned.env("PATH", ""), BENCH_TIMEOUT);
     // With one processor nothing is pinned, and then this is no mistake.
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
         refused(run, 1, "taskset (package util-linux)");

@@ -7,10 +7,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use common::*;
-use cryptline_testkit::peer::{self, Background};
+use cryptline_testkit::peer;
 use serde_json::Value;
 
 /// As little as can be: numbers of no worth, but numbers.
@@ -29,7 +28,6 @@ const FIGURES: [&str; 6] = [
     "nbd_chain_over_plain_128k",
     "nbd_chain_over_nbdkit_luks_4k_qd32",
 ];
-const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The bench with its images in `dir`.
 fn bench(dir: &Path) -> Command {
@@ -98,7 +96,9 @@ fn heavy_a_run_against_every_peer_gives_a_whole_report() {
     let mut command = bench(dir.path());
     command.arg("--json").arg(&json).arg("--html").arg(&html);
     command.arg("--jobs=4k-randread-qd32,128k-randread-qd16,1m-read-qd4,1m-write-qd4");
-    let text = peer::run(&mut command, TIMEOUT).success().stdout_text();
+    let text = peer::run(&mut command, BENCH_TIMEOUT)
+        .success()
+        .stdout_text();
     assert!(empty(dir.path()), "something was left behind");
     let json: Value = serde_json::from_slice(&fs::read(&json).expect("a file")).expect("JSON");
     assert!(
@@ -149,7 +149,7 @@ fn without_peers_only_their_figures_are_missing() {
     let dir = folder();
     let mut command = bench(dir.path());
     command.args(ALONE).env("PATH", "");
-    let run = peer::run(command.args(["--json=-"]), TIMEOUT).success();
+    let run = peer::run(command.args(["--json=-"]), BENCH_TIMEOUT).success();
     let json: Value = serde_json::from_str(&run.stdout_text()).expect("JSON");
     assert_eq!(json["bench"], "peers");
     assert_eq!(json["rows"].as_array().expect("an array").len(), 3 * 6 * 2);
@@ -174,7 +174,9 @@ fn kept_images_are_there_and_open() {
     command
         .args(ALONE)
         .args(["--keep", "--jobs=4k-randread-qd1"]);
-    let text = peer::run(&mut command, TIMEOUT).success().stdout_text();
+    let text = peer::run(&mut command, BENCH_TIMEOUT)
+        .success()
+        .stdout_text();
     let entries = fs::read_dir(dir.path()).expect("a folder");
     let kept: Vec<_> = entries
         .map(|entry| entry.expect("an entry").path())
@@ -199,7 +201,7 @@ fn a_missing_peer_is_named_with_its_package_and_nothing_is_measured() {
     let json = out.path().join("report.json");
     let mut command = bench(dir.path());
     command.arg("--json").arg(&json).env("PATH", "");
-    let run = peer::run(&mut command, TIMEOUT).exited_with(1);
+    let run = peer::run(&mut command, BENCH_TIMEOUT).exited_with(1);
     let said = run.stderr_text();
     for part in [
         "qemu-nbd (package qemu-utils)",
@@ -224,7 +226,7 @@ fn a_server_that_fails_is_told_with_what_it_said() {
     );
     let mut command = bench(dir.path());
     command.args(["--servers=nbdkit", "--generators=lean", "--no-pin"]);
-    let run = peer::run(command.env("PATH", bin.path()), TIMEOUT);
+    let run = peer::run(command.env("PATH", bin.path()), BENCH_TIMEOUT);
     refused(
         run,
         4,
@@ -250,7 +252,7 @@ fn a_server_with_other_contents_is_found_before_anything_is_measured() {
         "--no-pin",
     ]);
     command.arg("--json").arg(&json).env("PATH", bin.path());
-    let run = peer::run(&mut command, TIMEOUT);
+    let run = peer::run(&mut command, BENCH_TIMEOUT);
     refused(run, 4, "qemu-nbd gives other bytes than were written");
     assert!(!json.exists());
     assert!(empty(dir.path()));
@@ -262,19 +264,7 @@ fn a_signal_ends_the_servers_and_leaves_nothing_behind() {
     let mut command = command();
     command.args(["bench", "peers", "--size=16M", "--rounds=10000", "--dir"]);
     command.arg(dir.path()).args(ALONE);
-    let mut process = Background::spawn(&mut command);
-    let deadline = Instant::now() + TIMEOUT;
-    let is_serving = || {
-        let inside = fs::read_dir(dir.path()).expect("a folder").next()?.ok()?;
-        inside.path().join("socket").exists().then_some(())
-    };
-    while is_serving().is_none() {
-        assert!(process.wait(Duration::from_millis(5)).is_none(), "it ended");
-        assert!(Instant::now() < deadline, "no server");
-    }
-    let run = process.stop().exited_with(4);
-    assert!(run.stderr_text().contains("stopped by a signal"), "{run}");
-    assert!(empty(dir.path()), "something was left behind");
+    is_ended_by_a_signal(&mut command, dir.path(), "socket");
 }
 
 #[test]
@@ -297,7 +287,7 @@ fn what_makes_no_sense_is_refused_on_one_line() {
         if !options[0].starts_with("--dir") {
             command.arg("--dir").arg(dir.path());
         }
-        refused(peer::run(&mut command, TIMEOUT), 1, text);
+        refused(peer::run(&mut command, BENCH_TIMEOUT), 1, text);
     }
     for option in [
         "--servers=apache",

@@ -7,8 +7,12 @@
 
 #[path = "kernel_oracle_attach/memory.rs"]
 mod memory;
+#[path = "kernel_oracle_attach/newest.rs"]
+mod newest;
 #[path = "kernel_oracle_attach/steady.rs"]
 mod steady;
+#[path = "kernel_oracle_attach/udev.rs"]
+mod udev;
 #[path = "kernel_oracle_attach/users.rs"]
 mod users;
 #[path = "kernel_oracle_attach/zones.rs"]
@@ -60,7 +64,15 @@ struct Guest {
 impl Guest {
     fn new(driver: &'static str, linux: Linux) -> Option<Self> {
         let mut oracle = Oracle::with(linux)?;
-        let tools = peer::require_all(["fio", "blkdiscard", "blkzone", "sfdisk", "e2fsck"])?;
+        let tools = peer::require_all([
+            "fio",
+            "blkdiscard",
+            "blkzone",
+            "sfdisk",
+            "e2fsck",
+            "mkfs.btrfs",
+            "btrfs",
+        ])?;
         let folder = tempfile::tempdir().expect("a temporary folder");
         let program = Path::new(env!("CARGO_BIN_EXE_cryptline"));
         oracle.stripped(program, "cryptline", &folder);
@@ -375,9 +387,11 @@ fn kernel_oracle_ublk_devices_are_disks_that_outlive_their_servers() {
     ask_of_blocks(&mut guest);
     ask_of_recovery(&mut guest);
     ask_of_refusals(&mut guest);
+    newest::ask_of_older(&mut guest);
     ask_of_both(&mut guest);
     memory::ask(&mut guest);
     users::ask(&mut guest);
+    udev::ask(&mut guest);
     all_passed(&guest.oracle.run());
 }
 

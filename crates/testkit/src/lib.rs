@@ -1,6 +1,7 @@
 //! What the tests build on: independent programs and a real kernel that check our bytes.
 //!
 //! * [`peer`] finds and runs programs we did not write, bounded in time.
+//! * [`blkio`] drives vhost-user disks with libblkio's driver.
 //! * [`pki`] makes certificates.
 //! * [`oracle`] boots a Debian kernel under QEMU and lets its dm-crypt write and read disk images.
 //! * [`model`] is a disk in the plainest code; [`suite`] checks that a device behaves like it.
@@ -14,6 +15,7 @@
 #![deny(unsafe_code)]
 
 pub mod alloc;
+pub mod blkio;
 pub mod cache;
 pub mod memory;
 pub mod model;

@@ -31,12 +31,13 @@
 //! them run at a time.
 //!
 //! ```text
-//! Oracle ─ run ─┬─ kernel     Debian's kernel package, unpacked once into the user's cache folder
+//! Oracle ─ run ─┬─ kernel     Debian's kernel package by apt, unpacked once into the user's cache folder
 //!               ├─ initramfs  guest.sh, modules, programs and the cases as a cpio archive
 //!               ├─ machine    QEMU; the console on one serial line, results on another
 //!               └─ report     results → Outcomes
 //! ```
 
+mod apt;
 pub mod golden;
 mod initramfs;
 mod kernel;

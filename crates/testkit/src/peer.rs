@@ -58,6 +58,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     program("blkdiscard", "util-linux"),
     program("blkzone", "util-linux"),
+    program("btrfs", "btrfs-progs"),
     program("busybox", "busybox-static"),
     // Builds the fuzz targets.
     program("c++", "g++"),
@@ -102,6 +103,7 @@ pub const PEERS: &[PeerInfo] = &[
     // Makes recovery keys.
     program("systemd-cryptenroll", "systemd"),
     program("systemd-socket-activate", "systemd"),
+    program("udevadm", "udev"),
     program("unshare", "util-linux"),
     // Counts instructions.
     program("valgrind", "valgrind"),

@@ -1,8 +1,9 @@
 //! The server of one device, from an open volume to the last flush.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -68,18 +69,25 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     let manager = Arc::new(Notifier::connect());
     let cleanup = Cleanup::default();
     let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
-    signals::watch(stopper, cleanup.remover())?;
+    signals::watch(stopper.clone(), cleanup.remover())?;
     stay_in_memory();
     let failures = Arc::new(Failures::default());
     let stats = start_statistics(volume, wanted, &cleanup)?;
     let device = Device::attach(volume, wanted, stats, stop, &failures)?;
     let _watch = device.watch();
+    let successor: Arc<AtomicBool> = Arc::default();
+    let watched = if device.can_be_handed_over() {
+        signals::watch_for_successor(stopper, Arc::clone(&successor))
+    } else {
+        Ok(())
+    };
     let path = device.path();
     let queues = device.queues().unwrap_or(wanted.queues);
     let mut state = state_of(volume, wanted, path.clone().into(), queues);
     state.owner = device.owner();
     state.unprivileged = device.is_unprivileged();
-    let announced = state.write().and_then(|()| announce(&path, wanted));
+    let announced = watched.and_then(|()| state.write());
+    let announced = announced.and_then(|()| announce(&path, wanted));
     if let Err(error) = announced {
         if wanted.recover.is_some() {
             // The device waits for the next server as soon as this process has ended.
@@ -94,7 +102,7 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     }
     let _ = failures.state.set(state.clone());
     manager.tell("READY=1");
-    end(device, &state)
+    serve(device, &state, &successor)
 }
 
 /// Counts what is done, for whoever may ask for it.
@@ -117,14 +125,33 @@ fn start_statistics(
 }
 
 /// Serves until the end, of which the state is to tell where it was not a good one.
-fn end(device: Device, state: &State) -> Result<ExitCode, CliError> {
+fn serve(mut device: Device, state: &State, successor: &AtomicBool) -> Result<ExitCode, CliError> {
     let log = Log::new();
+    let size = Cell::new(state.size);
+    let now = || State {
+        size: size.get(),
+        ..state.clone()
+    };
+    let grown = |bytes| {
+        size.set(bytes);
+        // What is not kept is what people are told.
+        let _ = now().rewrite();
+    };
+    device.serve(grown, |line| log.line(line));
     let trouble = OnceCell::new();
-    let served = device.serve(|line| {
+    let failed = |line: &str| {
         log.line(line);
         let _ = trouble.set(line.to_owned());
-    });
-    match served {
+    };
+    let is_left = successor.load(Ordering::SeqCst);
+    let ended = if is_left {
+        device.hand_over(failed)
+    } else {
+        device.end(failed)
+    };
+    match ended {
+        // The successor finds what is known of the device.
+        Ok(()) if is_left => Ok(ExitCode::SUCCESS),
         Ok(()) => {
             state.remove();
             Ok(ExitCode::SUCCESS)
@@ -134,7 +161,7 @@ fn end(device: Device, state: &State) -> Result<ExitCode, CliError> {
                 Some(trouble) => format!("{error} ({trouble})"),
                 None => error.to_string(),
             };
-            keep_failure(state, &why);
+            keep_failure(&now(), &why);
             Err(CliError::device(format!(
                 "{why}; what was written lately may be lost"
             )))
@@ -325,14 +352,32 @@ impl Device {
         watch.ok()
     }
 
-    fn serve(self, log: impl Fn(&str)) -> Result<(), EndError> {
+    /// Serves until it is to stop; `grown` is told when it has more bytes.
+    fn serve(&mut self, grown: impl Fn(u64), log: impl Fn(&str)) {
         match self {
-            Self::Nbd(device) => device.serve(log),
-            Self::Ublk(device) => device.serve(log),
+            Self::Nbd(device) => device.serve(),
+            Self::Ublk(device) => device.serve(grown, log),
         }
     }
 
-    /// Ends at once.
+    /// Whether it can be left to another server.
+    fn can_be_handed_over(&self) -> bool {
+        match self {
+            Self::Nbd(_) => false,
+            Self::Ublk(device) => device.can_be_handed_over(),
+        }
+    }
+
+    /// Leaves it to another server, with all that waits for it.
+    fn hand_over(self, log: impl Fn(&str)) -> Result<(), EndError> {
+        match self {
+            // It is never asked to.
+            Self::Nbd(device) => device.end(log),
+            Self::Ublk(device) => device.hand_over(log),
+        }
+    }
+
+    /// Takes it away.
     fn end(self, log: impl Fn(&str)) -> Result<(), EndError> {
         match self {
             Self::Nbd(device) => device.end(log),

@@ -1,14 +1,19 @@
-//! `recover`: a new server for a device whose old one was killed.
+//! `recover`: a new server for a device whose old one was killed, or is to be replaced.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use cryptline_serve::ublk::{self, HandOver};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::OwnedFd;
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::CliError;
 use crate::attached::background;
-use crate::attached::state::{self, Driver};
+use crate::attached::state::{self, Driver, State, number_of};
+use crate::output::complain;
 
 /// Which device.
 #[derive(Args, Debug)]
@@ -20,12 +25,20 @@ for again, and a key that came from standard input or a descriptor must be given
 Only ublk devices without zones that root has made can be recovered, and only of volumes with a LUKS header: by \
 that, the volume is known to be the same.
 
+With --replace, the old server may still serve, such as one of an older version: it answers what is under way, flushes \
+the volume and ends, and what is asked of the device then waits for the new one. It takes Linux 6.16 or later.
+
 Examples:
-  cryptline recover /dev/ublkb0")]
+  cryptline recover /dev/ublkb0
+  cryptline recover --replace /dev/ublkb0          after an upgrade, while it is mounted")]
 pub struct RecoverArgs {
     /// A device of `cryptline attach` whose server is gone
     #[arg(value_name = "DEVICE")]
     pub device: PathBuf,
+
+    /// Also where it has a server: that one hands the device over while programs use it
+    #[arg(long)]
+    pub replace: bool,
 }
 
 /// Starts a server for it.
@@ -41,9 +54,10 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
              `cryptline detach` removes it"
         )));
     }
-    if known.server().is_some() {
+    let server = known.server();
+    if server.is_some() && !args.replace {
         return Err(CliError::busy(format!(
-            "{device} is served, by process {}",
+            "{device} is served, by process {}; --replace has another take its place",
             known.pid
         )));
     }
@@ -68,6 +82,9 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
     }
     std::env::set_current_dir(&known.folder)
         .map_err(|error| CliError::device(format!("{}: {error}", known.folder.display())))?;
+    if let Some(server) = server {
+        replace(&known, &server)?;
+    }
     // What a server before was started with by us comes off: it is added again.
     let mut arguments: Vec<OsString> = Vec::new();
     let mut given = known.arguments.iter();
@@ -80,5 +97,51 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
     }
     let more = [background::RECOVER.into(), known.device.clone().into()];
     arguments.splice(1.min(arguments.len())..1.min(arguments.len()), more);
-    background::start(arguments)
+    let started = background::start(arguments)?;
+    if args.replace && started != ExitCode::SUCCESS {
+        complain(&format!(
+            "{device} has no server now, and what is asked of it waits; `cryptline recover {device}` tries again"
+        ));
+    }
+    Ok(started)
+}
+
+/// Has the server of a device leave it to the next one, and waits for that.
+fn replace(known: &State, server: &OwnedFd) -> Result<(), CliError> {
+    let device = known.device.display();
+    let possible = number_of(&known.device).map(ublk::hand_over_of);
+    match possible.unwrap_or(Ok(HandOver::NotOfDevice))? {
+        HandOver::Possible => {}
+        HandOver::UnknownToKernel => {
+            let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+            return Err(CliError::device(format!(
+                "{device} cannot be taken from its server: that takes Linux 6.16 or later, and this is {}; \
+                 `cryptline detach` it, and attach it again",
+                release.unwrap_or_default().trim()
+            )));
+        }
+        HandOver::NotOfDevice => {
+            return Err(CliError::device(format!(
+                "{device} was made without what takes it from its server; `cryptline detach` it, and attach it again"
+            )));
+        }
+    }
+    pidfd_send_signal(server, Signal::USR1).map_err(|error| {
+        CliError::device(format!("cannot ask process {} to end: {error}", known.pid))
+    })?;
+    let mut polled = [PollFd::new(server, PollFlags::IN)];
+    while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut polled, None) {}
+    match state::of(&known.device)? {
+        left if !left.is_of_same_server(known) => Err(CliError::busy(format!(
+            "{device} is served, by process {}",
+            left.pid
+        ))),
+        State {
+            failure: Some(why), ..
+        } => Err(CliError::device(format!(
+            "{device}: {why}; what was written lately may be lost, and what is asked of it waits for \
+             `cryptline recover {device}`"
+        ))),
+        _ => Ok(()),
+    }
 }

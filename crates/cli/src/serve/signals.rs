@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline_serve::StopHandle;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -33,9 +33,15 @@ impl Stopper {
 
     /// `false` where the server had been asked before.
     pub fn stop(&self) -> bool {
+        self.stop_after(|| {})
+    }
+
+    /// The same; does something else first.
+    fn stop_after(&self, first: impl FnOnce()) -> bool {
         if self.stopping.swap(true, Ordering::SeqCst) {
             return false;
         }
+        first();
         self.manager.tell("STOPPING=1");
         self.handle.stop();
         true
@@ -66,6 +72,22 @@ pub fn watch(stopper: Stopper, remover: Remover) -> Result<(), CliError> {
     };
     std::thread::Builder::new()
         .name("signals".into())
+        .spawn(watcher)
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// From now on SIGUSR1 asks the server to leave what it serves to a successor, which `wanted` tells once it stops.
+pub fn watch_for_successor(stopper: Stopper, wanted: Arc<AtomicBool>) -> Result<(), CliError> {
+    let failed = |error| CliError::device(format!("cannot handle signals: {error}"));
+    let mut signals = Signals::new([SIGUSR1]).map_err(failed)?;
+    let watcher = move || {
+        for _ in signals.forever() {
+            stopper.stop_after(|| wanted.store(true, Ordering::SeqCst));
+        }
+    };
+    std::thread::Builder::new()
+        .name("successor".into())
         .spawn(watcher)
         .map_err(failed)?;
     Ok(())

@@ -3,7 +3,7 @@
 use super::Guest;
 
 /// Two users, and somebody who gives nodes to those who have made them, by the program that the rules name.
-const USERS: &str = r#"
+pub(super) const USERS: &str = r#"
     as() {
         local user=$1
         shift
@@ -35,13 +35,12 @@ const USERS: &str = r#"
     }
 "#;
 
+pub(super) const RULES: &str = include_str!("../../../../udev/90-cryptline-ublk.rules");
+
 pub(super) fn ask(guest: &mut Guest) {
     let mut ask = |name: &str, script: &str| {
         let case = guest.ask(name, &format!("{USERS}{script}"));
-        case.file(
-            "rules",
-            include_str!("../../../../udev/90-cryptline-ublk.rules"),
-        );
+        case.file("rules", RULES);
     };
     ask(
         "user without privileges makes a device that nobody else can use or take away",

@@ -5,6 +5,7 @@ use super::Guest;
 pub(super) fn ask(guest: &mut Guest) {
     ask_of_bytes(guest);
     ask_of_fio(guest);
+    ask_of_btrfs(guest);
     ask_of_refusals(guest);
 }
 
@@ -81,6 +82,38 @@ fn ask_of_fio(guest: &mut Guest) {
             dd if=/tmp/noise of=$device bs=512k oflag=direct seek=$half skip=$half count=1
         done
         head -c 1048576 $device | cmp - /tmp/noise
+        cryptline detach $device
+        nothing_left
+        "#,
+    );
+}
+
+/// A file system that writes zones in order itself, and appends.
+pub(super) fn ask_of_btrfs(guest: &mut Guest) {
+    guest.ask(
+        "btrfs keeps its files in zones",
+        r#"
+        truncate -s 256M /tmp/image
+        format /tmp/image
+        # The LUKS header is in the conventional zones, so that the superblocks are a log.
+        device=$(attach zoned:/tmp/image,zone-size=4M,conventional=4 --key-file $key --queues 2)
+        mkfs.btrfs -q -O zoned -d single -m single $device
+        modprobe btrfs
+        mount -t btrfs $device /mnt
+        noise /tmp/noise 6000000
+        for name in a b c; do cp /tmp/noise /mnt/$name; done
+        rm /mnt/b
+        sync
+        umount /mnt
+        cryptline detach $device
+        nothing_left
+        device=$(attach zoned:/tmp/image --key-file $key)
+        btrfs check --readonly $device
+        mount -t btrfs $device /mnt
+        btrfs scrub start -B -r /mnt >/tmp/scrub
+        grep -q 'no errors found' /tmp/scrub
+        for name in a c; do cmp /mnt/$name /tmp/noise; done
+        umount /mnt
         cryptline detach $device
         nothing_left
         "#,

@@ -122,21 +122,16 @@ impl KernelNbd {
         self.owner
     }
 
-    /// Serves until it is stopped, or somebody else has taken the device away; `log` takes what lanes had
-    /// trouble with. Then the kernel writes back what it has cached, the device goes, and the volume is
-    /// flushed.
+    /// Serves until it is stopped, or somebody else has taken the device away.
+    pub fn serve(&self) {
+        while !crate::net::is_stopped_within(&self.stop, None) {}
+    }
+
+    /// Has the kernel write back what it has cached; then the device goes, and the volume is flushed. `log` takes what
+    /// lanes had trouble with.
     ///
     /// # Errors
     /// The first of these that failed; the others were done all the same.
-    pub fn serve(self, log: impl Fn(&str)) -> Result<(), EndError> {
-        crate::net::wait_for_stop(&self.stop);
-        self.end(log)
-    }
-
-    /// The same, without waiting.
-    ///
-    /// # Errors
-    /// As [`serve`](Self::serve)'s.
     pub fn end(self, log: impl Fn(&str)) -> Result<(), EndError> {
         let path = self.path();
         // Where somebody else has taken the device away, another disk may be there by now.

@@ -5,8 +5,9 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use super::Socket;
 
@@ -82,8 +83,14 @@ pub(crate) fn wait_for_client(listeners: &[Listener], stop: &StopHandle) -> io::
     }
 }
 
-/// Waits until a server is to stop that accepts nobody.
-pub(crate) fn wait_for_stop(stop: &StopHandle) {
-    // Where it cannot be waited for, the server stops.
-    while wait_for_client(&[], stop).unwrap_or(false) {}
+/// Whether a server that accepts nobody is to stop; waits for that, for as long as `limit` says.
+pub(crate) fn is_stopped_within(stop: &StopHandle, limit: Option<Duration>) -> bool {
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    let mut polled = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+    match rustix::event::poll(&mut polled, limit.as_ref()) {
+        Ok(count) => count > 0,
+        Err(rustix::io::Errno::INTR) => false,
+        // Where it cannot be waited for, the server stops.
+        Err(_) => true,
+    }
 }

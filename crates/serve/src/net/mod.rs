@@ -18,7 +18,7 @@ mod transport;
 
 pub use clients::NoPlace;
 pub use listen::{Listener, StopHandle};
-pub(crate) use listen::{wait_for_client, wait_for_stop};
+pub(crate) use listen::{is_stopped_within, wait_for_client};
 pub(crate) use socket::{Peer, Socket};
 pub(crate) use stream::{Connected, Stream};
 pub use tls::{Clients, Subject, SubjectError, TlsConfigError, private_key_path, server_config};

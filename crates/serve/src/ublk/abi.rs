@@ -18,6 +18,8 @@ pub(super) mod command {
     /// It names the device's node, and so works whoever has made the device.
     pub const GET_INFO_OF_ANY: u32 = 0x12;
     pub const GET_FEATURES: u32 = 0x13;
+    pub const UPDATE_SIZE: u32 = 0x15;
+    pub const QUIESCE: u32 = 0x16;
 }
 
 /// A server that comes later may take over, and is given what was under way.
@@ -26,6 +28,10 @@ pub(super) const RECOVERY: u64 = 1 << 3 | 1 << 4;
 pub(super) const ZONES: u64 = 1 << 7 | 1 << 8;
 /// A device that was made without `CAP_SYS_ADMIN`. Only the user who made it can use it.
 pub(super) const UNPRIVILEGED: u64 = 1 << 5;
+/// A device that can grow while it is used.
+pub(super) const GROWTH: u64 = 1 << 10;
+/// A device that can be taken from a server that still serves it. It must be one that can be recovered.
+pub(super) const QUIESCING: u64 = 1 << 12;
 /// Commands are encoded as ioctls are.
 const IOCTL_ENCODING: u64 = 1 << 6;
 /// Any free number.

@@ -19,6 +19,8 @@ const SHORT: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(600);
 /// For what waits until nobody has the device open. It goes away as well when that is later.
 const DELETION: Duration = Duration::from_secs(5);
+/// For requests that are on their way to the server.
+const QUIESCING: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -139,6 +141,19 @@ impl Control {
         self.run(command::END_RECOVERY, id, our_pid(), Vec::new(), LONG)
             .map(drop)
             .map_err(AttachError::at("end the ublk device's recovery"))
+    }
+
+    /// Gives a device another size, which its users are told.
+    pub fn update_size(&mut self, id: u32, sectors: u64) -> io::Result<()> {
+        self.run(command::UPDATE_SIZE, id, sectors, Vec::new(), SHORT)
+            .map(drop)
+    }
+
+    /// From now on, what is asked of the device waits for another server; this one ends what it has been asked.
+    pub fn quiesce(&mut self, id: u32) -> io::Result<()> {
+        let limit = u64::try_from(QUIESCING.as_millis()).unwrap_or(0);
+        self.run(command::QUIESCE, id, limit, Vec::new(), SHORT)
+            .map(drop)
     }
 
     pub fn stop(&mut self, id: u32) -> io::Result<()> {

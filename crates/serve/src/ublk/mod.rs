@@ -10,22 +10,30 @@
 //! had under way ([`Ublk::recover`]). One with zones goes with its server: a write that is asked again would not
 //! find its zone as it was. Nor does the kernel keep one that was made without privileges, which can only be had where
 //! whoever looks after nodes gives it to the user who has made it ([`user_of`]).
+//!
+//! Where the kernel can, a server hands its device over to the next one while it is used ([`Ublk::hand_over`]), and a
+//! device grows with its volume.
 
 mod abi;
 mod control;
+mod growth;
+mod handover;
 mod wire;
 mod zones;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_sys::UblkDevice;
 
-use self::abi::{Info, Parameters, RECOVERY, UNPRIVILEGED, ZONES};
+use self::abi::{GROWTH, Info, Parameters, QUIESCING, RECOVERY, UNPRIVILEGED, ZONES};
 use self::control::{Control, is_unprivileged, wait_for_node};
+use self::growth::Growth;
+pub use self::handover::{HandOver, hand_over_of};
 use self::wire::UblkWire;
 use crate::device::{AttachError, Crew, EndError, flush, write_back};
 use crate::lane::{CHUNK, JOBS_MAX, Lane, Orders};
@@ -59,8 +67,10 @@ pub struct Ublk {
     id: u32,
     queues: u16,
     is_unprivileged: bool,
+    can_be_handed_over: bool,
     /// As the kernel knows it.
     owner: u32,
+    growth: Growth,
     control: Control,
     gate: Gate,
     options: Options,
@@ -71,6 +81,8 @@ pub struct Ublk {
 struct Team {
     crew: Crew,
     stop: StopHandle,
+    /// Requests that each of them has not answered.
+    in_hand: Vec<Arc<AtomicUsize>>,
 }
 
 impl Ublk {
@@ -92,8 +104,8 @@ impl Ublk {
         let flags = match parameters.zones {
             Some(_) if features & ZONES != ZONES => return Err(AttachError::NoZones),
             Some(_) => ZONES,
-            None if features & RECOVERY == RECOVERY => RECOVERY,
-            None => 0,
+            None if features & RECOVERY == RECOVERY => RECOVERY | features & (GROWTH | QUIESCING),
+            None => features & GROWTH,
         };
         let wanted = Info {
             queues: options.queues,
@@ -118,7 +130,9 @@ impl Ublk {
             id: info.id,
             queues: info.queues,
             is_unprivileged: is_unprivileged(&info),
+            can_be_handed_over: info.flags & QUIESCING != 0,
             owner: our_number(&mut control, info.id),
+            growth: Growth::of(&info, parameters),
             control,
             gate,
             options,
@@ -139,7 +153,15 @@ impl Ublk {
         let parameters = parameters(&gate, options.block)?;
         let mut control = Control::of(id)?;
         let info = control.info(id)?;
-        if control.shape(id)? != (parameters.sectors, parameters.logical_block) {
+        let (sectors, block) = control.shape(id)?;
+        let growth = Growth::of(
+            &info,
+            Parameters {
+                sectors,
+                ..parameters
+            },
+        );
+        if block != parameters.logical_block || !growth.accepts(parameters.sectors) {
             return Err(AttachError::Different(path(id)));
         }
         control.start_recovery(id)?;
@@ -151,7 +173,9 @@ impl Ublk {
             id,
             queues: info.queues,
             is_unprivileged: is_unprivileged(&info),
+            can_be_handed_over: info.flags & QUIESCING != 0,
             owner: our_number(&mut control, id),
+            growth,
             control,
             gate,
             options,
@@ -183,20 +207,20 @@ impl Ublk {
         self.owner
     }
 
-    /// Serves until it is stopped, or somebody else has stopped the device; `log` takes what lanes had trouble
-    /// with. Then the kernel writes back what it has cached, the device goes, and the volume is flushed.
+    /// Serves until it is stopped, or somebody else has stopped the device. Meanwhile the device grows with the volume,
+    /// and `grown` is told its size; `log` takes why it does not.
+    pub fn serve(&mut self, grown: impl Fn(u64), log: impl Fn(&str)) {
+        let look = Some(growth::LOOK).filter(|_| self.growth.may_come(&self.gate));
+        while !crate::net::is_stopped_within(&self.team.stop, look) {
+            self.look_for_growth(&grown, &log);
+        }
+    }
+
+    /// Has the kernel write back what it has cached; then the device goes, and the volume is flushed. `log` takes what
+    /// lanes had trouble with.
     ///
     /// # Errors
     /// The first of these that failed; the others were done all the same.
-    pub fn serve(self, log: impl Fn(&str)) -> Result<(), EndError> {
-        crate::net::wait_for_stop(&self.team.stop);
-        self.end(log)
-    }
-
-    /// The same, without waiting.
-    ///
-    /// # Errors
-    /// As [`serve`](Self::serve)'s.
     pub fn end(mut self, log: impl Fn(&str)) -> Result<(), EndError> {
         let path = self.path();
         let server = self.control.server(self.id);
@@ -290,7 +314,7 @@ fn add(control: &mut Control, wanted: Info, features: u64) -> Result<Info, Attac
             if features & UNPRIVILEGED != 0 && wanted.flags & ZONES == 0 =>
         {
             control.add(Info {
-                flags: UNPRIVILEGED,
+                flags: UNPRIVILEGED | wanted.flags & GROWTH,
                 ..wanted
             })
         }
@@ -358,6 +382,7 @@ impl Team {
         Self {
             crew: Crew::new(stop.clone()),
             stop,
+            in_hand: Vec::new(),
         }
     }
 
@@ -420,10 +445,13 @@ impl Team {
         let (device, gate) = (Arc::clone(device), gate.clone());
         let stats = Arc::clone(&options.stats);
         let (on_failure, backend) = (Arc::clone(&options.on_failure), options.backend());
+        let in_hand: Arc<AtomicUsize> = Arc::default();
+        self.in_hand.push(Arc::clone(&in_hand));
         let work = move |orders: Arc<Orders>| {
             let meter = stats.connect();
             let lane = Lane::new(&gate, backend, Arc::clone(&orders), meter.clone(), |ring| {
-                UblkWire::new(&device, number, ring, &gate, Arc::clone(&on_failure))
+                let on_failure = Arc::clone(&on_failure);
+                UblkWire::new(&device, number, ring, &gate, in_hand, on_failure)
             });
             drop(device);
             let served = match lane {

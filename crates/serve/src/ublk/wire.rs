@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cryptline_engine::{Arena, Buffer, Fault, Gate, Ring};
 use cryptline_sys::{Io, Source, UblkDevice, UblkPayload, UblkQueue};
@@ -55,8 +56,10 @@ pub(super) struct UblkWire {
     reports: VecDeque<Report>,
     /// Tags that the kernel has not given up.
     live: usize,
-    /// Bytes of the device, and of its blocks.
-    size: u64,
+    /// Requests that were not answered; the second is for other threads.
+    in_hand: usize,
+    in_hand_now: Arc<AtomicUsize>,
+    /// Bytes of the device's blocks.
     block: u64,
     read_only: bool,
     on_failure: OnFailure,
@@ -68,6 +71,7 @@ impl UblkWire {
         number: u16,
         ring: &mut Ring,
         gate: &Gate,
+        in_hand_now: Arc<AtomicUsize>,
         on_failure: OnFailure,
     ) -> io::Result<Self> {
         let queue = UblkQueue::open(device, number, ring)?;
@@ -85,7 +89,8 @@ impl UblkWire {
             ready: (0..depth).collect(),
             reports: VecDeque::with_capacity(depth.into()),
             live: depth.into(),
-            size: geometry.size,
+            in_hand: 0,
+            in_hand_now,
             block: geometry.logical_block.into(),
             read_only: geometry.read_only,
             on_failure,
@@ -114,7 +119,7 @@ impl UblkWire {
         let end = offset.checked_add(asked.length).ok_or(Errno::INVAL)?;
         let is_too_long = has_data(work) && asked.length > self.queue.buffer_len() as u64;
         let is_odd = !offset.is_multiple_of(self.block) || !end.is_multiple_of(self.block);
-        if end > self.size || is_too_long || is_odd {
+        if end > self.gate.size() || is_too_long || is_odd {
             return Err(Errno::INVAL);
         }
         if self.read_only && !matches!(work, Work::Read { .. }) {
@@ -147,6 +152,8 @@ impl UblkWire {
         };
         match ring.submit(self.source, u64::from(tag), io) {
             Ok(()) => {
+                // The first command of a tag answers nothing.
+                self.in_hand -= usize::from(slot.is_fetched);
                 slot.is_fetched = true;
                 true
             }
@@ -315,6 +322,7 @@ impl Wire for UblkWire {
                 break;
             }
         }
+        self.in_hand_now.store(self.in_hand, Ordering::Release);
         !self.arrived.is_empty() && room.has_job()
     }
 
@@ -329,8 +337,11 @@ impl Wire for UblkWire {
             };
             self.slots[usize::from(tag)].buffer = buffer_in(done.io);
             match done.result {
-                Ok(0) => self.arrived.push_back(tag),
-                // The device is stopped.
+                Ok(0) => {
+                    self.in_hand += 1;
+                    self.arrived.push_back(tag);
+                }
+                // The device is stopped, or waits for another server.
                 Err(Errno::NODEV) => self.live -= 1,
                 // What was asked of the tag would never be answered.
                 refused => {

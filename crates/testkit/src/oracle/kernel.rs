@@ -1,7 +1,7 @@
 //! Debian's kernel package, unpacked once into the user's cache folder and never installed.
 //!
 //! ```text
-//! ${XDG_CACHE_HOME:-$HOME/.cache}/cryptline/oracle/<package version>/
+//! ${XDG_CACHE_HOME:-$HOME/.cache}/cryptline/oracle-2/<package version>/
 //!     vmlinuz            the kernel
 //!     release            its release, the name of its module folder
 //!     modules/kernel/…   the modules the guest can load
@@ -23,6 +23,7 @@ use std::time::Duration;
 use base16ct::lower::encode_string as hex;
 use sha2::{Digest, Sha256};
 
+use super::apt::{Apt, Package};
 use crate::peer;
 
 /// Which kernel.
@@ -32,20 +33,27 @@ pub enum Linux {
     Stable,
     /// 6.12: the oldest that Debian builds with ublk.
     V6_12,
+    /// The newest that Debian builds for the release after this one. One in the cache is taken as it is.
+    Newest,
 }
 
 impl Linux {
     /// The package that always depends on the newest such kernel.
-    fn meta_package(self) -> &'static str {
+    pub(super) fn meta_package(self) -> &'static str {
         match self {
-            Self::Stable => "linux-image-amd64",
+            Self::Stable | Self::Newest => "linux-image-amd64",
             Self::V6_12 => "linux-image-6.12-amd64",
         }
     }
 
     /// Whether a cached version will do.
     fn takes(self, version: &str) -> bool {
-        version.starts_with("6.12.") == (self == Self::V6_12)
+        let is_of = match version {
+            _ if version.starts_with("6.1.") => Self::Stable,
+            _ if version.starts_with("6.12.") => Self::V6_12,
+            _ => Self::Newest,
+        };
+        is_of == self
     }
 }
 
@@ -62,12 +70,13 @@ const MODULES_WANTED: &[&str] = &[
     "kernel/drivers/md/",
     "kernel/drivers/nvdimm/",
     "kernel/drivers/virtio/",
+    "kernel/fs/btrfs/",
     "kernel/fs/ext4/",
 ];
+/// Where kernels are kept, which changes with what is kept of them.
+const PLACE: &str = "oracle-2";
 /// Later kernels' modules are compressed.
 const COMPRESSED: &str = ".xz";
-const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
-const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A kernel on disk, checked.
@@ -97,10 +106,19 @@ impl Kernel {
         let cache = cache_folder()?;
         fs::create_dir_all(&cache).map_err(at(&cache))?;
         let _lock = lock(&cache)?;
-        let folder = match newest_package(linux) {
+        if linux == Linux::Newest
+            && let Some(folder) = any_cached(&cache, linux)
+        {
+            return Self::open(folder);
+        }
+        let apt = match linux {
+            Linux::Newest => Apt::of_next_release(&cache)?,
+            Linux::Stable | Linux::V6_12 => Apt::default(),
+        };
+        let folder = match apt.newest_package(linux) {
             Ok(package) if cache.join(&package.version).is_dir() => cache.join(&package.version),
             Ok(package) => {
-                fetch(&package, &cache).or_else(|why| any_cached(&cache, linux).ok_or(why))?
+                fetch(&apt, &package, &cache).or_else(|why| any_cached(&cache, linux).ok_or(why))?
             }
             Err(why) => any_cached(&cache, linux).ok_or(why)?,
         };
@@ -181,64 +199,19 @@ pub(super) fn module_name(path: &str) -> String {
     file.strip_suffix(".ko").unwrap_or(file).replace('-', "_")
 }
 
-/// A package apt can download.
-struct Package {
-    name: String,
-    version: String,
-}
-
-fn newest_package(linux: Linux) -> Result<Package, String> {
-    let name = query(&["depends", linux.meta_package()], |line| {
-        let name = line.trim().strip_prefix("Depends: ")?.split(' ').next()?;
-        name.starts_with("linux-image-").then(|| name.to_owned())
-    })?;
-    let version = query(&["policy", &name], |line| {
-        let version = line.trim().strip_prefix("Candidate: ")?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || ".+~-:".contains(c);
-        (version != "(none)" && version.chars().all(plain)).then(|| version.to_owned())
-    })?;
-    Ok(Package { name, version })
-}
-
-/// The first line of `apt-cache`'s answer that `pick` accepts.
-fn query(arguments: &[&str; 2], pick: impl Fn(&str) -> Option<String>) -> Result<String, String> {
-    let apt = peer::find_program("apt-cache")
-        .ok_or("the kernel oracle gets its kernel from apt, and there is no apt-cache here")?;
-    let mut command = Command::new(apt);
-    let run = peer::run(command.env("LC_ALL", "C").args(arguments), QUERY_TIMEOUT);
-    let answer = run.stdout_text();
-    answer.lines().find_map(pick).ok_or_else(|| {
-        format!(
-            "apt knows no package {} (run `apt-get update` as root)",
-            arguments[1]
-        )
-    })
-}
-
 /// Downloads and unpacks `package`; what the guest needs ends up in its folder of the cache.
-fn fetch(package: &Package, cache: &Path) -> Result<PathBuf, String> {
+fn fetch(apt: &Apt, package: &Package, cache: &Path) -> Result<PathBuf, String> {
     let work = tempfile::Builder::new()
         .prefix("fetch-")
         .tempdir_in(cache)
         .map_err(at(cache))?;
-    let wanted = format!("{}={}", package.name, package.version);
-    let mut download = Command::new("apt-get");
-    download
-        .env("LC_ALL", "C")
-        .args(["--quiet", "download", &wanted])
-        .current_dir(&work);
-    tool(&mut download, DOWNLOAD_TIMEOUT)?;
-    let deb = files_below(work.path())
-        .map_err(at(work.path()))?
-        .into_iter()
-        .find(|name| name.ends_with(".deb"))
-        .ok_or_else(|| format!("apt-get download {wanted} left no package"))?;
-    let mut unpack = Command::new("dpkg-deb");
-    tool(
-        unpack.args(["-x", &deb, "unpacked"]).current_dir(&work),
-        UNPACK_TIMEOUT,
-    )?;
-
+    apt.download(package, work.path())?;
+    let packages = files_below(work.path()).map_err(at(work.path()))?;
+    for deb in packages.iter().filter(|name| name.ends_with(".deb")) {
+        let mut unpack = Command::new("dpkg-deb");
+        let unpack = unpack.args(["-x", deb, "unpacked"]).current_dir(&work);
+        tool(unpack, UNPACK_TIMEOUT)?;
+    }
     let kept = work.path().join("kept");
     keep(&work.path().join("unpacked"), &kept)?;
     fs::write(kept.join("SHA256SUMS"), sums(&kept)?).map_err(at(&kept))?;
@@ -249,23 +222,16 @@ fn fetch(package: &Package, cache: &Path) -> Result<PathBuf, String> {
 
 /// Copies the kernel, its release and the wanted modules with all they depend on.
 fn keep(unpacked: &Path, kept: &Path) -> Result<(), String> {
-    let boot = unpacked.join("boot");
-    let image = files_below(&boot)
-        .map_err(at(&boot))?
-        .into_iter()
-        .find(|name| name.starts_with("vmlinuz-"))
-        .ok_or("the kernel package has no boot/vmlinuz")?;
-    let release = image.trim_start_matches("vmlinuz-");
-    // Debian 12 has no /usr merge inside packages; later releases do.
-    let tree = ["lib/modules", "usr/lib/modules"]
-        .map(|place| unpacked.join(place).join(release))
-        .into_iter()
-        .find(|tree| tree.is_dir())
-        .ok_or("the kernel package has no module folder")?;
+    let (release, tree) = release_in(unpacked)?;
+    // Later kernels lie with their modules.
+    let image = unpacked.join("boot").join(format!("vmlinuz-{release}"));
+    let image = [image, tree.join("vmlinuz")];
+    let image = image.into_iter().find(|image| image.is_file());
+    let image = image.ok_or("the kernel package has no kernel")?;
 
     fs::create_dir_all(kept).map_err(at(kept))?;
-    fs::copy(boot.join(&image), kept.join("vmlinuz")).map_err(at(kept))?;
-    fs::write(kept.join("release"), release).map_err(at(kept))?;
+    fs::copy(image, kept.join("vmlinuz")).map_err(at(kept))?;
+    fs::write(kept.join("release"), &release).map_err(at(kept))?;
     for (path, bytes) in wanted_modules(&tree)? {
         let to = kept.join("modules");
         let to = to.join(path.strip_suffix(COMPRESSED).unwrap_or(&path));
@@ -274,6 +240,19 @@ fn keep(unpacked: &Path, kept: &Path) -> Result<(), String> {
         fs::write(&to, bytes).map_err(at(&to))?;
     }
     Ok(())
+}
+
+/// The kernel's release, and the folder of its modules.
+fn release_in(unpacked: &Path) -> Result<(String, PathBuf), String> {
+    // Debian 12 has no /usr merge inside packages; later releases do.
+    for place in ["lib/modules", "usr/lib/modules"] {
+        let folders = fs::read_dir(unpacked.join(place)).into_iter().flatten();
+        if let Some(folder) = folders.flatten().next() {
+            let release = folder.file_name().to_string_lossy().into_owned();
+            return Ok((release, folder.path()));
+        }
+    }
+    Err("the kernel package has no module folder".to_owned())
 }
 
 /// The modules of [`MODULES_WANTED`] and, step by step, what they depend on; with their bytes.
@@ -352,7 +331,7 @@ fn cache_folder() -> Result<PathBuf, String> {
     };
     let root = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
     let root = root.ok_or("neither XDG_CACHE_HOME nor HOME says where the kernel may be kept")?;
-    Ok(root.join("cryptline").join("oracle"))
+    Ok(root.join("cryptline").join(PLACE))
 }
 
 /// Held while the cache is read or filled; other test processes wait.
@@ -363,7 +342,7 @@ fn lock(cache: &Path) -> Result<fs::File, String> {
     Ok(file)
 }
 
-fn tool(command: &mut Command, timeout: Duration) -> Result<(), String> {
+pub(super) fn tool(command: &mut Command, timeout: Duration) -> Result<(), String> {
     let run = peer::run(command, timeout);
     if run.status.success() {
         Ok(())
@@ -404,7 +383,7 @@ fn files_below(root: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-fn at<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> String {
+pub(super) fn at<E: std::fmt::Display>(path: &Path) -> impl Fn(E) -> String {
     move |error| format!("{}: {error}", path.display())
 }
 

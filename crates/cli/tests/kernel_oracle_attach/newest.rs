@@ -1,0 +1,181 @@
+//! What only later kernels have: a server's place taken while its device is used, and devices that grow.
+
+use super::{Guest, Linux, all_passed, ask_of_files, ask_of_recovery, zones};
+
+#[test]
+fn kernel_oracle_newest_ublk_devices_change_servers_and_grow_while_they_are_used() {
+    let Some(mut guest) = Guest::new("ublk", Linux::Newest) else {
+        return;
+    };
+    guest.oracle.case("load").script("modprobe ublk_drv");
+    ask_of_files(&mut guest);
+    ask_of_recovery(&mut guest);
+    ask_of_successors(&mut guest);
+    ask_of_failed_successors(&mut guest);
+    ask_of_growth(&mut guest);
+    zones::ask_of_btrfs(&mut guest);
+    super::udev::ask(&mut guest);
+    all_passed(&guest.oracle.run());
+}
+
+fn ask_of_successors(guest: &mut Guest) {
+    guest.ask(
+        "servers are replaced under load and no request is lost",
+        r#"
+        format $volume
+        device=$(attach $volume --key-file $key --queues 2)
+        # More than a queue has tags.
+        ( fio --name=v --filename=$device --rw=randwrite --bsrange=4k-64k --size=16M --loops=4 \
+            --ioengine=libaio --iodepth=96 --direct=1 --verify=crc32c --verify_fatal=1 --minimal \
+            >/tmp/fio 2>&1; echo $? >/tmp/over ) &
+        for _ in 1 2 3 4; do
+            sleep 1
+            server=$(pid_of)
+            status=0
+            cryptline recover $device 2>/tmp/said || status=$?
+            [ $status = 5 ]
+            grep -q 'replace' /tmp/said
+            [ "$(limit 60 cryptline recover --replace $device)" = $device ]
+            [ ! -d /proc/$server ]
+            [ "$(pid_of)" != $server ]
+            [ "$(condition)" = serving ]
+        done
+        for _ in $(seq 1500); do [ -e /tmp/over ] && break; sleep 0.1; done
+        [ "$(cat /tmp/over)" = 0 ] || { cat /tmp/fio >&2; false; }
+        cryptline detach $device
+        nothing_left
+        "#,
+    );
+    guest.ask(
+        "mounted file system goes from server to server",
+        r#"
+        format $volume
+        device=$(attach $volume --key-file $key)
+        mkfs.ext4 -q $device
+        mount $device /mnt
+        noise /tmp/noise 4194304
+        for turn in 1 2 3; do
+            cp /tmp/noise /mnt/noise$turn
+            limit 60 cryptline recover --replace $device
+        done
+        umount /mnt
+        cryptline detach $device
+        nothing_left
+        cryptsetup open --key-file $key $volume v
+        e2fsck -fn /dev/mapper/v
+        mount -r /dev/mapper/v /mnt
+        for turn in 1 2 3; do cmp /mnt/noise$turn /tmp/noise; done
+        "#,
+    );
+}
+
+/// Of servers that cannot be replaced, or not by the first who tries.
+fn ask_of_failed_successors(guest: &mut Guest) {
+    guest.ask(
+        "what cannot be handed over keeps its server",
+        r#"
+        for target in ram:16M zoned:ram:32M,zone-size=4M; do
+            device=$(attach $target)
+            server=$(pid_of)
+            status=0
+            cryptline recover --replace $device 2>/tmp/said || status=$?
+            [ $status = 4 ]
+            grep -q 'cryptline detach' /tmp/said
+            [ "$(pid_of)" = $server ]
+            [ "$(condition)" = serving ]
+            dd if=$device of=/dev/null bs=64k count=1 iflag=direct
+            cryptline detach $device
+            nothing_left
+        done
+        "#,
+    );
+    guest.ask(
+        "device whose successor cannot unlock it waits for the next",
+        r#"
+        format $volume
+        cp $key /tmp/key
+        device=$(attach $volume --key-file /tmp/key)
+        noise /tmp/noise 1048576
+        dd if=/tmp/noise of=$device bs=64k conv=fsync
+        echo wrong >/tmp/key
+        status=0
+        cryptline recover --replace $device 2>/tmp/said || status=$?
+        [ $status = 2 ]
+        grep -q 'waits' /tmp/said
+        [ "$(condition)" = orphaned ]
+        cp $key /tmp/key
+        cryptline recover --replace $device
+        dd if=$device bs=64k count=16 iflag=direct | cmp - /tmp/noise
+        cryptline detach $device
+        nothing_left
+        "#,
+    );
+}
+
+fn ask_of_growth(guest: &mut Guest) {
+    guest.ask(
+        "mounted device grows with its file",
+        r#"
+        size_is() { for _ in $(seq 300); do [ "$(blockdev --getsize64 $device)" = $1 ] && return 0; sleep 0.1; done; return 1; }
+        known_size() { cryptline devices --json | sed -n 's/.*"size": \([0-9]*\).*/\1/p'; }
+        truncate -s 32M /tmp/image
+        format /tmp/image
+        device=$(attach /tmp/image --key-file $key)
+        before=$(blockdev --getsize64 $device)
+        mkfs.ext4 -q $device
+        mount $device /mnt
+        noise /mnt/noise 2000000
+        truncate -s 40M /tmp/image
+        size_is $((before + 8388608))
+        [ "$(known_size)" = $((before + 8388608)) ]
+        # What is new can be used at once.
+        noise /tmp/noise 65536
+        dd if=/tmp/noise of=$device bs=64k seek=$(((before + 8388608) / 65536 - 1)) conv=fsync,notrunc
+        sum=$(sha256sum </mnt/noise)
+        # It grows while nobody serves it, too.
+        server=$(pid_of)
+        kill -KILL $server
+        wait_for_end $server
+        truncate -s 48M /tmp/image
+        cryptline recover $device
+        size_is $((before + 16777216))
+        umount /mnt
+        cryptline detach $device
+        nothing_left
+        cryptsetup open -r --key-file $key /tmp/image v
+        [ "$(blockdev --getsize64 /dev/mapper/v)" = $((before + 16777216)) ]
+        dd if=/dev/mapper/v bs=64k skip=$(((before + 8388608) / 65536 - 1)) count=1 | cmp - /tmp/noise
+        mount -r /dev/mapper/v /mnt
+        [ "$(sha256sum </mnt/noise)" = "$sum" ]
+        umount /mnt
+        cryptsetup close v
+        "#,
+    );
+}
+
+/// Of a kernel that has none of this.
+pub(super) fn ask_of_older(guest: &mut Guest) {
+    guest.ask(
+        "older kernel does not take a device from its server or let it grow and is named",
+        r#"
+        truncate -s 32M /tmp/image
+        format /tmp/image
+        attach /tmp/image --key-file $key --foreground >/tmp/device 2>/tmp/said &
+        for _ in $(seq 300); do [ -s /tmp/device ] && break; sleep 0.1; done
+        device=$(cat /tmp/device)
+        before=$(blockdev --getsize64 $device)
+        server=$(pid_of)
+        status=0
+        cryptline recover --replace $device 2>/tmp/refused || status=$?
+        [ $status = 4 ]
+        grep -q "6.16 or later, and this is $(uname -r)" /tmp/refused
+        [ "$(pid_of)" = $server ]
+        truncate -s 40M /tmp/image
+        for _ in $(seq 300); do grep -q 'cannot grow' /tmp/said && break; sleep 0.1; done
+        grep -q '6.16 or later' /tmp/said
+        [ "$(blockdev --getsize64 $device)" = $before ]
+        cryptline detach $device
+        nothing_left
+        "#,
+    );
+}
