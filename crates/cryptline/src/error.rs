@@ -17,6 +17,7 @@ use crate::VolumeKind;
 use crate::contents::Contents;
 use crate::copy::Left;
 use crate::direction::Direction;
+use crate::header::ResizeError;
 use crate::partition::PartitionError;
 use crate::size::human;
 
@@ -379,6 +380,9 @@ pub enum Problem {
     /// A block translation table could not be written.
     #[error("cannot write the table: {0}; there is none now")]
     BttWrite(Fault),
+    /// A volume keeps its size.
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
     /// The descriptor that a passphrase should come from is not open.
     #[error("cannot read it: {0}")]
     BadDescriptor(#[source] io::Error),
@@ -494,6 +498,7 @@ impl Problem {
             Self::Keys { kind, .. } => *kind,
             Self::NoToken(_) => ErrorKind::NoKey,
             Self::Partition(error) => error.kind(),
+            Self::Resize(error) => error.kind(),
             Self::Device(_)
             | Self::Btt(_)
             | Self::Zones(_)

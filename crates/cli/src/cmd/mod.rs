@@ -16,6 +16,7 @@ pub mod man;
 pub mod mount;
 pub mod open;
 pub mod recover;
+pub mod resize;
 pub mod serve;
 pub mod table;
 pub mod token;
