@@ -10,7 +10,7 @@ use cryptline::engine::OpenError;
 use cryptline::engine::btt::BttError;
 use cryptline::engine::table::TableError;
 use cryptline::luks::Error as LuksError;
-use cryptline::{Contents, Problem, ResizeError};
+use cryptline::{Contents, Problem, ResizeError, ResumeError};
 use cryptline_cipher::SpecError;
 use cryptline_nbd::ProtocolError;
 use cryptline_serve::device::AttachError;
@@ -308,6 +308,7 @@ fn advice(problem: &Problem) -> &'static str {
         },
         Problem::NoSuchToken(_) => "; `cryptline token list` shows those that there are",
         Problem::Resize(error) => resize_advice(error),
+        Problem::Resume(ResumeError::Source | ResumeError::Destination) => "; leave out --resume",
         Problem::NoToken(_) => "; leave out --token-only to be asked for a passphrase",
         Problem::NoNewKey => "; give --new-key-file",
         Problem::HeaderLocked => "; try again",

@@ -62,6 +62,7 @@ pub const PEERS: &[PeerInfo] = &[
     // Builds the fuzz targets.
     program("c++", "g++"),
     program("chromium", "chromium"),
+    program("clevis", "clevis-luks"),
     program("cmp", "diffutils"),
     program("cryptsetup", "cryptsetup-bin"),
     program("dd", "coreutils"),
@@ -97,8 +98,18 @@ pub const PEERS: &[PeerInfo] = &[
         package: "libc6-dev-arm64-cross",
         probe: Probe::File("/usr/aarch64-linux-gnu/lib/libc.so"),
     },
+    // Names the keys of a tang server, and says what it asks.
+    program("jose", "jose"),
+    // Passphrases for clevis.
+    program("pwmake", "libpwquality-tools"),
     // Makes recovery keys.
     program("systemd-cryptenroll", "systemd"),
+    program("systemd-socket-activate", "systemd"),
+    PeerInfo {
+        name: "tang",
+        package: "tang-common",
+        probe: Probe::File("/usr/libexec/tangd"),
+    },
     program("unshare", "util-linux"),
     // Counts instructions.
     program("valgrind", "valgrind"),

@@ -8,6 +8,7 @@ pub mod copy;
 pub mod create;
 pub mod detach;
 pub mod devices;
+pub mod encrypt;
 pub mod erase;
 pub mod header;
 pub mod info;

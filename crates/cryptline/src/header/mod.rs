@@ -36,6 +36,7 @@ use crate::{Result, Warning};
 use lock::Lock;
 
 pub use resize::{ResizeError, Resized, Shrink};
+pub use token::TangKeys;
 
 /// The LUKS header of a volume that exists, to be changed.
 ///
