@@ -86,13 +86,32 @@ fn volume_that_clevis_has_bound_opens_here_while_the_server_answers() {
         "{listed}"
     );
     let opened = opens_by_token(&lab).success();
-    assert!(opened.stdout_text().contains("key slot 1"), "{opened}");
+    assert!(opened.stdout_text().contains("Key slot 1"), "{opened}");
     // Without its keys the server knows nothing.
     for entry in std::fs::read_dir(&tang.keys).unwrap() {
         std::fs::remove_file(entry.unwrap().path()).unwrap();
     }
     let refused = opens_by_token(&lab).exited_with(2);
     assert!(refused.stderr_text().contains(&tang.url), "{refused}");
+}
+
+#[test]
+fn volume_that_clevis_has_bound_to_several_pins_opens_with_enough_of_them() {
+    let Some(lab) = Lab::new() else { return };
+    let Some(tang) = Tang::new(&lab) else { return };
+    if peer::require("pwmake").is_none() {
+        return;
+    }
+    let (disk, key) = (lab.disk.to_str().unwrap(), lab.folder.key());
+    let key = key.to_str().unwrap();
+    let url = &tang.url;
+    let pin = format!(r#"{{"url":"{url}"}}"#);
+    let inner = format!(r#"{{"t":1,"pins":{{"tang":[{pin}]}}}}"#);
+    let how = format!(r#"{{"t":2,"pins":{{"tang":[{pin},{pin}],"sss":[{inner}]}}}}"#);
+    tang.clevis(&["luks", "bind", "-y", "-k", key, "-d", disk, "sss", &how])
+        .success();
+    let opened = opens_by_token(&lab).success();
+    assert!(opened.stdout_text().contains("Key slot 1"), "{opened}");
 }
 
 #[test]

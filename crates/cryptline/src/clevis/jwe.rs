@@ -1,4 +1,5 @@
-//! A secret under a key that two points agree on: JWE with ECDH-ES and A256GCM (RFC 7516, 7518).
+//! A secret under a key that two points agree on, or that others give: JWE with ECDH-ES or without, and A256GCM (RFC
+//! 7516, 7518).
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use cryptline_sys::SecretBuf;
@@ -7,6 +8,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 const METHOD: &str = "A256GCM";
+const AGREED: &str = "ECDH-ES";
+const GIVEN: &str = "dir";
 const TAG: usize = 16;
 const IV: usize = 12;
 
@@ -22,6 +25,21 @@ pub struct Jwe {
 }
 
 impl Jwe {
+    /// In its other notation: five parts between dots.
+    pub fn compact(text: &str) -> Result<Self, &'static str> {
+        let parts: Vec<_> = text.splitn(6, '.').collect();
+        let [protected, encrypted_key, iv, ciphertext, tag] = parts[..] else {
+            return Err("its JWE is damaged");
+        };
+        Self::parse(&json!({
+            "protected": protected,
+            "encrypted_key": encrypted_key,
+            "iv": iv,
+            "ciphertext": ciphertext,
+            "tag": tag,
+        }))
+    }
+
     pub fn parse(jwe: &Value) -> Result<Self, &'static str> {
         let text = |name: &str| jwe[name].as_str().unwrap_or_default();
         let bytes = |name: &str| {
@@ -31,12 +49,12 @@ impl Jwe {
         let header = serde_json::from_slice(&bytes("protected")?);
         let header: Value = header.map_err(|_| "its JWE is damaged")?;
         if !text("encrypted_key").is_empty()
-            || header["alg"] != "ECDH-ES"
+            || !(header["alg"] == AGREED || header["alg"] == GIVEN)
             || header["enc"] != METHOD
             || header.get("zip").is_some()
             || header.get("crit").is_some()
         {
-            return Err("its JWE is not of ECDH-ES and A256GCM");
+            return Err("its JWE is not of ECDH-ES or dir, and A256GCM");
         }
         let tag = bytes("tag")?;
         if tag.len() != TAG {
@@ -50,7 +68,7 @@ impl Jwe {
         })
     }
 
-    /// What it holds, if this is what the points agree on.
+    /// What it holds, if this is what the points agree on, or the key itself.
     pub fn open(&self, agreed: &SecretBuf) -> Result<SecretBuf, String> {
         let key = self.key(agreed)?;
         let no_memory = |error: std::io::Error| error.to_string();
@@ -97,6 +115,12 @@ impl Jwe {
 
     /// RFC 7518, 4.6.2: one round of the hash gives the whole key.
     fn key(&self, agreed: &SecretBuf) -> Result<LessSafeKey, String> {
+        if self.header["alg"] == GIVEN {
+            let key = UnboundKey::new(&AES_256_GCM, agreed);
+            return Ok(LessSafeKey::new(
+                key.map_err(|_| "its key has another length")?,
+            ));
+        }
         let mut hash = Sha256::new();
         hash.update(1_u32.to_be_bytes());
         hash.update(&agreed[..]);

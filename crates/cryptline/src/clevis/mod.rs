@@ -12,6 +12,7 @@
 mod curve;
 mod http;
 mod jwe;
+mod sss;
 mod tang;
 
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ use serde_json::Value;
 use jwe::Jwe;
 pub(crate) use tang::Advertisement;
 
+/// Servers that one token may have asked, and how deep its pins may lie in one another.
+const SERVERS_MAX: usize = 16;
+const DEPTH_MAX: usize = 4;
 /// How long a server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -49,10 +53,27 @@ impl From<&str> for Refusal {
 pub(crate) fn passphrase(token: &str, deadline: Instant) -> Result<SecretBuf, Refusal> {
     let token: Value = serde_json::from_str(token).map_err(|_| "it is no JSON")?;
     let jwe = Jwe::parse(&token["jwe"])?;
+    let mut left = SERVERS_MAX;
+    open(&jwe, deadline, DEPTH_MAX, &mut left)
+}
+
+/// Opens a JWE, which may hold what opens others. So many servers may still be asked.
+fn open(
+    jwe: &Jwe,
+    deadline: Instant,
+    depth: usize,
+    servers: &mut usize,
+) -> Result<SecretBuf, Refusal> {
     match jwe.header["clevis"]["pin"].as_str() {
         Some("tang") => {
+            *servers = servers.checked_sub(1).ok_or("it names too many servers")?;
             let deadline = deadline.min(Instant::now() + PATIENCE);
             let key = tang::key_of(&jwe.header, deadline)?;
+            Ok(jwe.open(&key)?)
+        }
+        Some("sss") => {
+            let depth = depth.checked_sub(1).ok_or("its pins lie too deep")?;
+            let key = sss::key_of(&jwe.header, |pin| open(pin, deadline, depth, servers))?;
             Ok(jwe.open(&key)?)
         }
         Some(pin) => {

@@ -168,7 +168,8 @@ fn tokens_that_make_no_sense_are_refused_without_asking_anybody() {
     for (token, expected) in [
         ("{}".to_owned(), "not of ECDH-ES"),
         ("[".to_owned(), "no JSON"),
-        (jwe(header("http://h", "sss")), "pin 'sss'"),
+        (jwe(header("http://h", "tpm2")), "pin 'tpm2'"),
+        (jwe(header("http://h", "sss")), "how many of its pins"),
         (jwe(header("http://h\r\nx: y", "tang")), "that is no URL"),
         (jwe(header("http://h", "tang")), "none of the keys"),
     ] {
