@@ -75,6 +75,10 @@ pub enum Command {
     Create(Box<cmd::create::CreateArgs>),
     /// Copy a disk: encrypted to clear, clear to encrypted, or between volumes
     Copy(Box<cmd::copy::CopyArgs>),
+    /// Make a LUKS volume of a disk in the clear
+    Encrypt(Box<cmd::encrypt::EncryptArgs>),
+    /// Make a volume larger, or smaller
+    Resize(cmd::resize::ResizeArgs),
     /// Manage the key slots of a volume
     Key(Box<cmd::key::KeyCommandArgs>),
     /// Manage the tokens of a volume, which say where passphrases come from (LUKS2)
@@ -123,6 +127,7 @@ impl Command {
                 | Self::Open(_)
                 | Self::Create(_)
                 | Self::Copy(_)
+                | Self::Encrypt(_)
                 | Self::Key(_)
                 | Self::Token(_)
                 | Self::Header(_)
@@ -154,6 +159,8 @@ impl Command {
             Self::Open(args) => cmd::open::run(&args),
             Self::Create(args) => cmd::create::run(&args),
             Self::Copy(args) => cmd::copy::run(&args),
+            Self::Encrypt(args) => cmd::encrypt::run(*args),
+            Self::Resize(args) => cmd::resize::run(&args),
             Self::Key(args) => cmd::key::run(&args),
             Self::Token(args) => cmd::token::run(&args),
             Self::Header(args) => cmd::header::run(&args),

@@ -10,7 +10,7 @@ use cryptline::engine::OpenError;
 use cryptline::engine::btt::BttError;
 use cryptline::engine::table::TableError;
 use cryptline::luks::Error as LuksError;
-use cryptline::{Contents, Problem};
+use cryptline::{Contents, Problem, ResizeError, ResumeError};
 use cryptline_cipher::SpecError;
 use cryptline_nbd::ProtocolError;
 use cryptline_serve::device::AttachError;
@@ -307,6 +307,8 @@ fn advice(problem: &Problem) -> &'static str {
             _ => "",
         },
         Problem::NoSuchToken(_) => "; `cryptline token list` shows those that there are",
+        Problem::Resize(error) => resize_advice(error),
+        Problem::Resume(ResumeError::Source | ResumeError::Destination) => "; leave out --resume",
         Problem::NoToken(_) => "; leave out --token-only to be asked for a passphrase",
         Problem::NoNewKey => "; give --new-key-file",
         Problem::HeaderLocked => "; try again",
@@ -314,6 +316,16 @@ fn advice(problem: &Problem) -> &'static str {
         Problem::PassphraseTooLong => "; give --keyfile-size, or the right file",
         Problem::VolumeKeyLength { .. } => "; give the raw key",
         Problem::NoZones => "; give a host-managed zoned device, or zoned:PATH for emulated zones",
+        _ => "",
+    }
+}
+
+/// What helps where a volume keeps its size.
+fn resize_advice(error: &ResizeError) -> &'static str {
+    match error {
+        ResizeError::Smaller { .. } => "; give --shrink to make it smaller",
+        ResizeError::InUse { .. } => "; --force loses what is there",
+        ResizeError::NotAFile { .. } => "; resize what it lies on first",
         _ => "",
     }
 }

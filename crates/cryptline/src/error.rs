@@ -15,8 +15,9 @@ pub use cryptline_luks::ErrorKind;
 
 use crate::VolumeKind;
 use crate::contents::Contents;
-use crate::copy::Left;
+use crate::copy::{Left, ResumeError};
 use crate::direction::Direction;
+use crate::header::ResizeError;
 use crate::partition::PartitionError;
 use crate::size::human;
 
@@ -200,6 +201,9 @@ pub enum Problem {
     /// Only tokens may unlock it, and none does.
     #[error("no token unlocks it: {0}")]
     NoToken(String),
+    /// A tang server cannot be used.
+    #[error("the tang server cannot be used: {0}")]
+    Tang(String),
     /// Nothing was given for the new key slot.
     #[error("no new passphrase was given")]
     NoNewKey,
@@ -348,6 +352,9 @@ pub enum Problem {
     /// The caller wanted no more.
     #[error("stopped; {0}")]
     CopyStopped(Left),
+    /// A copy does not go on.
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
     /// The copy is not one.
     #[error(
         "read back, it has other bytes at {offset} than the source had; {left}, is the disk failing?"
@@ -379,6 +386,9 @@ pub enum Problem {
     /// A block translation table could not be written.
     #[error("cannot write the table: {0}; there is none now")]
     BttWrite(Fault),
+    /// A volume keeps its size.
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
     /// The descriptor that a passphrase should come from is not open.
     #[error("cannot read it: {0}")]
     BadDescriptor(#[source] io::Error),
@@ -494,7 +504,10 @@ impl Problem {
             Self::Keys { kind, .. } => *kind,
             Self::NoToken(_) => ErrorKind::NoKey,
             Self::Partition(error) => error.kind(),
+            Self::Resize(error) => error.kind(),
+            Self::Resume(error) => error.kind(),
             Self::Device(_)
+            | Self::Tang(_)
             | Self::Btt(_)
             | Self::Zones(_)
             | Self::HeaderCipher(_)

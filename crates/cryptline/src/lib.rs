@@ -27,6 +27,7 @@
 
 mod base;
 mod bytes;
+mod clevis;
 mod contents;
 mod copy;
 mod create;
@@ -61,12 +62,12 @@ pub use cryptline_luks::KdfLimits;
 pub use cryptline_sys::SecretBuf;
 
 pub use contents::Contents;
-pub use copy::{Copied, Copy, CopySource, Holes, Left};
+pub use copy::{Copied, Copy, CopySource, Holes, Left, ResumeError};
 pub use create::{Create, CreateBtt, Created, CreatedBtt, Progress};
 pub use direction::Direction;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
-pub use header::{Edited, Header};
+pub use header::{Edited, Header, ResizeError, Resized, Shrink, TangKeys};
 pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
 pub use keyed::Keyed;
 pub use keys::{Key, KeyRequest, Keys};

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! luks2-keyring      the payload of a user key in the session's or the user's keyring
+//! clevis             a tang server helps to recover it
 //! systemd-recovery   somebody types it, so it is not for here
 //! others             other programs know what they mean
 //! ```
@@ -9,17 +10,22 @@
 //! A token that yields nothing is passed over: the next one may, or a passphrase.
 
 use std::io::{Read, Seek};
+use std::time::{Duration, Instant};
 
-use cryptline_luks::token::{KEYRING_TOKEN, RECOVERY_TOKEN, TokenFilter, TokenToTry};
+use cryptline_luks::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TokenFilter, TokenToTry};
 use cryptline_luks::{Error as LuksError, Header, KdfLimits, UnlockOptions, Unlocked};
 use cryptline_sys::SecretBuf;
 use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier};
 
+use crate::clevis::{self, Refusal};
 use crate::error::Problem;
 use crate::{Result, Warning};
 
 /// Longest payload of a user key, in bytes.
 const PAYLOAD_MAX: usize = 32767;
+
+/// How long all servers of one header together may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Which tokens of a LUKS2 header may unlock it: all, where nothing is said.
 #[derive(Clone, Debug, Default)]
@@ -58,8 +64,9 @@ pub(crate) fn unlock(
     };
     let mut limits = options.limits;
     let (mut notes, mut reasons) = (Vec::new(), Vec::new());
+    let deadline = Instant::now() + PATIENCE;
     for token in header.tokens_to_try(filter) {
-        let skipped = match secret_of(&token) {
+        let skipped = match secret_of(&token, header, deadline) {
             Ok(passphrase) => {
                 let header = header.with_slots(&token.slots);
                 let options = UnlockOptions {
@@ -110,10 +117,21 @@ enum Skipped {
 }
 
 /// The passphrase that a token yields.
-fn secret_of(token: &TokenToTry) -> std::result::Result<SecretBuf, Skipped> {
+fn secret_of(
+    token: &TokenToTry,
+    header: &Header,
+    deadline: Instant,
+) -> std::result::Result<SecretBuf, Skipped> {
     match (token.kind.as_str(), &token.key_description) {
         (KEYRING_TOKEN, Some(description)) => from_keyring(description),
         (KEYRING_TOKEN, None) => Err(Skipped::Wrong("it names no key".to_owned())),
+        (CLEVIS_TOKEN, _) => {
+            let json = header.token_json(token.id).unwrap_or_default();
+            clevis::passphrase(&json, deadline).map_err(|refusal| match refusal {
+                Refusal::NotUsed(why) => Skipped::Nothing(why),
+                Refusal::Failed(why) => Skipped::Wrong(why),
+            })
+        }
         (RECOVERY_TOKEN, _) => Err(Skipped::Nothing(
             "its recovery key is given like a passphrase".to_owned(),
         )),

@@ -211,7 +211,7 @@ fn flush_that_fails_is_the_failure_of_the_copy() {
         matches!(
             problem,
             Problem::CopyFault {
-                action: "make durable",
+                action: "flush",
                 ..
             }
         ),

@@ -8,7 +8,7 @@ use crate::edit::{Edit, LastSlot, NewSlot, Priority, Restore};
 use crate::format::{FormatOptions, KdfCost, KdfKind, Version, format};
 use crate::luks2::binary::Copy;
 use crate::testing::{Image, PASSPHRASE};
-use crate::{Error, Header, UnlockOptions, read};
+use crate::{Error, Header, SegmentPolicy, UnlockOptions, read};
 
 #[path = "crash_token_tests.rs"]
 mod tokens;
@@ -269,6 +269,28 @@ fn luks2_uuid_label_and_priority_at_every_cut() {
     survives(&bytes, &key, &[&[0, 1]], |edit, disk| {
         commit(edit.set_priority(1, Priority::Prefer), disk)
     });
+}
+
+#[test]
+fn luks2_size_of_the_data_at_every_cut() {
+    let (bytes, key) = volume(Version::Luks2, 1);
+    let mut image = Image { bytes };
+    image.edit(|json| json["segments"]["0"]["size"] = "8192".into());
+    let size_of = |bytes: &[u8]| {
+        let read = read(&mut Cursor::new(bytes), 3 << 20).unwrap();
+        read.segments(SegmentPolicy::default()).unwrap()[0].size
+    };
+    let mut disk = Disk::new(&image.bytes);
+    let edit = Edit::load(&mut disk, 3 << 20).unwrap();
+    commit(edit.set_data_size(65536), &mut disk).unwrap();
+    assert_eq!(size_of(disk.bytes.get_ref()), Some(65536));
+    let mut seen = [0; 2];
+    each_cut(&image.bytes, &disk.done, |bytes| {
+        assert_eq!(opening(bytes, &key), [0, 1]);
+        seen[usize::from(size_of(bytes) == Some(65536))] += 1;
+        assert!([Some(8192), Some(65536)].contains(&size_of(bytes)));
+    });
+    assert!(seen.iter().all(|&seen| seen > 10), "{seen:?}");
 }
 
 #[test]

@@ -62,6 +62,18 @@ fn tokens_set_replaced_unassigned_and_removed_at_every_cut() {
     old_or_new_tokens(&bytes, &key, |edit| edit.remove_token(0));
 }
 
+#[test]
+fn clevis_token_added_at_every_cut() {
+    let (bytes, key) = volume(Version::Luks2, 1);
+    let jwe = serde_json::json!({"protected": "e30", "tag": "AA"});
+    let after = old_or_new_tokens(&bytes, &key, |edit| {
+        let added = edit.add_clevis(&key, PASSPHRASES[2], None, &jwe);
+        added.map(|(change, ..)| change)
+    });
+    assert_eq!(opening(&after, &key), [0, 1, 2]);
+    assert_eq!(tokens(&after, &key, &[0, 1])["0"]["jwe"], jwe);
+}
+
 /// The key slot and its token come in one step.
 #[test]
 fn recovery_key_added_at_every_cut() {

@@ -11,6 +11,9 @@ pub const KEYRING_TOKEN: &str = "luks2-keyring";
 /// Type of the tokens that mark the key slot of a recovery key.
 pub const RECOVERY_TOKEN: &str = "systemd-recovery";
 
+/// Type of the tokens whose passphrase clevis keeps, such as with the help of a tang server.
+pub const CLEVIS_TOKEN: &str = "clevis";
+
 /// Which tokens are asked for; all, where nothing is said.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenFilter<'a> {

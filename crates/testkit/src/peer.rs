@@ -63,6 +63,7 @@ pub const PEERS: &[PeerInfo] = &[
     // Builds the fuzz targets.
     program("c++", "g++"),
     program("chromium", "chromium"),
+    program("clevis", "clevis-luks"),
     program("cmp", "diffutils"),
     program("cryptsetup", "cryptsetup-bin"),
     program("curl", "curl"),
@@ -99,10 +100,19 @@ pub const PEERS: &[PeerInfo] = &[
         package: "libc6-dev-arm64-cross",
         probe: Probe::File("/usr/aarch64-linux-gnu/lib/libc.so"),
     },
+    // Names the keys of a tang server, and says what it asks.
+    program("jose", "jose"),
+    // Passphrases for clevis.
+    program("pwmake", "libpwquality-tools"),
     program("systemd-analyze", "systemd"),
     // Makes recovery keys.
     program("systemd-cryptenroll", "systemd"),
     program("systemd-socket-activate", "systemd"),
+    PeerInfo {
+        name: "tang",
+        package: "tang-common",
+        probe: Probe::File("/usr/libexec/tangd"),
+    },
     program("udevadm", "udev"),
     program("unshare", "util-linux"),
     // Counts instructions.

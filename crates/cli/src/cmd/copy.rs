@@ -6,19 +6,16 @@ mod source;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cryptline::{
-    Copied, Copy, DispatchOptions, Key, KeyRequest, Keys, Mode, Open, Problem, Target, Zeroes,
-};
-use cryptline_sys::{SecretBuf, lock};
+use cryptline::{Copied, Copy, DispatchOptions, Mode, Open, Problem, Target, Zeroes};
 use serde::Serialize;
 
 use crate::CliError;
 use crate::args::choice::{self, Words};
-use crate::args::{KeyArgs, Taker, ToArgs, refuse_needed, refuse_shared_input};
+use crate::args::{KeyArgs, Remembered, Taker, ToArgs, refuse_needed, refuse_shared_input};
 use crate::output::{print_report, warn_of};
 use crate::size;
 pub(super) use show::Show;
@@ -47,13 +44,15 @@ Examples:
   cryptline copy disk.raw other.luks --to-key-file key2     encrypt it into a volume that is there
   cryptline copy 'nbd://storage/disk1' disk.raw
   cryptline copy - 'nbd://storage/disk1' < disk.raw
+  cryptline copy disk.luks out.raw --resume                 and the same again, if it was cut off
 
 Each side that has a LUKS header is opened, and anything else is taken as it is. For a new encrypted
 file use `cryptline create FILE --from SRC`.
 
 A new file is written under another name and gets its own once all of it is durable, so whatever
 has that name is whole; holes and zeros become holes. A volume, a block device or an export that is
-there keeps a part of the copy if it ends early. It must have room for all of the source, and hold
+there keeps a part of the copy if it ends early. With --resume, a new file keeps its
+progress in .NAME.cryptline-part beside it; the source, a file, must not change meanwhile, which is checked. It must have room for all of the source, and hold
 nothing yet, unless you give --force.
 
 Exit codes: 0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory, 4 a disk or server
@@ -75,6 +74,10 @@ pub struct CopyArgs {
     /// How to copy.
     #[command(flatten)]
     pub how: How,
+
+    /// Keep what was copied if it ends early, even by kill -9 or a power cut, and go on from there with the same command
+    #[arg(long, conflicts_with = "verify")]
+    pub resume: bool,
 
     /// Read the LUKS header of the source from FILE
     #[arg(long, value_name = "FILE")]
@@ -161,9 +164,13 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
         .verify(args.how.verify)
         .stop(show.stop())
         .on_progress(show.observer());
+    let copy = if args.resume {
+        copy.resume(args.choices())
+    } else {
+        copy
+    };
     let copied = if is_volume {
-        let last = Mutex::new(None);
-        let keys = Arc::new(Remembered { keys, last });
+        let keys = Remembered::new(keys);
         copy.into_volume(|| Ok(args.open_destination(&destination, &keys)))
     } else {
         copy.into_target(&args.destination)
@@ -214,10 +221,16 @@ impl CopyArgs {
         refuse_needed(destination, &[header, first, second])
     }
 
+    /// What else than the source decides about the bytes.
+    fn choices(&self) -> String {
+        format!(
+            "{:?} {:?} {}",
+            self.header, self.how.zeroes, self.how.from_raw
+        )
+    }
+
     fn open_destination(&self, destination: &Target, keys: &Arc<Remembered>) -> Open {
-        let keys = Arc::clone(keys);
-        let mut open = inline(Open::target(destination.clone()))
-            .keys(move |request: &KeyRequest<'_>| keys.key(request));
+        let mut open = inline(Open::target(destination.clone())).keys(keys.keys());
         if let Some(path) = &self.to.to_header {
             open = open.header(path);
         }
@@ -233,30 +246,6 @@ fn inline(open: Open) -> Open {
     open.dispatch(DispatchOptions {
         both: Some(Mode::Inline),
         ..DispatchOptions::default()
-    })
-}
-
-/// Asks once for what is needed twice.
-struct Remembered {
-    keys: KeyArgs,
-    last: Mutex<Option<Key>>,
-}
-
-impl Remembered {
-    fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, cryptline::Error> {
-        let mut last = lock(&self.last);
-        if last.is_none() || request.failed > 0 {
-            *last = self.keys.key(request)?;
-        }
-        last.as_ref().map(copy_of).transpose()
-    }
-}
-
-fn copy_of(key: &Key) -> Result<Key, cryptline::Error> {
-    let copy = |secret: &SecretBuf| SecretBuf::copy_of(secret).map_err(Problem::KeyMemory);
-    Ok(match key {
-        Key::Passphrase(secret) => Key::Passphrase(copy(secret)?),
-        Key::Volume(secret) => Key::Volume(copy(secret)?),
     })
 }
 

@@ -27,7 +27,7 @@ const VERSIONS: &Words<Version> = &[
     ("luks2", "LUKS2", Version::Luks2),
 ];
 
-const HOLES: &Words<Holes> = &[
+pub(super) const HOLES: &Words<Holes> = &[
     (
         "encrypt",
         "They are written as encrypted zeros: every reader sees zeros, and nobody which blocks are unused",

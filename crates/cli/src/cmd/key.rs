@@ -154,7 +154,7 @@ impl NewSlotArgs {
 }
 
 /// A key slot that goes must be the one that was meant: not that of the target's own key file where another key is named.
-fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliError> {
+pub(super) fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliError> {
     let is_named = !keys.passphrase.is_prompt() || keys.volume_key_file.is_some();
     match Target::parse(&place.target) {
         Ok(Target::Keyed(keyed)) if is_named => Err(CliError::parameters(format!(
@@ -167,7 +167,7 @@ fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliError> {
 }
 
 /// With what unlocks it.
-fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
+pub(super) fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
     let header = place
         .open()
         .keys(keys.of_target(&place.target))

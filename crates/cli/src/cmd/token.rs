@@ -1,5 +1,6 @@
 //! `token`: what says where the passphrases of a volume come from.
 
+mod bind;
 mod list;
 mod verbs;
 
@@ -8,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use crate::CliError;
+use bind::BindArgs;
 use list::ListArgs;
 use verbs::{AddArgs, ExportArgs, ImportArgs, RemoveArgs, UnassignArgs};
 
@@ -18,13 +20,15 @@ Examples:
   cryptline token list disk.img
   cryptline token add disk.img --key-description cryptline:disk
   keyctl padd user cryptline:disk @u < passphrase && cryptline serve disk.img
+  cryptline token bind disk.img tang http://tang.example
   cryptline token export disk.img --token-id 0 > token.json
   cryptline token import disk.img --json-file token.json
   cryptline token remove disk.img --token-id 0
 
 A token of type luks2-keyring names a user key in the kernel's keyring that holds the passphrase: while that is in
 the keyring of the session or the user, the volume opens without a question. Tokens of type systemd-recovery mark
-recovery keys (`cryptline key add --recovery`). Those of other types are kept as they are for the programs that
+recovery keys (`cryptline key add --recovery`). Those of type clevis with the pin tang open the volume while their
+server, which the header names, can be reached. Those of other types are kept as they are for the programs that
 know them. The words and options are those of `cryptsetup token`; no root is needed.")]
 pub struct TokenCommandArgs {
     /// What to do.
@@ -39,6 +43,8 @@ pub enum TokenCommand {
     List(ListArgs),
     /// Add a token that names a key in the kernel's keyring
     Add(AddArgs),
+    /// Add a key slot that opens while a server can be reached (clevis)
+    Bind(BindArgs),
     /// Add a token from its JSON
     Import(ImportArgs),
     /// Print a token as JSON
@@ -57,6 +63,7 @@ pub fn run(args: &TokenCommandArgs) -> Result<ExitCode, CliError> {
     match &args.command {
         TokenCommand::List(args) => args.run(),
         TokenCommand::Add(args) => args.run(),
+        TokenCommand::Bind(args) => args.run(),
         TokenCommand::Import(args) => args.run(),
         TokenCommand::Export(args) => args.run(),
         TokenCommand::Remove(args) => args.run(),

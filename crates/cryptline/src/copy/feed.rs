@@ -72,7 +72,7 @@ impl Feed<'_> {
 }
 
 fn next_of_device(gate: &Gate, next: &AtomicU64, end: u64) -> Option<Piece> {
-    let offset = next.fetch_add(CHUNK as u64, Ordering::Relaxed);
+    let offset = next.fetch_add(CHUNK as u64, Ordering::AcqRel);
     let left = end.checked_sub(offset).filter(|left| *left > 0)?;
     let len = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
     // What cannot be told is read, which tells.

@@ -11,6 +11,8 @@
 //! end does not matter. What is made in a file is made aside, and gets its name when it is durable.
 
 mod feed;
+mod journal;
+mod marks;
 mod place;
 mod source;
 mod sums;
@@ -21,6 +23,7 @@ mod worker;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+pub use journal::ResumeError;
 pub use source::CopySource;
 pub use trouble::Left;
 
@@ -59,6 +62,8 @@ pub struct Copy {
     pub(crate) verify: bool,
     pub(crate) stop: Arc<AtomicBool>,
     replace: bool,
+    /// What else than the source decides about the bytes, where the copy can go on later.
+    resume: Option<String>,
     observer: Option<Observer>,
 }
 
@@ -86,6 +91,7 @@ impl Copy {
             verify: false,
             stop: Arc::default(),
             replace: false,
+            resume: None,
             observer: None,
         }
     }
@@ -108,6 +114,16 @@ impl Copy {
     #[must_use]
     pub fn replace(mut self, yes: bool) -> Self {
         self.replace = yes;
+        self
+    }
+
+    /// Keeps what was copied when it ends early, whatever ended it, and goes on from there when the same is asked for
+    /// again. Only a regular file, or a volume in one, can be copied so, and only into a new file, which has its name
+    /// when it is whole. A source that has changed meanwhile is refused. `how` is what else decides about the bytes, such
+    /// as the options that the source was opened with.
+    #[must_use]
+    pub fn resume(mut self, how: impl Into<String>) -> Self {
+        self.resume = Some(how.into());
         self
     }
 

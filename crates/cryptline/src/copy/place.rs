@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image};
 
-use super::transfer::{Moved, Transfer};
+use super::journal::{Journal, ResumeError};
+use super::transfer::{Again, Moved, Transfer};
 use super::worker::Zeros;
 use super::{Copied, Copy, Left, Trouble};
 use crate::base::{Access, BaseDevice, Source};
@@ -29,6 +30,9 @@ impl Copy {
         self.source.refuse_same(&target)?;
         match &target {
             Target::Path(path) if is_file_or_new(path) => self.into_file(path),
+            target if self.resume.is_some() => {
+                Err(Problem::Resume(ResumeError::Destination).on(target))
+            }
             target if target.is_memory() => Err(Problem::CopyNoPlace.on(target)),
             Target::Table(_) | Target::Zoned(_) => Err(Problem::CopyNoPlace.on(&target)),
             _ => self.into_device(&target),
@@ -44,6 +48,9 @@ impl Copy {
         let name = path.display().to_string();
         self.source.refuse_same(&Target::Path(path.to_owned()))?;
         self.refuse_zones(None, &name)?;
+        if let Some(how) = self.resume.take() {
+            return self.into_file_again(path, &how);
+        }
         let draft = Draft::new(path, self.replace)?;
         self.tell(Progress::Unfinished(draft.path()))?;
         let known = self.source.size();
@@ -62,6 +69,7 @@ impl Copy {
             sums: self.verify,
             stop: &self.stop,
             grow: known.is_none().then_some(&grow),
+            again: None,
             tell: &|progress| self.tell(progress),
         };
         let failed =
@@ -76,6 +84,53 @@ impl Copy {
         draft.set_size(moved.bytes, false)?;
         draft.sync()?;
         self.refuse_stopped(&name)?;
+        draft.publish(self.replace)?;
+        Ok(self.copied(moved, Vec::new()))
+    }
+
+    /// The same, going on where an earlier one has ended.
+    fn into_file_again(mut self, path: &Path, how: &str) -> Result<Copied> {
+        let name = path.display().to_string();
+        let refused = |error: ResumeError| Problem::Resume(error).on(&name);
+        let source = self.source.fingerprint(how).zip(self.source.size());
+        let no_source = || Problem::Resume(ResumeError::Source).on(self.source.name());
+        let (source, size) = source.ok_or_else(no_source)?;
+        let draft = Draft::kept(path, self.replace)?;
+        let part = || draft.path().to_owned();
+        let journal = Journal::open(draft.file(), size, source);
+        let journal = journal.map_err(|error| Trouble::Grow(error).into_kept(&self, &name))?;
+        let journal = journal.ok_or_else(|| refused(ResumeError::Changed { part: part() }))?;
+        let gate = file_gate(draft.path(), false, false)?;
+        if let Some(from) = self.source.gate()
+            && !journal.agrees(from, &gate)?
+        {
+            return Err(refused(ResumeError::Changed { part: part() }));
+        }
+        let transfer = Transfer {
+            source: &self.source,
+            dest: &gate,
+            zeros: Zeros::Skip,
+            sums: false,
+            stop: &self.stop,
+            grow: None,
+            again: Some(Again {
+                from: journal.mark,
+                note: &|mark| journal.note(mark).map_err(Trouble::Grow),
+            }),
+            tell: &|progress| self.tell(progress),
+        };
+        let moved = transfer.run();
+        let moved = moved.map_err(|trouble| trouble.into_kept(&self, &name))?;
+        drop(gate);
+        if !self.source.is_unchanged() {
+            draft.remove();
+            return Err(refused(ResumeError::ChangedNow));
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Problem::CopyStopped(Left::Kept).on(name));
+        }
+        draft.set_size(moved.bytes, false)?;
+        draft.sync()?;
         draft.publish(self.replace)?;
         Ok(self.copied(moved, Vec::new()))
     }
@@ -113,6 +168,9 @@ impl Copy {
     /// What is wrong with either side. The volume may have a part of the copy then.
     pub fn into_volume(mut self, open: impl Fn() -> Result<Open>) -> Result<Copied> {
         let to = open()?;
+        if self.resume.is_some() {
+            return Err(Problem::Resume(ResumeError::Destination).into());
+        }
         if let Some(target) = to.of_target() {
             self.source.refuse_same(target)?;
         }
@@ -149,6 +207,7 @@ impl Copy {
             sums: self.verify,
             stop: &self.stop,
             grow: None,
+            again: None,
             tell: &|progress| self.tell(progress),
         };
         let moved = transfer.run();

@@ -2,10 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image};
+
+use sha2::{Digest, Sha256};
 
 use crate::base::{Access, BaseDevice, Source};
 use crate::error::Problem;
@@ -20,7 +24,12 @@ pub struct CopySource {
     /// What it lies on, to tell whether the copy would overwrite it.
     path: Option<PathBuf>,
     warnings: Vec<Warning>,
+    /// What tells whether it has changed: a regular file, and how it was when it was opened.
+    file: Option<(PathBuf, Stamp)>,
 }
+
+/// A change of a file changes one of these.
+type Stamp = [u64; 7];
 
 pub(super) enum Bytes {
     Device {
@@ -38,11 +47,11 @@ impl CopySource {
     #[must_use]
     pub fn volume(volume: &Volume) -> Self {
         let name = &volume.info().source;
+        let target = Target::parse(name).ok();
         Self {
             name: name.clone(),
-            path: Target::parse(name)
-                .ok()
-                .and_then(|target| target.path().map(Path::to_owned)),
+            file: target.as_ref().and_then(stamped),
+            path: target.and_then(|target| target.path().map(Path::to_owned)),
             bytes: Bytes::Device {
                 gate: volume.gate().clone(),
                 size: volume.size(),
@@ -80,6 +89,7 @@ impl CopySource {
         Ok(Self {
             name,
             path,
+            file: stamped(&target),
             bytes: Bytes::Device {
                 gate: device.gate,
                 size,
@@ -95,6 +105,7 @@ impl CopySource {
         Self {
             name: name.to_owned(),
             path: None,
+            file: None,
             bytes: Bytes::Stream(stream),
             warnings: Vec::new(),
         }
@@ -115,6 +126,31 @@ impl CopySource {
         &self.name
     }
 
+    /// What is copied, as it was when it was opened, and `how`; `None` where nothing tells whether it changes.
+    pub(super) fn fingerprint(&self, how: &str) -> Option<[u8; 32]> {
+        let (path, stamp) = self.file.as_ref()?;
+        let mut hash = Sha256::new();
+        for text in [
+            self.name.as_bytes(),
+            path.as_os_str().as_bytes(),
+            how.as_bytes(),
+        ] {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        }
+        let size = self.size()?;
+        for number in stamp.iter().chain([&size]) {
+            hash.update(number.to_le_bytes());
+        }
+        Some(hash.finalize().into())
+    }
+
+    /// Whether it is still as it was.
+    pub(super) fn is_unchanged(&self) -> bool {
+        let file = self.file.as_ref();
+        file.is_some_and(|(path, was)| stamp(path).is_some_and(|is| is == *was))
+    }
+
     pub(crate) fn take_warnings(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.warnings)
     }
@@ -130,6 +166,25 @@ impl CopySource {
         }
         Ok(())
     }
+}
+
+/// The regular file that a target lies in, and how it is now.
+fn stamped(target: &Target) -> Option<(PathBuf, Stamp)> {
+    match target {
+        Target::Path(path) => Some((path.clone(), stamp(path)?)),
+        Target::Slice(slice) => stamped(&slice.of),
+        Target::Keyed(keyed) => stamped(&keyed.of),
+        _ => None,
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let it = std::fs::metadata(path)
+        .ok()
+        .filter(std::fs::Metadata::is_file)?;
+    let times = [it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec()];
+    let [a, b, c, d] = times.map(i64::cast_unsigned);
+    Some([it.dev(), it.ino(), it.len(), a, b, c, d])
 }
 
 /// A file or block device, with its bytes behind the last whole block.

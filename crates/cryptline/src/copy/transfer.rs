@@ -11,6 +11,7 @@ use cryptline_engine::{BackendChoice, Gate};
 
 use super::Trouble;
 use super::feed::{CHUNK, Feed, Grow, PADDED, Stream};
+use super::marks::Marks;
 use super::source::{Bytes, CopySource};
 use super::sums::{Comparison, Sum};
 use super::worker::{Shared, Worker, Zeros};
@@ -20,6 +21,9 @@ use crate::create::Progress;
 const WORKERS_MAX: usize = 16;
 /// How often a flush tells how much is durable.
 const FLUSHES: Duration = Duration::from_secs(2);
+/// A flush each time so many bytes are written, or of a copy that can go on later, parts of it.
+const FLUSHED: u64 = 256 << 20;
+const PARTS: u64 = 32;
 /// How often the caller is told how far it is.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -33,7 +37,17 @@ pub(crate) struct Transfer<'a> {
     pub stop: &'a AtomicBool,
     /// Makes room in the destination, for a stream.
     pub grow: Option<Grow<'a>>,
+    /// For a copy that can go on later.
+    pub again: Option<Again<'a>>,
     pub tell: &'a dyn Fn(Progress<'_>) -> crate::Result<()>,
+}
+
+/// Where a copy goes on, and what is told of it.
+pub(crate) struct Again<'a> {
+    /// Everything before this is there.
+    pub from: u64,
+    /// Everything before that is durable.
+    pub note: &'a dyn Fn(u64) -> Result<(), Trouble>,
 }
 
 /// What was copied.
@@ -56,32 +70,44 @@ impl Transfer<'_> {
     pub fn run(&self) -> Result<Moved, Trouble> {
         let (feed, end) = self.feed();
         let of = self.source.size();
-        (self.tell)(Progress::Copied { bytes: 0, of }).map_err(Trouble::Told)?;
+        let from = self.again.as_ref().map_or(0, |again| again.from);
+        (self.tell)(Progress::Copied { bytes: from, of }).map_err(Trouble::Told)?;
         let shared = Shared {
             feed,
             dest: self.dest,
             zeros: self.zeros,
             sums: self.sums,
+            marks: Marks::new(WORKERS_MAX, from),
+            flushed: match self.again {
+                Some(_) => (end / PARTS).clamp(4 * CHUNK as u64, FLUSHED),
+                None => FLUSHED,
+            },
             stop: self.stop,
             failed: AtomicBool::new(false),
             flush: AtomicBool::new(false),
-            done: AtomicU64::new(0),
+            done: AtomicU64::new(from),
             written: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
-            durable: AtomicU64::new(0),
+            durable: AtomicU64::new(from),
         };
         let chunks = usize::try_from(end / CHUNK as u64).map_or(usize::MAX, |chunks| chunks + 1);
         let workers = self.workers(chunks);
         let each = chunks.div_ceil(workers).saturating_mul(2).min(1 << 20);
         let work = || Worker::new(&shared, each).and_then(Worker::run);
-        let mut told = Instant::now();
+        let (mut told, mut noted) = (Instant::now(), from);
         let tell = || {
+            if let Some(again) = &self.again
+                && shared.marks.durable() > noted
+            {
+                noted = shared.marks.durable();
+                (again.note)(noted)?;
+            }
             if told.elapsed() >= FLUSHES {
                 told = Instant::now();
                 shared.flush.store(true, Ordering::Relaxed);
             }
             let bytes = shared.durable.load(Ordering::Relaxed);
-            (self.tell)(Progress::Copied { bytes, of })
+            (self.tell)(Progress::Copied { bytes, of }).map_err(Trouble::Told)
         };
         let sums = together(workers, &shared.failed, work, tell)?;
         let mut sums: Vec<Sum> = sums.into_iter().flatten().collect();
@@ -115,7 +141,8 @@ impl Transfer<'_> {
             Bytes::Device { gate, size, .. } => {
                 let blocks = [gate, self.dest].map(|it| u64::from(it.geometry().logical_block));
                 let block = blocks[0].max(blocks[1]);
-                let next = AtomicU64::new(0);
+                let from = self.again.as_ref().map_or(0, |again| again.from);
+                let next = AtomicU64::new(from);
                 let end = size - size % block;
                 (Feed::Device { gate, next, end }, end)
             }
@@ -190,7 +217,7 @@ impl Moved {
         let workers = cores.min(WORKERS_MAX).min(gate.most_queues()).max(1);
         let tell = || {
             let bytes = comparison.done.load(Ordering::Relaxed).min(of);
-            tell(Progress::Compared { bytes, of })
+            tell(Progress::Compared { bytes, of }).map_err(Trouble::Told)
         };
         together(workers, &comparison.failed, || comparison.run(), tell)?;
         Ok(())
@@ -202,7 +229,7 @@ fn together<T: Send>(
     workers: usize,
     failed: &AtomicBool,
     work: impl Fn() -> Result<T, Trouble> + Sync,
-    mut tell: impl FnMut() -> crate::Result<()>,
+    mut tell: impl FnMut() -> Result<(), Trouble>,
 ) -> Result<Vec<T>, Trouble> {
     let ended = AtomicUsize::new(0);
     let here = thread::current();
@@ -234,7 +261,7 @@ fn together<T: Send>(
             if trouble.is_none()
                 && let Err(error) = tell()
             {
-                trouble = Some(Trouble::Told(error));
+                trouble = Some(error);
                 failed.store(true, Ordering::Relaxed);
             }
         }

@@ -51,6 +51,8 @@ pub enum Left {
     Nothing,
     /// A part of the copy, in this place.
     Part(String),
+    /// What there is, for going on later.
+    Kept,
 }
 
 impl fmt::Display for Left {
@@ -58,6 +60,9 @@ impl fmt::Display for Left {
         match self {
             Self::Nothing => f.write_str("nothing was kept"),
             Self::Part(name) => write!(f, "{name} is incomplete"),
+            Self::Kept => {
+                f.write_str("what was copied is kept, and the same again goes on from there")
+            }
         }
     }
 }
@@ -69,6 +74,11 @@ impl Trouble {
             Some(earlier) if !matches!(earlier, Self::Stopped) => earlier,
             _ => self,
         }
+    }
+
+    /// For a copy that can go on later.
+    pub fn into_kept(self, copy: &super::Copy, dest: &str) -> Error {
+        self.into_error(copy.source.name(), dest, Left::Kept)
     }
 
     /// For whoever knows both sides, and what is left.
@@ -89,7 +99,7 @@ impl Trouble {
             Self::Read { offset, fault } => (source, "read", Some(offset), fault),
             Self::Write { offset, fault } => (dest, "write", Some(offset), fault),
             Self::ReadBack { offset, fault } => (dest, "read back", Some(offset), fault),
-            Self::Flush(fault) => (dest, "make durable", None, fault),
+            Self::Flush(fault) => (dest, "flush", None, fault),
         };
         let problem = Problem::CopyFault {
             action,

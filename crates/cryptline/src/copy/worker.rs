@@ -18,6 +18,7 @@ use cryptline_sys::is_zero;
 
 use super::Trouble;
 use super::feed::{CHUNK, Feed, Piece, is_set};
+use super::marks::{Held, Marks};
 use super::sums::Sum;
 
 /// Chunks that a worker has in hand.
@@ -31,8 +32,6 @@ const GRAIN: usize = 64 * 1024;
 const BEGUN: usize = 64;
 /// What can be under way at most: these, what becomes of all chunks in hand, and a flush.
 const DEPTH: u32 = 256;
-/// A flush each time so many bytes are written, which bounds what the page cache still has to write.
-const FLUSHED: u64 = 256 << 20;
 /// How long a wait may keep from noticing that the copy is over.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -55,6 +54,9 @@ pub(super) struct Shared<'a> {
     pub dest: &'a Gate,
     pub zeros: Zeros,
     pub sums: bool,
+    pub marks: Marks,
+    /// A flush each time so many bytes are written, which bounds what the page cache still has to write.
+    pub flushed: u64,
     /// The caller wants no more.
     pub stop: &'a AtomicBool,
     /// One of the workers has failed.
@@ -88,7 +90,9 @@ pub(super) struct Worker<'w, 'a> {
     /// Ranges that the destination cannot zero.
     unzeroed: Vec<(u64, usize)>,
     can_zero: bool,
-    is_flushing: bool,
+    held: Held<'w>,
+    /// Everything before this was written when the flush began that is under way.
+    flushing: Option<u64>,
 }
 
 impl<'w, 'a> Worker<'w, 'a> {
@@ -115,7 +119,8 @@ impl<'w, 'a> Worker<'w, 'a> {
             sums: Vec::with_capacity(if shared.sums { chunks } else { 0 }),
             unzeroed: Vec::with_capacity(DEPTH as usize),
             can_zero: shared.dest.geometry().write_zeroes,
-            is_flushing: false,
+            held: Held::new(&shared.marks, DEPTH as usize),
+            flushing: None,
         })
     }
 
@@ -147,6 +152,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             if !self.done.is_empty() {
                 continue;
             }
+            self.held.publish();
             if self.channel.in_flight() == 0 {
                 return Ok(self.sums);
             }
@@ -161,9 +167,11 @@ impl<'w, 'a> Worker<'w, 'a> {
             buffer.set_len(len);
             buffer.fill(0);
             self.submit(self.dest, Request::write(offset, buffer, false, 0));
+            self.held.remove(offset);
             return Ok(true);
         }
         let shared = self.shared;
+        self.held.about_to_take(&shared.feed);
         match shared.feed.next(&mut buffer, || shared.is_over())? {
             None => return Ok(false),
             Some(Piece::Read { offset, len }) => {
@@ -191,6 +199,9 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 
     fn submit(&mut self, device: usize, request: Request) {
+        if !matches!(request.operation, Operation::Flush) {
+            self.held.add(request.offset);
+        }
         if let Submitted::Done(completion) = self.channel.submit_to(device, request) {
             self.done.push(completion);
         }
@@ -203,10 +214,17 @@ impl<'w, 'a> Worker<'w, 'a> {
             token,
         } = completion.request;
         match (operation, completion.result) {
-            (Operation::Read(buffer), Ok(())) => self.write(offset, buffer),
+            (Operation::Read(buffer), Ok(())) => {
+                self.write(offset, buffer);
+                self.held.remove(offset);
+            }
             (Operation::Read(_), Err(fault)) => return Err(Trouble::Read { offset, fault }),
-            (Operation::Write { data, .. }, Ok(())) => self.count(data.len(), true),
+            (Operation::Write { data, .. }, Ok(())) => {
+                self.held.remove(offset);
+                self.count(data.len(), true);
+            }
             (Operation::WriteZeroes { len, .. }, Ok(())) => {
+                self.held.remove(offset);
                 let len = usize::try_from(len).unwrap_or(CHUNK);
                 self.shared.skipped.fetch_add(len as u64, Ordering::Relaxed);
                 self.count(len, true);
@@ -217,8 +235,10 @@ impl<'w, 'a> Worker<'w, 'a> {
                 self.unzeroed.push((offset, len));
             }
             (Operation::Flush, Ok(())) => {
-                self.is_flushing = false;
                 self.shared.durable.fetch_max(token, Ordering::Relaxed);
+                if let Some(mark) = self.flushing.take() {
+                    self.shared.marks.note(mark);
+                }
             }
             (Operation::Flush, Err(fault)) => return Err(Trouble::Flush(fault)),
             (_, Err(fault)) => return Err(Trouble::Write { offset, fault }),
@@ -282,13 +302,14 @@ impl<'w, 'a> Worker<'w, 'a> {
         let done = shared.done.fetch_add(len, Ordering::Relaxed) + len;
         if is_written {
             let before = shared.written.fetch_add(len, Ordering::Relaxed);
-            if before / FLUSHED != (before + len) / FLUSHED {
+            if before / shared.flushed != (before + len) / shared.flushed {
                 shared.flush.store(true, Ordering::Relaxed);
             }
         }
-        if !self.is_flushing && is_set(&shared.flush) && shared.flush.swap(false, Ordering::Relaxed)
-        {
-            self.is_flushing = true;
+        let wants = self.flushing.is_none() && is_set(&shared.flush);
+        if wants && shared.flush.swap(false, Ordering::Relaxed) {
+            self.held.publish();
+            self.flushing = Some(shared.marks.reached(&shared.feed));
             self.submit(self.dest, Request::flush(done));
         }
     }

@@ -1,19 +1,25 @@
 //! A file that gets its name only when it is whole.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use cryptline_engine::OpenError;
 use cryptline_engine::base::Image;
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock};
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use crate::Result;
+use crate::copy::ResumeError;
 use crate::error::{Error, Problem};
 
-/// A volume in the making: a temporary file in the folder of its final place, readable by its
-/// owner only. Removed when dropped, unless published.
+/// A volume in the making: a file in the folder of its final place, readable by its owner only. Removed when dropped,
+/// unless published or kept.
 pub struct Draft {
-    file: NamedTempFile,
+    file: Held,
     /// Links resolved, so that a link is not replaced by the file it should lead to.
     place: PathBuf,
     name: String,
@@ -21,33 +27,67 @@ pub struct Draft {
     old: Option<Image>,
 }
 
+enum Held {
+    Temporary(NamedTempFile),
+    /// Stays until it is whole, whatever happens to this process.
+    Kept(File, PathBuf),
+}
+
 impl Draft {
     /// A draft of what will be `path`. Refuses a path that exists unless `force`d, one that is in
     /// use always.
     pub fn new(path: &Path, force: bool) -> Result<Self> {
         let name = path.display().to_string();
-        let (mut place, mut old) = (path.to_owned(), None);
-        if let Ok(metadata) = std::fs::symlink_metadata(path) {
-            if !force {
-                return Err(exists(&name, named(path)));
-            }
-            if !std::fs::metadata(path).unwrap_or(metadata).is_file() {
-                return Err(Problem::NotAFile.on(name));
-            }
-            // Takes the lock that a server would hold.
-            old = Some(Image::open(path, false)?);
-            place = path.canonicalize().unwrap_or(place);
-        }
-        let folder = match place.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
+        let (place, old) = place_of(path, force, &name)?;
         let file = tempfile::Builder::new()
             .prefix(".cryptline-")
-            .tempfile_in(folder)
+            .tempfile_in(folder_of(&place))
             .map_err(|error| failed("make a file for", &name, error))?;
         Ok(Self {
-            file,
+            file: Held::Temporary(file),
+            place,
+            name,
+            old,
+        })
+    }
+
+    /// The same under a name that is always the same, so that another process can go on with it.
+    pub fn kept(path: &Path, force: bool) -> Result<Self> {
+        let name = path.display().to_string();
+        let (place, old) = place_of(path, force, &name)?;
+        let file_name = place.file_name().unwrap_or_default();
+        let mut part = OsString::from(".");
+        part.push(file_name);
+        part.push(".cryptline-part");
+        let part = folder_of(&place).join(part);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
+            .open(&part)
+            .map_err(|error| failed("make a file for", &name, error))?;
+        let found = file.metadata();
+        let found = found.map_err(|error| failed("make a file for", &name, error))?;
+        // Somebody else who can open it would read what is written there.
+        let is_ours = found.is_file()
+            && found.uid() == rustix::process::geteuid().as_raw()
+            && found.mode() & 0o077 == 0
+            && found.nlink() == 1;
+        if !is_ours {
+            return Err(Problem::Resume(ResumeError::NotOurs { part }).on(name));
+        }
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Problem::Device(OpenError::Busy { path: part }).into());
+            }
+            // File systems without locks: as without us.
+            Ok(()) | Err(_) => {}
+        }
+        Ok(Self {
+            file: Held::Kept(file, part),
             place,
             name,
             old,
@@ -56,12 +96,25 @@ impl Draft {
 
     /// The open file.
     pub fn file(&self) -> &File {
-        self.file.as_file()
+        match &self.file {
+            Held::Temporary(file) => file.as_file(),
+            Held::Kept(file, _) => file,
+        }
     }
 
     /// Where it is for now.
     pub fn path(&self) -> &Path {
-        self.file.path()
+        match &self.file {
+            Held::Temporary(file) => file.path(),
+            Held::Kept(_, path) => path,
+        }
+    }
+
+    /// Removes it, though it would be kept.
+    pub fn remove(self) {
+        if let Held::Kept(_, path) = &self.file {
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Gives it its size, with or without space on disk.
@@ -89,19 +142,55 @@ impl Draft {
             name,
             old: _old,
         } = self;
-        let published = if force {
-            file.persist(&place)
-        } else {
-            file.persist_noclobber(&place)
+        let published = match file {
+            Held::Temporary(file) if force => file.persist(&place).map_err(|it| it.error).map(drop),
+            Held::Temporary(file) => {
+                let persisted = file.persist_noclobber(&place);
+                persisted.map_err(|it| it.error).map(drop)
+            }
+            Held::Kept(_file, path) => rename(&path, &place, force),
         };
-        published.map_err(|error| match error.error.kind() {
+        published.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(&name, None),
-            _ => failed("give its name to", &name, error.error),
+            _ => failed("give its name to", &name, error),
         })?;
-        let folder = place.parent().filter(|folder| *folder != Path::new(""));
-        let folder = File::open(folder.unwrap_or(Path::new(".")));
-        let synced = folder.and_then(|folder| folder.sync_all());
+        let synced = File::open(folder_of(&place)).and_then(|folder| folder.sync_all());
         synced.map_err(|error| Problem::NameNotDurable(error).on(&name))
+    }
+}
+
+/// Where it will be, and what is there already: refused unless `force`d.
+fn place_of(path: &Path, force: bool, name: &str) -> Result<(PathBuf, Option<Image>)> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else {
+        return Ok((path.to_owned(), None));
+    };
+    if !force {
+        return Err(exists(name, named(path)));
+    }
+    if !std::fs::metadata(path).unwrap_or(metadata).is_file() {
+        return Err(Problem::NotAFile.on(name));
+    }
+    // Takes the lock that a server would hold.
+    let old = Image::open(path, false)?;
+    let place = path.canonicalize().unwrap_or(path.to_owned());
+    Ok((place, Some(old)))
+}
+
+fn folder_of(place: &Path) -> &Path {
+    let folder = place.parent().filter(|folder| *folder != Path::new(""));
+    folder.unwrap_or(Path::new("."))
+}
+
+fn rename(from: &Path, to: &Path, force: bool) -> io::Result<()> {
+    let flags = if force {
+        RenameFlags::empty()
+    } else {
+        RenameFlags::NOREPLACE
+    };
+    match rustix::fs::renameat_with(CWD, from, CWD, to, flags) {
+        // A file system that cannot do both in one step.
+        Err(Errno::INVAL) => std::fs::hard_link(from, to).and_then(|()| std::fs::remove_file(from)),
+        done => Ok(done?),
     }
 }
 

@@ -277,6 +277,7 @@ impl Create {
             sums: copy.verify,
             stop: &copy.stop,
             grow: grows.then_some(&grow),
+            again: None,
             tell: &|progress| self.tell(progress),
         };
         let moved = transfer.run();
@@ -302,6 +303,7 @@ impl Create {
             sums: copy.verify,
             stop: &copy.stop,
             grow: None,
+            again: None,
             tell: &|progress| self.tell(progress),
         };
         let moved = transfer.run();

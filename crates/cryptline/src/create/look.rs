@@ -107,6 +107,27 @@ pub fn file_has_data(file: &File, ranges: &[Range<u64>]) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Behind the last byte of a regular file in this range that is not zero. Holes cost nothing.
+pub fn end_of_data(file: &File, range: Range<u64>) -> io::Result<Option<u64>> {
+    let (mut piece, mut end, mut at) = (vec![0; PIECE], None, range.start);
+    while let Some(data) = next_data(file, at..range.end)? {
+        at = data.start;
+        while at < data.end {
+            let len = piece_len(data.end - at);
+            let read = file.read_at(&mut piece[..len], at)?;
+            if piece[..read] != ZEROS[..read] {
+                let last = piece[..read].iter().rposition(|&byte| byte != 0);
+                end = last.map(|last| at + last as u64 + 1);
+            }
+            if read == 0 {
+                return Ok(end);
+            }
+            at += read as u64;
+        }
+    }
+    Ok(end)
+}
+
 /// The first run in `range` that is no hole.
 fn next_data(file: &File, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
     if range.is_empty() {

@@ -9,6 +9,7 @@
 
 mod backup;
 mod lock;
+mod resize;
 mod token;
 
 use std::ffi::OsStr;
@@ -33,6 +34,9 @@ use crate::target::Target;
 use crate::tokens::{self, Tokens};
 use crate::{Result, Warning};
 use lock::Lock;
+
+pub use resize::{ResizeError, Resized, Shrink};
+pub use token::TangKeys;
 
 /// The LUKS header of a volume that exists, to be changed.
 ///
@@ -377,18 +381,7 @@ impl Header {
             Some(path) => Source::Target(Target::Path(path.clone())),
             None => target,
         };
-        if source.is_memory() {
-            return Err(Problem::HoldsNothing.on(&source));
-        }
-        let access = Access {
-            read_only,
-            // The kernel or other readers may use the volume; only who wants it alone is kept out.
-            shared: matches!(source, Source::Target(Target::Path(_))),
-            ..Access::default()
-        };
-        let base = source.open(access)?;
-        let name = source.to_string();
-        Ok(Opened { base, name })
+        Opened::of(&source, read_only)
     }
 
     fn tell(&self, progress: Progress<'_>) -> Result<()> {
@@ -433,6 +426,26 @@ struct Opened {
 }
 
 impl Opened {
+    /// The kernel or other readers may use the volume; only who wants it alone is kept out.
+    fn of(source: &Source, read_only: bool) -> Result<Self> {
+        Self::beside(source, read_only, true)
+    }
+
+    /// Beside others, or alone.
+    fn beside(source: &Source, read_only: bool, others: bool) -> Result<Self> {
+        if source.is_memory() {
+            return Err(Problem::HoldsNothing.on(source));
+        }
+        let access = Access {
+            read_only,
+            shared: others && matches!(source, Source::Target(Target::Path(_))),
+            ..Access::default()
+        };
+        let base = source.open(access)?;
+        let name = source.to_string();
+        Ok(Self { base, name })
+    }
+
     /// Its bytes. A flush makes durable.
     fn device(&self) -> Result<Box<dyn Device + '_>> {
         bytes_of(&self.base)

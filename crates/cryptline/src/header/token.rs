@@ -5,10 +5,28 @@ use cryptline_luks::recovery;
 use cryptline_sys::SecretBuf;
 
 use super::{Edited, Header, Unlocked};
+use crate::clevis::Advertisement;
 use crate::create::Progress;
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::{Result, Warning};
+
+/// The keys of a tang server.
+pub struct TangKeys(Advertisement);
+
+impl TangKeys {
+    /// The names of those that it signs with, by which it is known (RFC 7638, SHA-256).
+    #[must_use]
+    pub fn thumbprints(&self) -> Vec<String> {
+        self.0.thumbprints()
+    }
+
+    /// Whether one of them has this name; by SHA-1 as well, as old servers say it.
+    #[must_use]
+    pub fn is_known_as(&self, thumbprint: &str) -> bool {
+        self.0.is_known_as(thumbprint)
+    }
+}
 
 impl Header {
     /// Puts a token there, as JSON. Its number is in [`Edited::token`].
@@ -69,6 +87,35 @@ impl Header {
             edited.warnings.extend(notes);
             edited.warnings.extend(Warning::of_key_memory());
             Ok((edited, text))
+        })
+    }
+
+    /// Adds a key slot for a new random passphrase that the tang server at `url` helps to recover, and the token of
+    /// clevis that says so. `trust` is told the names of the server's keys; an error from it leaves everything as it is.
+    ///
+    /// # Errors
+    /// As [`add_key`](Self::add_key); a server that cannot be reached or does not do what it should; LUKS1.
+    pub fn bind_tang(
+        mut self,
+        url: &str,
+        slot: Option<u32>,
+        trust: impl FnOnce(&TangKeys) -> Result<()> + Send,
+    ) -> Result<Edited> {
+        let opened = self.open(false)?;
+        with_keys(|| {
+            let edit = opened.load()?;
+            let failed = |why| Problem::Tang(why).on(&opened.name);
+            let server = TangKeys(Advertisement::ask(url).map_err(failed)?);
+            trust(&server)?;
+            let Unlocked { key, notes, .. } = self.unlock(&opened, edit.header())?;
+            let secret = opened.on(recovery::new_key())?;
+            let jwe = server.0.seal(&secret).map_err(failed)?;
+            let (change, slot, token) = opened.on(edit.add_clevis(&key, &secret, slot, &jwe))?;
+            let mut edited = opened.commit(change, Some(slot))?;
+            edited.token = Some(token);
+            edited.warnings.extend(notes);
+            edited.warnings.extend(Warning::of_key_memory());
+            Ok(edited)
         })
     }
 

@@ -157,7 +157,7 @@ fn identity(header: &Header, segments: &[Segment], base: &Base, open: &Open) -> 
 }
 
 /// Reads and checks the header of a device of `size` bytes.
-pub(super) fn read(mut device: impl Read + Seek, size: u64, name: &str) -> Result<Header> {
+pub(crate) fn read(mut device: impl Read + Seek, size: u64, name: &str) -> Result<Header> {
     let problem = match cryptline_luks::read(&mut device, size) {
         Ok(header) => return Ok(header),
         Err(error @ cryptline_luks::Error::NotLuks) => match contents::find(&mut device, size) {

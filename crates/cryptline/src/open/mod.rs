@@ -30,7 +30,7 @@ use cryptline_luks::KdfLimits;
 pub use format::{Format, LuksVersion, Plain, RandomKey};
 pub use inspect::{Inspection, Unlocked};
 pub use line::TableOf;
-pub(crate) use luks::unlock_with;
+pub(crate) use luks::{read as read_header, unlock_with};
 
 use crate::base::{Access, Source};
 use crate::dispatch::{DispatchOptions, HelperPool};

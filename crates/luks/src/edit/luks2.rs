@@ -193,6 +193,21 @@ pub(super) fn set_label<'a>(
     with_field(edit, header, &fields)
 }
 
+pub(super) fn set_data_size<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    size: u64,
+) -> Result<Change<'a>, Error> {
+    let last = header.metadata.segments.last_key_value();
+    let last = last.filter(|(_, segment)| segment.size.is_some());
+    let Some((number, _)) = last else {
+        return Err(parameters("the data goes to the end of its device"));
+    };
+    let mut json = header.metadata.json.clone();
+    json["segments"][number.to_string()]["size"] = size.to_string().into();
+    rewrite(edit, header, json)
+}
+
 /// Texts of the binary part: place, length of the field, text.
 fn with_field<'a>(
     edit: &'a Edit,

@@ -233,6 +233,16 @@ impl Edit {
         luks2::set_label(self, self.luks2("labels")?, label, subsystem)
     }
 
+    /// Says how long the last segment of the data is, where the header says it.
+    ///
+    /// # Errors
+    /// [`Error::Parameters`] for LUKS1, and where the data goes to the end of its device; [`Error::Invalid`] for what is
+    /// no multiple of the cipher sector; why the header must be left alone.
+    pub fn set_data_size(&self, size: u64) -> Result<Change<'_>, Error> {
+        self.check_usable()?;
+        luks2::set_data_size(self, self.luks2("size of its data")?, size)
+    }
+
     /// Writes both copies anew where they are not both good and the same; `None` where there is
     /// nothing to do.
     ///

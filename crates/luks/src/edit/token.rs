@@ -11,7 +11,7 @@ use crate::luks2::Header;
 use crate::luks2::metadata::{OBJECTS_MAX, parse_token};
 use crate::luks2::node::Node;
 use crate::options::parameters;
-use crate::token::{KEYRING_TOKEN, RECOVERY_TOKEN};
+use crate::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN};
 
 /// Types that begin so belong to the format itself.
 const RESERVED: &str = "luks2-";
@@ -138,7 +138,34 @@ impl Edit {
         recovery_key: &[u8],
         slot: Option<u32>,
     ) -> Result<(Change<'_>, u32, u32), Error> {
-        let header = self.luks2("recovery keys")?;
+        self.luks2("recovery keys")?;
+        self.add_random(key, recovery_key, slot, json!({"type": RECOVERY_TOKEN}))
+    }
+
+    /// A new key slot in which `secret` opens `key`, the volume key, and the token of clevis that yields it; and the
+    /// numbers of both. The secret is random, as a recovery key is.
+    ///
+    /// # Errors
+    /// As [`add_recovery`](Self::add_recovery).
+    pub fn add_clevis(
+        &self,
+        key: &[u8],
+        secret: &[u8],
+        slot: Option<u32>,
+        jwe: &Value,
+    ) -> Result<(Change<'_>, u32, u32), Error> {
+        let token = json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe});
+        self.add_random(key, secret, slot, token)
+    }
+
+    fn add_random(
+        &self,
+        key: &[u8],
+        secret: &[u8],
+        slot: Option<u32>,
+        mut token: Value,
+    ) -> Result<(Change<'_>, u32, u32), Error> {
+        let header = self.luks2("tokens")?;
         let id = number(header, TokenPlace::default())?;
         let cost = KdfCost {
             iterations: Some(1000),
@@ -150,14 +177,14 @@ impl Edit {
             hash: Some("sha512".to_owned()),
             cost,
         };
-        let (change, slot) = self.add(key, recovery_key, &new)?;
+        let (change, slot) = self.add(key, secret, &new)?;
         let NewHeader::V2 { json, .. } = &change.header else {
-            return Err(parameters("LUKS1 has no recovery keys"));
+            return Err(parameters("LUKS1 has no tokens"));
         };
         let kept = |_| Error::invalid("the JSON cannot be read again");
         let mut json: Value = serde_json::from_str(json).map_err(kept)?;
-        json["tokens"][id.to_string()] =
-            json!({"type": RECOVERY_TOKEN, "keyslots": [slot.to_string()]});
+        token["keyslots"] = json!([slot.to_string()]);
+        json["tokens"][id.to_string()] = token;
         let change = Change {
             material: change.material,
             ..rewrite(self, header, json)?

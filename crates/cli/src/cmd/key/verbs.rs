@@ -11,7 +11,7 @@ use super::recovery;
 use super::{Confirm, NewSlotArgs, Place, done, refuse_two_keys, unless_last, unlocking};
 use crate::CliError;
 use crate::args::choice::{self, Words};
-use crate::args::{KeyArgs, NewPassphraseSource, TokenArgs};
+use crate::args::{KeyArgs, NewPassphraseSource, Remembered, TokenArgs};
 use crate::cmd::create::show;
 
 const PRIORITIES: &Words<Priority> = &[
@@ -199,8 +199,11 @@ impl RemoveArgs {
             keys.passphrase.key_file = Some(path.clone());
         }
         refuse_two_keys(&self.place, &keys)?;
+        // It is needed again where the slot is the last.
+        let typed = Remembered::new(keys.of_target(&self.place.target));
         let edited = unless_last(self.confirm, self.place.name(), |last| {
-            unlocking(&self.place, &keys).remove_key(last)
+            let header = unlocking(&self.place, &keys).keys(typed.keys());
+            header.remove_key(last)
         })?;
         done(&edited, "removed; its key material is overwritten")
     }

@@ -196,15 +196,26 @@ impl ExportArgs {
         })?;
         match self.json_file.as_deref() {
             Some(path) if path != Path::new("-") => save(path, &json)?,
-            _ => {
-                print(&json)?;
-                if io::stdout().is_terminal() {
-                    print("\n")?;
-                }
-            }
+            // Whoever made the header would move the cursor.
+            _ if io::stdout().is_terminal() => print(&(escaped(&json) + "\n"))?,
+            _ => print(&json)?,
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The same JSON without control characters in it, of which only texts can have some.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character.is_control() {
+            // All of them are in the first plane.
+            text.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            text.push(character);
+        }
+    }
+    text
 }
 
 /// A new file, whole or not at all.
@@ -297,4 +308,18 @@ fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<ExitCode, CliEr
     let token = edited.token.unwrap_or_default();
     print(&format!("Token {token} {what}.\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_on_a_terminal_moves_no_cursor_and_says_the_same() {
+        let json = "{\"type\":\"a\u{9b}31m\u{7f}\u{e4}\"}";
+        let shown = escaped(json);
+        assert!(!shown.contains(char::is_control));
+        let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(parsed(&shown), parsed(json));
+    }
 }

@@ -130,7 +130,7 @@ pub(super) fn explained(error: &Error) -> String {
             "the server does not accept our certificate ({error}); it must be signed by the server's authority, and lie in {CERTIFICATE} and {KEY}"
         ),
         Error::AlertReceived(Alert::HandshakeFailure | Alert::InsufficientSecurity) => format!(
-            "the server and we have no cipher suite in common ({error}); certificates are supported, keys known before (PSK) are not"
+            "the server and we have no cipher suite in common ({error}); it must use certificates, pre-shared keys (PSK) are not supported"
         ),
         error => format!("TLS failed: {error}"),
     }

@@ -1,0 +1,94 @@
+//! `encrypt`: a disk in the clear as a new LUKS volume. It is `create --from` for who thinks of what there is.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline::{Holes, Open, Target};
+
+use super::copy::How;
+use super::create::{self, CreateArgs, FormatArgs, HOLES};
+use crate::CliError;
+use crate::args::{FromArgs, PassphraseSource, choice};
+
+/// What, and where to.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline encrypt disk.raw disk.luks
+  cryptline encrypt disk.raw disk.luks --verify --key-file key.bin
+  cryptline encrypt disk.raw old.luks --force                take the place of old.luks
+
+It is the same as `cryptline create DST --from FILE`, which can do more: fill devices, take an encrypted source, and
+sizes. FILE stays as it is; remove it when you need it no more. What is encrypted already is refused.
+
+Exit codes: 0 encrypted, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk failed or is
+full, 5 DST exists (see --force), or one of them is in use.")]
+pub struct EncryptArgs {
+    /// Raw file, block device or NBD URI in the clear
+    #[arg(value_name = "FILE")]
+    pub source: PathBuf,
+
+    /// New file
+    #[arg(value_name = "DST")]
+    pub destination: Option<PathBuf>,
+
+    /// Replace DST if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// How to copy.
+    #[command(flatten)]
+    pub how: How,
+
+    /// What becomes of holes and zeros
+    #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES))]
+    pub holes: Holes,
+
+    /// Allocate the disk space now
+    #[arg(long)]
+    pub preallocate: bool,
+
+    /// What to make.
+    #[command(flatten)]
+    pub format: FormatArgs,
+
+    /// The new passphrase.
+    #[command(flatten)]
+    pub passphrase: PassphraseSource,
+}
+
+/// Encrypts.
+///
+/// # Errors
+/// As the help says.
+pub fn run(args: EncryptArgs) -> Result<ExitCode, CliError> {
+    let source = Target::parse(&args.source)?;
+    let name = args.source.display();
+    let in_place = || {
+        CliError::parameters(format!(
+            "{name}: encrypting in place comes with reencryption, which is not there yet; name a new file, as in `cryptline encrypt FILE DST`"
+        ))
+    };
+    let destination = args.destination.ok_or_else(in_place)?;
+    if source.is_same_place(&Target::parse(&destination)?) {
+        return Err(in_place());
+    }
+    if !args.how.from_raw && Open::target(source).is_luks().map_err(CliError::from)? {
+        return Err(CliError::parameters(format!(
+            "{name}: it is encrypted already; `cryptline create DST --from FILE` makes another volume of it"
+        )));
+    }
+    create::run(&CreateArgs {
+        file: destination,
+        size: None,
+        force: args.force,
+        from: Some(args.source),
+        how: args.how,
+        holes: args.holes,
+        from_keys: FromArgs::default(),
+        preallocate: args.preallocate,
+        format: args.format,
+        passphrase: args.passphrase,
+    })
+}

@@ -1,0 +1,78 @@
+//! `resize`: more room for a volume, or less.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline::Shrink;
+
+use super::create::show;
+use super::key::Place;
+use crate::CliError;
+use crate::error::on_one_line;
+use crate::output::{print, warn_of};
+use crate::size;
+
+/// Whose, and how large.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline resize disk.img 20G
+  cryptline resize data.img 20G --header disk.header
+  cryptline resize disk.img 5G --shrink              where nothing was written behind 5G
+  cryptline resize /dev/sdb                          to the end of the device, if the header says another size
+
+SIZE is that of the file, header included, as with `cryptline create --size`; without it the volume becomes as large as
+its file or device. No passphrase is needed. What is new reads as noise until it is written. Grow the file system in
+the volume afterwards (resize2fs, xfs_growfs), and make it smaller before you shrink the volume.
+
+A file can grow while it is served: guests of `vhost-user` and mounts notice within a second, NBD clients when they
+connect again, block devices when they are made anew. It shrinks only while nobody has it open. A size that the LUKS2
+header itself says can be changed in both cases only while nobody has it open for writing, and is changed there. Block
+devices, partitions and exports keep their own size.
+
+Exit codes: 0 success, 1 invalid parameters, or smaller without --shrink, 4 wrong device, damaged header or I/O error,
+5 in use, or something would be lost (see --force).")]
+pub struct ResizeArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// New size of the file, such as 20G (powers of 1024) [default: the size that the file or device has]
+    #[arg(value_name = "SIZE", value_parser = size::parse_disk)]
+    pub size: Option<u64>,
+
+    /// Make it smaller, if nothing was written behind its new end
+    #[arg(long)]
+    pub shrink: bool,
+
+    /// With --shrink: lose what was written there
+    #[arg(long, requires = "shrink")]
+    pub force: bool,
+}
+
+/// Resizes.
+///
+/// # Errors
+/// As the help says.
+pub fn run(args: &ResizeArgs) -> Result<ExitCode, CliError> {
+    let shrink = match (args.shrink, args.force) {
+        (false, _) => Shrink::Refuse,
+        (true, false) => Shrink::Unused,
+        (true, true) => Shrink::Lose,
+    };
+    let header = args.place.open().on_progress(show(false));
+    let resized = header.resize(args.size, shrink);
+    let resized = resized.map_err(|error| CliError::of_header(&error))?;
+    warn_of(&resized.warnings);
+    let name = args.place.target.display();
+    let (now, before) = (size::human(resized.data_size), size::human(resized.before));
+    let what = if resized.data_size == resized.before {
+        format!("{name}: {now} of clear disk, as before")
+    } else if resized.is_fixed {
+        format!("{name}: {now} of clear disk, {before} before; who has it open keeps the old size")
+    } else {
+        format!("{name}: {now} of clear disk, {before} before")
+    };
+    print(&(on_one_line(&what) + "\n"))?;
+    Ok(ExitCode::SUCCESS)
+}

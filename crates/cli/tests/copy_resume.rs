@@ -1,0 +1,84 @@
+//! `copy --resume`, killed anywhere: the next run ends in the same bytes.
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use common::*;
+use cryptline_testkit::peer::Background;
+use rustix::process::Signal;
+
+/// Nothing here takes longer.
+const TIMEOUT: Duration = Duration::from_secs(180);
+
+/// Wherever the kills come, what they leave is judged the same way; a loaded machine only moves them.
+#[test]
+fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
+    let folder = Folder::new();
+    let (raw, luks) = (folder.path("raw"), folder.path("luks"));
+    let mut bytes: Vec<u8> = (0..48_u32 << 18)
+        .flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    bytes[9 << 20..21 << 20].fill(0);
+    fs::write(&raw, &bytes).unwrap();
+    let key = format!("--key-file={}", folder.key().display());
+    let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
+    let made = [
+        "create",
+        luks.to_str().unwrap(),
+        "--from",
+        raw.to_str().unwrap(),
+        &key,
+    ];
+    cryptline([&made[..], &cheap].concat()).success();
+    for (source, options) in [(&raw, &[][..]), (&luks, &[&*key][..])] {
+        let out = folder.path("out");
+        let run = |wait: Duration| {
+            let mut copy = command();
+            copy.arg("copy").arg(source).arg(&out).arg("--resume");
+            let mut process = Background::spawn(copy.args(options));
+            if process.wait(wait).is_none() {
+                process.signal(Signal::KILL);
+            }
+            process.wait(TIMEOUT).expect("it ends").success()
+        };
+        let (mut kills, mut wait) = (0, Duration::from_millis(2));
+        while !run(wait) {
+            // Whatever has the name is whole.
+            assert!(!out.exists() || fs::read(&out).unwrap() == bytes);
+            kills += 1;
+            wait += wait / 6 + Duration::from_millis(2);
+            let _ = fs::remove_file(&out);
+        }
+        println!("kills: {kills}");
+        assert!(fs::read(&out).unwrap() == bytes);
+        let left = fs::read_dir(folder.root()).unwrap();
+        let left = left.filter(|it| {
+            let name = it.as_ref().unwrap().file_name();
+            name.to_string_lossy().starts_with('.')
+        });
+        assert_eq!(left.count(), 0);
+        fs::remove_file(&out).unwrap();
+    }
+}
+
+#[test]
+fn other_options_than_before_are_another_copy() {
+    let folder = Folder::new();
+    let image = folder.luks2();
+    let out = folder.path("out");
+    let part = folder.path(".out.cryptline-part");
+    let key = format!("--key-file={}", folder.key().display());
+    let copy = |more: &[&str]| {
+        let places = [image.to_str().unwrap(), out.to_str().unwrap()];
+        cryptline([&["copy"], &places[..], &["--resume", &key], more].concat())
+    };
+    // As a run leaves it that was killed at once.
+    copy(&[]).success();
+    fs::remove_file(&out).unwrap();
+    assert!(!part.exists());
+    refused(copy(&["--verify"]), 1, "--verify");
+    let dev = cryptline(["copy", "-", out.to_str().unwrap(), "--resume"]);
+    refused(dev, 1, "leave out --resume");
+}

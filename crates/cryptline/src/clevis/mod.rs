@@ -1,0 +1,87 @@
+//! Tokens of type `clevis`, whose passphrase a tang server helps to recover without ever learning it.
+//!
+//! ```text
+//! token    a JWE: the passphrase under a key K, and C = c·G, with c forgotten since
+//! server   has s, and tells everybody S = s·G
+//! here     X = C + e·G  ──►  server  ──►  Y = s·X       K = Y - e·S = s·C = c·S
+//! ```
+//!
+//! Since e is random, the server sees nothing that it could recognise, and a listener nothing that helps. What a server
+//! says is checked before it is used, and what it can make us do is bounded ([`http`]).
+
+mod curve;
+mod http;
+mod jwe;
+mod sss;
+mod tang;
+
+use std::time::{Duration, Instant};
+
+use cryptline_sys::SecretBuf;
+use serde_json::Value;
+
+use jwe::Jwe;
+pub(crate) use tang::Advertisement;
+
+/// Servers that one token may have asked, and how deep its pins may lie in one another.
+const SERVERS_MAX: usize = 16;
+const DEPTH_MAX: usize = 4;
+/// How long a server may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a token yields nothing.
+pub(crate) enum Refusal {
+    /// Others know what it means.
+    NotUsed(String),
+    /// It should have worked.
+    Failed(String),
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        Self::Failed(why.to_owned())
+    }
+}
+
+/// The passphrase that a token of this JSON yields; its server has time until `deadline`.
+pub(crate) fn passphrase(token: &str, deadline: Instant) -> Result<SecretBuf, Refusal> {
+    let token: Value = serde_json::from_str(token).map_err(|_| "it is no JSON")?;
+    let jwe = Jwe::parse(&token["jwe"])?;
+    let mut left = SERVERS_MAX;
+    open(&jwe, deadline, DEPTH_MAX, &mut left)
+}
+
+/// Opens a JWE, which may hold what opens others. So many servers may still be asked.
+fn open(
+    jwe: &Jwe,
+    deadline: Instant,
+    depth: usize,
+    servers: &mut usize,
+) -> Result<SecretBuf, Refusal> {
+    match jwe.header["clevis"]["pin"].as_str() {
+        Some("tang") => {
+            *servers = servers.checked_sub(1).ok_or("it names too many servers")?;
+            let deadline = deadline.min(Instant::now() + PATIENCE);
+            let key = tang::key_of(&jwe.header, deadline)?;
+            Ok(jwe.open(&key)?)
+        }
+        Some("sss") => {
+            let depth = depth.checked_sub(1).ok_or("its pins lie too deep")?;
+            let key = sss::key_of(&jwe.header, |pin| open(pin, deadline, depth, servers))?;
+            Ok(jwe.open(&key)?)
+        }
+        Some(pin) => {
+            let pin = pin.escape_debug();
+            Err(Refusal::NotUsed(format!(
+                "tokens of clevis with the pin '{pin}' are not used here"
+            )))
+        }
+        None => Err("it names no pin".into()),
+    }
+}

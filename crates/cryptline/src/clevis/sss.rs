@@ -1,0 +1,224 @@
+//! A key of which so many of several pins give enough: Shamir's shares over the numbers modulo a prime.
+//!
+//! A share is a point (x, y) of a polynomial whose value at 0 is the key.
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use cryptline_sys::SecretBuf;
+use serde_json::Value;
+
+use super::Refusal;
+use super::jwe::Jwe;
+
+/// Bytes of a number.
+const LEN: usize = 32;
+/// Pins that are asked, and shares that are needed, at most.
+const PINS_MAX: usize = 32;
+
+/// The key that the pins of this header give; `open` opens one of them.
+pub fn key_of(
+    header: &Value,
+    mut open: impl FnMut(&Jwe) -> Result<SecretBuf, Refusal>,
+) -> Result<SecretBuf, Refusal> {
+    let sss = &header["clevis"]["sss"];
+    let needed = sss["t"].as_u64().and_then(|it| usize::try_from(it).ok());
+    let needed = needed.filter(|it| (1..=PINS_MAX).contains(it));
+    let needed = needed.ok_or("it says not how many of its pins are needed")?;
+    let mut prime = [0; LEN];
+    let text = sss["p"].as_str().unwrap_or_default();
+    let decoded = Base64UrlUnpadded::decode(text, &mut prime);
+    if decoded.map(<[u8]>::len) != Ok(LEN) {
+        return Err("its prime is not of 256 bits".into());
+    }
+    let field = Field(Number::of(&prime));
+    let mut shares: Vec<Share> = Vec::with_capacity(needed);
+    let mut last = Refusal::from("it has too few pins");
+    let pins = sss["jwe"].as_array().map_or(&[][..], Vec::as_slice);
+    for pin in pins.iter().take(PINS_MAX) {
+        let opened = Jwe::compact(pin.as_str().unwrap_or_default())
+            .map_err(Refusal::from)
+            .and_then(|jwe| open(&jwe));
+        match opened.and_then(|bytes| Share::of(&bytes, &field)) {
+            Ok(share) if shares.iter().any(|it| it.x == share.x) => {}
+            Ok(share) => shares.push(share),
+            Err(refusal) => last = refusal,
+        }
+        if shares.len() == needed {
+            return field.at_zero(&shares);
+        }
+    }
+    Err(last)
+}
+
+struct Share {
+    x: Number,
+    y: Number,
+}
+
+impl Share {
+    fn of(bytes: &[u8], field: &Field) -> Result<Self, Refusal> {
+        let Some((x, y)) = bytes.split_at_checked(LEN).filter(|(_, y)| y.len() == LEN) else {
+            return Err("one of its pins gives no share".into());
+        };
+        let share = Self {
+            x: Number::of(x),
+            y: Number::of(y),
+        };
+        if share.x.is_zero() || !share.x.is_below(&field.0) || !share.y.is_below(&field.0) {
+            return Err("one of its pins gives no share".into());
+        }
+        Ok(share)
+    }
+}
+
+/// 256 bits, the lowest first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Number([u64; 4]);
+
+impl Number {
+    const ZERO: Self = Self([0; 4]);
+    const ONE: Self = Self([1, 0, 0, 0]);
+
+    fn of(bytes: &[u8]) -> Self {
+        let mut number = Self::ZERO;
+        for (word, bytes) in number.0.iter_mut().rev().zip(bytes.chunks(8)) {
+            *word = bytes
+                .iter()
+                .fold(0, |word, &byte| word << 8 | u64::from(byte));
+        }
+        number
+    }
+
+    fn is_zero(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
+    fn is_below(&self, other: &Self) -> bool {
+        self.minus(other).1
+    }
+
+    fn bit(&self, bit: usize) -> bool {
+        self.0[bit / 64] >> (bit % 64) & 1 == 1
+    }
+
+    /// And whether there is a carry.
+    fn plus(&self, other: &Self) -> (Self, bool) {
+        let (mut sum, mut carry) = (Self::ZERO, false);
+        for (place, (a, b)) in sum.0.iter_mut().zip(self.0.iter().zip(other.0)) {
+            let (half, first) = a.overflowing_add(b);
+            let (whole, second) = half.overflowing_add(u64::from(carry));
+            (*place, carry) = (whole, first || second);
+        }
+        (sum, carry)
+    }
+
+    /// And whether it is below zero.
+    fn minus(&self, other: &Self) -> (Self, bool) {
+        let (mut rest, mut borrow) = (Self::ZERO, false);
+        for (place, (a, b)) in rest.0.iter_mut().zip(self.0.iter().zip(other.0)) {
+            let (half, first) = a.overflowing_sub(b);
+            let (whole, second) = half.overflowing_sub(u64::from(borrow));
+            (*place, borrow) = (whole, first || second);
+        }
+        (rest, borrow)
+    }
+}
+
+/// The numbers below a prime. Of another modulus the answers are of no use, and there is no other harm.
+struct Field(Number);
+
+impl Field {
+    fn add(&self, a: &Number, b: &Number) -> Number {
+        let (sum, carry) = a.plus(b);
+        let (reduced, is_below) = sum.minus(&self.0);
+        if carry || !is_below { reduced } else { sum }
+    }
+
+    fn sub(&self, a: &Number, b: &Number) -> Number {
+        let (rest, is_below) = a.minus(b);
+        if is_below { rest.plus(&self.0).0 } else { rest }
+    }
+
+    fn mul(&self, a: &Number, b: &Number) -> Number {
+        (0..256).rev().fold(Number::ZERO, |sum, bit| {
+            let twice = self.add(&sum, &sum);
+            if b.bit(bit) {
+                self.add(&twice, a)
+            } else {
+                twice
+            }
+        })
+    }
+
+    /// What gives one when it is multiplied with `a`: the power p - 2, after Fermat.
+    fn inverse(&self, a: &Number) -> Number {
+        let power = self.0.minus(&Number([2, 0, 0, 0])).0;
+        (0..256).rev().fold(Number::ONE, |product, bit| {
+            let square = self.mul(&product, &product);
+            if power.bit(bit) {
+                self.mul(&square, a)
+            } else {
+                square
+            }
+        })
+    }
+
+    /// What the polynomial through these points is at 0, after Lagrange.
+    fn at_zero(&self, shares: &[Share]) -> Result<SecretBuf, Refusal> {
+        let mut sum = Number::ZERO;
+        for one in shares {
+            let mut term = one.y;
+            for other in shares.iter().filter(|other| other.x != one.x) {
+                let distance = self.inverse(&self.sub(&other.x, &one.x));
+                term = self.mul(&self.mul(&term, &other.x), &distance);
+            }
+            sum = self.add(&sum, &term);
+        }
+        let mut key = SecretBuf::zeroed(LEN).map_err(|error| error.to_string())?;
+        for (bytes, word) in key.chunks_mut(8).zip(sum.0.iter().rev()) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        Ok(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enough_shares_give_the_value_at_zero() {
+        // 2^256 - 189 is a prime.
+        let prime = Number([u64::MAX - 188, u64::MAX, u64::MAX, u64::MAX]);
+        let field = Field(prime);
+        let number = |seed: u64| {
+            let word = |by| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64.rotate_left(by));
+            Number([word(1), word(17), word(33), word(49)])
+        };
+        let (secret, slope, bend) = (number(1), number(2), number(3));
+        let point = |x: u64| {
+            let x = number(x + 10);
+            let y = field.add(&field.mul(&bend, &x), &slope);
+            let y = field.add(&field.mul(&y, &x), &secret);
+            Share { x, y }
+        };
+        for chosen in [[1, 2, 3], [7, 5, 4]] {
+            let key = field.at_zero(&chosen.map(point)).ok().unwrap();
+            assert!(Number::of(&key) == secret);
+        }
+        let too_few = field.at_zero(&[point(1), point(2)]).ok().unwrap();
+        assert!(Number::of(&too_few) != secret);
+        assert!(field.mul(&slope, &field.inverse(&slope)) == Number::ONE);
+    }
+
+    #[test]
+    fn hostile_numbers_end() {
+        for modulus in [Number::ZERO, Number::ONE, Number([2, 0, 0, 0])] {
+            let field = Field(modulus);
+            let share = |x| Share {
+                x: Number([x, 0, 0, 0]),
+                y: Number([u64::MAX; 4]),
+            };
+            assert!(field.at_zero(&[share(1), share(2)]).is_ok());
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a tang server is asked: for its keys, and for the part that only it can do.
+
+use std::time::Instant;
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use cryptline_sys::SecretBuf;
+use p521::ecdsa::signature::Verifier;
+use p521::ecdsa::{Signature, VerifyingKey};
+use serde_json::{Value, json};
+
+use super::curve::{Point, Secret};
+use super::http::{self, Url};
+use super::jwe::Jwe;
+use super::{PATIENCE, Refusal};
+
+/// Keys of a server that are looked at.
+const KEYS_MAX: usize = 64;
+
+/// What the points agree on that this header names, with the help of its server.
+pub fn key_of(header: &Value, deadline: Instant) -> Result<SecretBuf, Refusal> {
+    let tang = &header["clevis"]["tang"];
+    let text = tang["url"].as_str().unwrap_or_default();
+    let url =
+        Url::parse(text).map_err(|why| format!("its URL, '{}': {why}", text.escape_debug()))?;
+    let kid = header["kid"].as_str().unwrap_or_default();
+    let server = points(&tang["adv"], "deriveKey")?;
+    let server = server
+        .into_iter()
+        .find(|it| it.thumbprint() == kid || it.old_thumbprint() == kid);
+    let server = server.ok_or("none of the keys that it keeps is the one that it names")?;
+    let own = Point::of_jwk(&header["epk"])?;
+    let key = agreed(&url, kid, &own, &server, deadline);
+    Ok(key.map_err(|why| format!("the tang server {}: {why}", text.escape_debug()))?)
+}
+
+/// The server multiplies a point that tells it nothing; what we added to hide ours is taken off again.
+fn agreed(
+    url: &Url,
+    kid: &str,
+    own: &Point,
+    server: &Point,
+    deadline: Instant,
+) -> Result<SecretBuf, String> {
+    let hiding = Secret::random()?;
+    let hidden = own.plus(&hiding.point()).ok_or("no point")?;
+    let asked = hidden.to_jwk(Some("ECMR")).to_string();
+    let answer = http::ask(url, &format!("/rec/{kid}"), Some(&asked), deadline)?;
+    let answer: Value = serde_json::from_slice(&answer).map_err(|_| "its answer is no JSON")?;
+    let answer = Point::of_jwk(&answer)?;
+    let off = hiding.times(server).ok_or("no point")?;
+    answer
+        .minus(&off)
+        .ok_or("its answer is no point of use")?
+        .secret()
+}
+
+/// The keys of a set that may be used so. Those of other curves are passed over.
+fn points(set: &Value, usage: &str) -> Result<Vec<Point>, &'static str> {
+    let keys = set["keys"].as_array().ok_or("it has no keys")?;
+    let usable = keys.iter().take(KEYS_MAX).filter(|key| {
+        let usages = key["key_ops"].as_array();
+        usages.is_some_and(|usages| usages.iter().any(|it| it == usage))
+    });
+    Ok(usable.filter_map(|key| Point::of_jwk(key).ok()).collect())
+}
+
+/// The keys that a server tells everybody, each of its signing keys having signed them.
+pub(crate) struct Advertisement {
+    text: String,
+    url: Url,
+    set: Value,
+    signing: Vec<Point>,
+    exchange: Point,
+}
+
+impl Advertisement {
+    /// Asks the server at `text`.
+    pub fn ask(text: &str) -> Result<Self, String> {
+        let url = Url::parse(text)?;
+        let signed = http::ask(&url, "/adv", None, Instant::now() + PATIENCE)?;
+        Self::of(text, url, &signed)
+    }
+
+    fn of(text: &str, url: Url, signed: &[u8]) -> Result<Self, String> {
+        let signed: Value = serde_json::from_slice(signed).map_err(|_| "its answer is no JSON")?;
+        let payload = signed["payload"].as_str().unwrap_or_default();
+        let set = Base64UrlUnpadded::decode_vec(payload).map_err(|_| "its keys are damaged")?;
+        let set: Value = serde_json::from_slice(&set).map_err(|_| "its keys are damaged")?;
+        let signing = points(&set, "verify")?;
+        let signatures = match signed["signatures"].as_array() {
+            Some(several) => several.as_slice(),
+            None => std::slice::from_ref(&signed),
+        };
+        let is_signed = |key: &Point| {
+            let mut signatures = signatures.iter().take(KEYS_MAX);
+            signatures.any(|signature| is_signed_by(key, payload, signature))
+        };
+        if signing.is_empty() || !signing.iter().all(is_signed) {
+            return Err("its keys are not signed by themselves; is it a tang server?".to_owned());
+        }
+        let exchange = points(&set, "deriveKey")?.into_iter().next();
+        Ok(Self {
+            text: text.to_owned(),
+            url,
+            exchange: exchange.ok_or("it has no key of the curve P-521 for what is needed")?,
+            set,
+            signing,
+        })
+    }
+
+    /// The names of its signing keys, by which it is known.
+    pub fn thumbprints(&self) -> Vec<String> {
+        self.signing.iter().map(Point::thumbprint).collect()
+    }
+
+    /// Whether a signing key has this name.
+    pub fn is_known_as(&self, thumbprint: &str) -> bool {
+        let mut keys = self.signing.iter();
+        keys.any(|key| key.thumbprint() == thumbprint || key.old_thumbprint() == thumbprint)
+    }
+
+    /// What a token has in which `secret` opens with the help of the server, which is tried.
+    pub fn seal(&self, secret: &SecretBuf) -> Result<Value, String> {
+        let own = Secret::random()?;
+        let agreed = own.times(&self.exchange).ok_or("no point")?.secret()?;
+        let kid = self.exchange.thumbprint();
+        let header = json!({
+            "alg": "ECDH-ES",
+            "clevis": {"pin": "tang", "tang": {"adv": self.set, "url": self.text}},
+            "enc": "A256GCM",
+            "epk": own.point().to_jwk(None),
+            "kid": kid,
+        });
+        let jwe = Jwe::seal(header, &agreed, secret)?;
+        let deadline = Instant::now() + PATIENCE;
+        let again = self::agreed(&self.url, &kid, &own.point(), &self.exchange, deadline)?;
+        if jwe.open(&again)?[..] != secret[..] {
+            return Err("it answers with other keys than it tells".to_owned());
+        }
+        Ok(jwe.to_json())
+    }
+}
+
+/// ES512 (RFC 7515, 7518).
+fn is_signed_by(key: &Point, payload: &str, signature: &Value) -> bool {
+    let protected = signature["protected"].as_str().unwrap_or_default();
+    let header = Base64UrlUnpadded::decode_vec(protected).unwrap_or_default();
+    let header: Value = serde_json::from_slice(&header).unwrap_or_default();
+    if header["alg"] != "ES512" {
+        return false;
+    }
+    let bytes = signature["signature"].as_str().unwrap_or_default();
+    let bytes = Base64UrlUnpadded::decode_vec(bytes).unwrap_or_default();
+    let (Ok(signature), Ok(key)) = (
+        Signature::from_slice(&bytes),
+        VerifyingKey::from_sec1_bytes(&key.to_bytes()),
+    ) else {
+        return false;
+    };
+    let signed = format!("{protected}.{payload}");
+    key.verify(signed.as_bytes(), &signature).is_ok()
+}
+
+#[cfg(test)]
+#[path = "tang_tests.rs"]
+mod tests;

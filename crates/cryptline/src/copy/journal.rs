@@ -1,0 +1,257 @@
+//! How far a copy into a new file has come, kept in that file behind its last byte until it is whole.
+//!
+//! ```text
+//! 0 ─────────── size ─ padding ─ record ─ record
+//! ```
+//!
+//! The two records of 4096 bytes take turns, and the one with the higher number counts. A record is written when a
+//! flush has made durable what it tells, so it never tells too much. With the last cut, the file has its size and no
+//! record: then it is whole, or it is begun anew.
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Gate};
+use rustix::fs::FallocateFlags;
+use sha2::{Digest, Sha256};
+
+use super::feed::CHUNK;
+use crate::Result;
+use crate::error::{ErrorKind, Problem};
+
+const MAGIC: &[u8; 16] = b"cryptline copy 1";
+const RECORD: u64 = 4096;
+/// Magic, number, size, mark, what is copied.
+const LEN: usize = 16 + 3 * 8 + 32;
+
+/// Why a copy does not go on where another one has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResumeError {
+    /// Whether it has changed meanwhile cannot be told.
+    Source,
+    /// It is no new file.
+    Destination,
+    /// What is there was copied from something else, or the source has changed since.
+    Changed {
+        /// The unfinished copy.
+        part: PathBuf,
+    },
+    /// The source has changed during the copy.
+    ChangedNow,
+    /// Somebody else's, or for others to write to.
+    NotOurs {
+        /// What should be the unfinished copy.
+        part: PathBuf,
+    },
+}
+
+impl ResumeError {
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Source | Self::Destination => ErrorKind::Parameters,
+            Self::Changed { .. } => ErrorKind::Busy,
+            Self::ChangedNow | Self::NotOurs { .. } => ErrorKind::Device,
+        }
+    }
+}
+
+impl std::error::Error for ResumeError {}
+
+impl fmt::Display for ResumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Source => {
+                f.write_str("only a regular file tells whether it has changed since a copy began")
+            }
+            Self::Destination => f.write_str("only a copy into a new file can go on later"),
+            Self::Changed { part } => write!(
+                f,
+                "{} was copied from another source, or the source has changed since; remove it to begin anew",
+                part.display()
+            ),
+            Self::ChangedNow => f.write_str(
+                "the source has changed while it was copied, so nothing was kept; copy it when nobody changes it",
+            ),
+            Self::NotOurs { part } => write!(
+                f,
+                "{} is not a file that only its owner can use; remove it first",
+                part.display()
+            ),
+        }
+    }
+}
+
+pub(super) struct Journal<'a> {
+    file: &'a File,
+    /// Where the records are.
+    at: u64,
+    size: u64,
+    source: [u8; 32],
+    number: Cell<u64>,
+    /// Everything before this is there.
+    pub mark: u64,
+}
+
+struct Record {
+    number: u64,
+    size: u64,
+    mark: u64,
+    source: [u8; 32],
+}
+
+impl<'a> Journal<'a> {
+    /// Of a copy of `size` bytes into `file`. Goes on where that has ended, or begins anew; `None` where the file is of
+    /// another copy.
+    pub fn open(file: &'a File, size: u64, source: [u8; 32]) -> io::Result<Option<Self>> {
+        let at = size.next_multiple_of(RECORD);
+        let mut journal = Self {
+            file,
+            at,
+            size,
+            source,
+            number: Cell::new(0),
+            mark: 0,
+        };
+        let len = file.metadata()?.len();
+        let places = [2, 1].map(|back| len.checked_sub(back * RECORD));
+        let records = places.map(|place| place.and_then(|at| Record::read(file, at)));
+        match records.into_iter().flatten().max_by_key(|it| it.number) {
+            Some(found) if found.size == size && found.source == source => {
+                journal.number.set(found.number);
+                journal.mark = found.mark;
+                // What was written behind it and not counted is as if it had not been.
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                if at > found.mark {
+                    let _ = rustix::fs::fallocate(file, flags, found.mark, at - found.mark);
+                }
+            }
+            Some(_) => return Ok(None),
+            None => {
+                file.set_len(0)?;
+                file.set_len(at + 2 * RECORD)?;
+                journal.note(0)?;
+                file.sync_all()?;
+            }
+        }
+        Ok(Some(journal))
+    }
+
+    /// Everything before `mark` is durable.
+    pub fn note(&self, mark: u64) -> io::Result<()> {
+        let number = self.number.get() + 1;
+        let record = Record {
+            number,
+            size: self.size,
+            mark,
+            source: self.source,
+        };
+        self.file
+            .write_all_at(&record.bytes(), self.at + number % 2 * RECORD)?;
+        self.number.set(number);
+        Ok(())
+    }
+
+    /// Whether the first and the last chunk before the mark are those of the source.
+    pub fn agrees(&self, source: &Gate, dest: &Gate) -> Result<bool> {
+        let len = CHUNK as u64;
+        if self.mark < len {
+            return Ok(true);
+        }
+        let read = |gate: &Gate, at: u64| -> Result<Vec<u8>> {
+            let mut bytes = vec![0; CHUNK];
+            let mut blocking = Blocking::new(gate, BackendChoice::Auto)?;
+            let read = blocking.read_at(at, &mut bytes);
+            read.map_err(|fault| Problem::Io {
+                action: "read",
+                source: io::Error::other(fault),
+            })?;
+            Ok(bytes)
+        };
+        for at in [0, self.mark - len] {
+            if read(source, at)? != read(dest, at)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Record {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        for number in [self.number, self.size, self.mark] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(self.source);
+        let sum = Sha256::digest(&bytes);
+        bytes.extend(sum);
+        bytes
+    }
+
+    fn read(file: &File, at: u64) -> Option<Self> {
+        let mut bytes = [0; LEN + 32];
+        file.read_exact_at(&mut bytes, at).ok()?;
+        let (told, sum) = bytes.split_at(LEN);
+        if !told.starts_with(MAGIC) || Sha256::digest(told)[..] != *sum {
+            return None;
+        }
+        let number = |at: usize| {
+            let bytes = told[at..at + 8].try_into().expect("eight bytes");
+            u64::from_le_bytes(bytes)
+        };
+        let record = Self {
+            number: number(16),
+            size: number(24),
+            mark: number(32),
+            source: told[40..].try_into().expect("the rest of it"),
+        };
+        let is_sound = record.mark <= record.size
+            && record.mark.is_multiple_of(CHUNK as u64)
+            && record.number < u64::MAX;
+        is_sound.then_some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torn_record_leaves_the_one_before() {
+        let file = tempfile::tempfile().unwrap();
+        let size = 3 * CHUNK as u64 + 77;
+        let open = |source| Journal::open(&file, size, [source; 32]).unwrap();
+        let journal = open(1).unwrap();
+        assert_eq!(journal.mark, 0);
+        journal.note(CHUNK as u64).unwrap();
+        journal.note(2 * CHUNK as u64).unwrap();
+        assert_eq!(open(1).unwrap().mark, 2 * CHUNK as u64);
+        assert!(open(2).is_none(), "another source");
+        let other = Journal::open(&file, size + 1, [1; 32]).unwrap();
+        assert!(other.is_none(), "another size");
+        let at = journal.at + journal.number.get() % 2 * RECORD;
+        file.write_all_at(b"torn", at + 20).unwrap();
+        assert_eq!(open(1).unwrap().mark, CHUNK as u64);
+        file.set_len(size).unwrap();
+        assert_eq!(open(1).unwrap().mark, 0, "no record: begun anew");
+    }
+
+    #[test]
+    fn what_lies_behind_the_mark_is_gone() {
+        let file = tempfile::tempfile().unwrap();
+        let size = 2 * CHUNK as u64;
+        let journal = Journal::open(&file, size, [1; 32]).unwrap().unwrap();
+        file.write_all_at(&[7; 8192], CHUNK as u64 - 4096).unwrap();
+        journal.note(CHUNK as u64).unwrap();
+        Journal::open(&file, size, [1; 32]).unwrap().unwrap();
+        let mut bytes = [0; 8192];
+        file.read_exact_at(&mut bytes, CHUNK as u64 - 4096).unwrap();
+        assert!(bytes[..4096] == [7; 4096] && bytes[4096..] == [0; 4096]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Copies that end early and go on: the same bytes in the end, and never a part of them passed off as all.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use cryptline::{Copied, Copy, CopySource, Error, ErrorKind, Left, Problem, Progress, ResumeError};
+use tempfile::TempDir;
+
+const MIB: usize = 1 << 20;
+const SIZE: usize = 40 * MIB + 777;
+
+struct Lab {
+    folder: TempDir,
+    source: PathBuf,
+    dest: PathBuf,
+    part: PathBuf,
+}
+
+impl Lab {
+    /// A source with data and holes, which ends inside a block.
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let source = folder.path().join("source");
+        let file = File::create(&source).unwrap();
+        let mut state = 1_u32;
+        for mib in (0..40).filter(|mib| mib % 5 != 3) {
+            let noise: Vec<u8> = std::iter::repeat_with(|| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                state.to_be_bytes()[0]
+            })
+            .take(MIB)
+            .collect();
+            file.write_all_at(&noise, (mib * MIB) as u64).unwrap();
+        }
+        file.write_all_at(&[5; 777], (SIZE - 777) as u64).unwrap();
+        Self {
+            source,
+            dest: folder.path().join("dest"),
+            part: folder.path().join(".dest.cryptline-part"),
+            folder,
+        }
+    }
+
+    fn copy(&self) -> Copy {
+        Copy::new(CopySource::raw(&self.source).unwrap()).resume("")
+    }
+
+    /// Ends as soon as more than so much is durable.
+    fn until(&self, bytes: u64) -> Result<Copied, Error> {
+        let copy = self.copy().on_progress(move |progress| match progress {
+            Progress::Copied { bytes: now, .. } if now > bytes => {
+                Err(Error::from_keys(ErrorKind::Device, "cut"))
+            }
+            _ => Ok(()),
+        });
+        copy.into_file(&self.dest)
+    }
+
+    fn is_copied(&self) -> bool {
+        fs::read(&self.dest).unwrap() == fs::read(&self.source).unwrap() && !self.part.exists()
+    }
+}
+
+fn why(error: &Error) -> &ResumeError {
+    match error.problem() {
+        Problem::Resume(why) => why,
+        _ => panic!("{error}"),
+    }
+}
+
+#[test]
+fn copy_goes_on_where_it_was_cut_and_does_not_write_again_what_is_there() {
+    let lab = Lab::new();
+    assert!(lab.until(12 * MIB as u64).is_err());
+    assert!(!lab.dest.exists());
+    // Not one of the chunks that are compared.
+    let spoilt = MIB as u64 + 5;
+    let part = File::options()
+        .read(true)
+        .write(true)
+        .open(&lab.part)
+        .unwrap();
+    let mut byte = [0];
+    part.read_exact_at(&mut byte, spoilt).unwrap();
+    part.write_all_at(&[byte[0] ^ 1], spoilt).unwrap();
+    let first = Mutex::new(None);
+    let copy = lab.copy().on_progress(move |progress| {
+        if let Progress::Copied { bytes, .. } = progress {
+            first.lock().unwrap().get_or_insert(bytes);
+            assert!(first.lock().unwrap().unwrap() >= 4 * MIB as u64);
+        }
+        Ok(())
+    });
+    copy.into_file(&lab.dest).unwrap();
+    let mut copied = fs::read(&lab.dest).unwrap();
+    let place = usize::try_from(spoilt).unwrap();
+    assert_eq!(copied[place], byte[0] ^ 1, "it was written again");
+    copied[place] = byte[0];
+    assert!(copied == fs::read(&lab.source).unwrap());
+    assert!(!lab.part.exists());
+}
+
+#[test]
+fn copy_that_is_cut_again_and_again_ends_in_the_same_bytes() {
+    let lab = Lab::new();
+    let mut cuts = 0;
+    for mib in (0..).step_by(4) {
+        match lab.until(mib * MIB as u64) {
+            Ok(copied) => {
+                assert_eq!(copied.bytes, SIZE as u64);
+                break;
+            }
+            Err(_) => assert!(!lab.dest.exists()),
+        }
+        cuts += 1;
+    }
+    assert!(cuts > 3, "{cuts}");
+    assert!(lab.is_copied());
+}
+
+#[test]
+fn source_that_has_changed_is_refused() {
+    let lab = Lab::new();
+    assert!(lab.until(12 * MIB as u64).is_err());
+    File::options()
+        .write(true)
+        .open(&lab.source)
+        .unwrap()
+        .write_all_at(&[1], SIZE as u64 - 5)
+        .unwrap();
+    let refused = lab.copy().into_file(&lab.dest).unwrap_err();
+    assert_eq!(
+        *why(&refused),
+        ResumeError::Changed {
+            part: lab.part.clone()
+        }
+    );
+    assert!(!lab.dest.exists() && lab.part.exists());
+    fs::remove_file(&lab.part).unwrap();
+    lab.copy().into_file(&lab.dest).unwrap();
+    assert!(lab.is_copied());
+}
+
+#[test]
+fn source_that_changes_during_the_copy_leaves_nothing() {
+    let lab = Lab::new();
+    let file = File::options().write(true).open(&lab.source).unwrap();
+    let copy = lab.copy().on_progress(move |_| {
+        file.write_all_at(&[1], 5).unwrap();
+        Ok(())
+    });
+    let refused = copy.into_file(&lab.dest).unwrap_err();
+    assert_eq!(*why(&refused), ResumeError::ChangedNow);
+    assert!(!lab.dest.exists() && !lab.part.exists());
+}
+
+#[test]
+fn part_of_somebody_else_is_left_alone() {
+    let lab = Lab::new();
+    fs::write(&lab.part, b"").unwrap();
+    fs::set_permissions(&lab.part, fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = lab.copy().into_file(&lab.dest).unwrap_err();
+    assert!(matches!(why(&refused), ResumeError::NotOurs { .. }));
+    fs::remove_file(&lab.part).unwrap();
+    std::os::unix::fs::symlink(lab.folder.path().join("elsewhere"), &lab.part).unwrap();
+    assert!(lab.copy().into_file(&lab.dest).is_err());
+    assert!(!lab.folder.path().join("elsewhere").exists());
+    fs::remove_file(&lab.part).unwrap();
+    // Whatever it says, it is not taken for a copy.
+    fs::write(&lab.part, vec![7; 3 * MIB]).unwrap();
+    fs::set_permissions(&lab.part, fs::Permissions::from_mode(0o600)).unwrap();
+    lab.copy().into_file(&lab.dest).unwrap();
+    assert!(lab.is_copied());
+}
+
+#[test]
+fn what_does_not_tell_whether_it_changes_is_refused() {
+    let lab = Lab::new();
+    let stream = CopySource::stream(File::open(&lab.source).unwrap(), "a pipe");
+    let refused = Copy::new(stream).resume("").into_file(&lab.dest);
+    assert_eq!(*why(&refused.unwrap_err()), ResumeError::Source);
+    let device = format!("{}?offset=0", lab.source.display());
+    let onto: &Path = Path::new(&device);
+    let refused = Copy::new(CopySource::raw("/proc/self/exe").unwrap())
+        .resume("")
+        .into_target(onto);
+    assert_eq!(*why(&refused.unwrap_err()), ResumeError::Destination);
+}
+
+#[test]
+fn error_says_that_the_same_goes_on() {
+    let lab = Lab::new();
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let error = lab.copy().stop(stop).into_file(&lab.dest).unwrap_err();
+    let Problem::CopyStopped(left) = error.problem() else {
+        panic!("{error}");
+    };
+    assert_eq!(*left, Left::Kept);
+}
