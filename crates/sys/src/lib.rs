@@ -43,7 +43,7 @@ mod ublk;
 mod zone;
 
 pub use buffer::{Arena, Buffer};
-pub use confine::{Attempt, Restriction, attempts, landlock_version};
+pub use confine::{Attempt, Restriction, attempts, landlock_version, on_confined_thread};
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use fuse::{

@@ -1,6 +1,7 @@
 //! What the tests build on: independent programs and a real kernel that check our bytes.
 //!
 //! * [`peer`] finds and runs programs we did not write, bounded in time.
+//! * [`ceph`] is a storage cluster of one machine.
 //! * [`pki`] makes certificates.
 //! * [`oracle`] boots a Debian kernel under QEMU and lets its dm-crypt write and read disk images.
 //! * [`model`] is a disk in the plainest code; [`suite`] checks that a device behaves like it.
@@ -15,6 +16,7 @@
 
 pub mod alloc;
 pub mod cache;
+pub mod ceph;
 pub mod memory;
 pub mod model;
 pub mod oracle;

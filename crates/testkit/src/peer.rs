@@ -61,6 +61,10 @@ pub const PEERS: &[PeerInfo] = &[
     program("busybox", "busybox-static"),
     // Builds the fuzz targets.
     program("c++", "g++"),
+    program("ceph", "ceph-common"),
+    program("ceph-authtool", "ceph-common"),
+    program("ceph-mon", "ceph-mon"),
+    program("ceph-osd", "ceph-osd"),
     program("chromium", "chromium"),
     program("cmp", "diffutils"),
     program("cryptsetup", "cryptsetup-bin"),
@@ -90,6 +94,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("qemu-nbd", "qemu-utils"),
     program("qemu-storage-daemon", "qemu-system-common"),
     program("qemu-system-x86_64", "qemu-system-x86"),
+    program("rbd", "ceph-common"),
     program("sfdisk", "fdisk"),
     program("sgdisk", "gdisk"),
     PeerInfo {
@@ -106,6 +111,11 @@ pub const PEERS: &[PeerInfo] = &[
         name: "python3-libnbd",
         package: "python3-libnbd",
         probe: Probe::PythonModule("nbd"),
+    },
+    PeerInfo {
+        name: "python3-rbd",
+        package: "python3-rbd",
+        probe: Probe::PythonModule("rbd"),
     },
 ];
 

@@ -34,7 +34,7 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 /// What is set whatever the configuration says.
-const SETTINGS: [(&CStr, &CStr); 5] = [
+const SETTINGS: [(&CStr, &CStr); 7] = [
     // A flush then says that the cluster has the data, and nothing is cached twice.
     (c"rbd_cache", c"false"),
     (c"rbd_persistent_cache_mode", c"disabled"),
@@ -43,6 +43,9 @@ const SETTINGS: [(&CStr, &CStr); 5] = [
     // What goes wrong we say ourselves, in one line.
     (c"log_to_stderr", c"false"),
     (c"err_to_stderr", c"false"),
+    // Files and sockets that its threads may not make (`on_confined_thread`).
+    (c"log_file", c""),
+    (c"admin_socket", c""),
 ];
 const OPERATION_TIMEOUT: &CStr = c"rados_osd_op_timeout";
 
@@ -75,13 +78,12 @@ impl Cluster {
         inner.patience = inner
             .setting(OPERATION_TIMEOUT)
             .unwrap_or_else(|| c"0".to_owned());
-        let limit = text(&limits.open.as_secs().max(1).to_string())?;
         for option in [
             c"client_mount_timeout",
             c"rados_mon_op_timeout",
             OPERATION_TIMEOUT,
         ] {
-            inner.set(option, &limit)?;
+            inner.limit(option, limits.open)?;
         }
         // SAFETY: the handle is a cluster that was configured and is not connected yet.
         let connected = unsafe { (library.rados_connect)(inner.handle) };
@@ -154,6 +156,21 @@ impl Inner {
         let set =
             unsafe { (self.library.rados_conf_set)(self.handle, option.as_ptr(), value.as_ptr()) };
         RbdError::check(RbdCall::Configure, set).map(|_| ())
+    }
+
+    /// Bounds a time that is 0 where it is not bounded.
+    fn limit(&self, option: &CStr, limit: Duration) -> Result<(), RbdError> {
+        let limit = limit.as_secs().max(1);
+        let configured = self.setting(option);
+        let configured = configured.and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
+        let is_shorter = |seconds: f64| {
+            seconds > 0.0
+                && Duration::try_from_secs_f64(seconds).is_ok_and(|it| it.as_secs() < limit)
+        };
+        if configured.is_some_and(is_shorter) {
+            return Ok(());
+        }
+        self.set(option, &text(&limit.to_string())?)
     }
 
     fn setting(&self, option: &CStr) -> Option<CString> {

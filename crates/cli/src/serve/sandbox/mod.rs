@@ -238,6 +238,10 @@ impl Sandbox {
                 ioctls: server.needs.ioctls,
             };
             in_force.note("seccomp", seccomp(&allowed));
+            if connections {
+                let left = "may read files and connect";
+                in_force.note("Ceph's threads", Ok(left.to_owned()));
+            }
         }
         Ok(())
     }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use cryptline_sys::{RbdCall, RbdError};
 use rustix::io::Errno;
@@ -11,7 +10,7 @@ use super::RbdName;
 use crate::OpenError;
 
 /// What to tell of `error`.
-pub(super) fn open_error(name: &RbdName, patience: Duration, error: RbdError) -> OpenError {
+pub(super) fn open_error(name: &RbdName, error: RbdError) -> OpenError {
     let (what, error) = match error {
         RbdError::Library(why) => return OpenError::remote(name, why),
         RbdError::Name => return OpenError::remote(name, "a name with a zero byte in it is none"),
@@ -23,7 +22,7 @@ pub(super) fn open_error(name: &RbdName, patience: Duration, error: RbdError) ->
         let path = PathBuf::from(name.to_string());
         return OpenError::Busy { path };
     }
-    OpenError::remote(name, why(name, patience, what, &error, errno))
+    OpenError::remote(name, why(name, what, &error, errno))
 }
 
 /// Two clients could write to it at the same time.
@@ -37,14 +36,8 @@ pub(super) fn no_lock(name: &RbdName) -> OpenError {
     )
 }
 
-fn why(
-    name: &RbdName,
-    patience: Duration,
-    what: RbdCall,
-    error: &io::Error,
-    errno: Errno,
-) -> String {
-    let (spec, place, seconds) = (name.spec(), name.place(), patience.as_secs());
+fn why(name: &RbdName, what: RbdCall, error: &io::Error, errno: Errno) -> String {
+    let (spec, place) = (name.spec(), name.place());
     let id = name.id.as_deref().unwrap_or("admin");
     match (what, errno) {
         (RbdCall::Configure, _) => match &name.conf {
@@ -54,9 +47,7 @@ fn why(
             ),
             None => format!("cannot read the cluster's configuration ({error}); give ?conf=PATH"),
         },
-        (RbdCall::Connect, Errno::TIMEDOUT) => format!(
-            "the cluster's monitors do not answer within {seconds} seconds; look for them with `ceph -s`, or give ?conf=PATH of the right cluster"
-        ),
+        (RbdCall::Connect, Errno::TIMEDOUT) => "the cluster's monitors do not answer in time; look for them with `ceph -s`, or give ?conf=PATH of the right cluster".to_owned(),
         (RbdCall::Connect, Errno::NOENT | Errno::NXIO) => format!(
             "no monitor or no keyring of client.{id} is known ({error}); give ?conf=PATH with `mon host` and `keyring`, and ?id=NAME of another client"
         ),
@@ -66,9 +57,7 @@ fn why(
         (_, Errno::SHUTDOWN) => {
             "the cluster has shut this client out; see `ceph osd blocklist ls`".to_owned()
         }
-        (_, Errno::TIMEDOUT) => format!(
-            "the cluster's storage daemons do not answer within {seconds} seconds; see `ceph osd tree`"
-        ),
+        (_, Errno::TIMEDOUT) => "the cluster's storage daemons do not answer in time; see `ceph osd tree`".to_owned(),
         (RbdCall::Pool, Errno::NOENT) => {
             format!(
                 "there is no pool {}; `ceph osd pool ls` lists them",

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, Ring};
+use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, Ring, on_confined_thread};
 
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
 use allocation::Allocation;
@@ -67,7 +67,13 @@ impl RbdDevice {
         read_only: bool,
         patience: Duration,
     ) -> Result<Self, OpenError> {
-        let failed = |error: RbdError| error::open_error(name, patience, error);
+        // The library's threads take no signals, so they cannot be confined later.
+        let opened = on_confined_thread(|| Self::open_here(name, read_only, patience));
+        opened.map_err(OpenError::Ring)?
+    }
+
+    fn open_here(name: &RbdName, read_only: bool, patience: Duration) -> Result<Self, OpenError> {
+        let failed = |error: RbdError| error::open_error(name, error);
         let limits = RbdLimits { open: patience };
         let cluster = Cluster::connect(name.conf.as_deref(), name.id.as_deref(), limits);
         let cluster = cluster.map_err(failed)?;
