@@ -66,11 +66,11 @@ impl UnderWay {
     }
 
     /// Waits until there is none; whether that is so before the time is over.
-    fn wait(&self) -> bool {
+    pub fn wait(&self, limit: Duration) -> bool {
         let tables = lock(&self.tables);
         let waited = self
             .fewer
-            .wait_timeout_while(tables, END_MAX, |tables| *tables > 0);
+            .wait_timeout_while(tables, limit, |tables| *tables > 0);
         waited.is_ok_and(|(tables, _)| *tables == 0)
     }
 }
@@ -237,7 +237,7 @@ impl Drop for Open {
         let Some(pool) = self.pool.take() else {
             return;
         };
-        if !self.under_way.wait() {
+        if !self.under_way.wait(END_MAX) {
             // Their memory stays, and so must what they belong to.
             std::mem::forget(Arc::clone(&self.changes));
             std::mem::forget(pool);

@@ -13,7 +13,8 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -95,6 +96,15 @@ struct Table {
     ended: AtomicU32,
     waker: Waker,
     under_way: Arc<UnderWay>,
+    end: Arc<End>,
+}
+
+/// What is left of a table.
+#[derive(Default)]
+struct End {
+    table: UnderWay,
+    /// A request has failed.
+    failed: AtomicBool,
 }
 
 struct Place {
@@ -130,12 +140,15 @@ impl RbdQueue {
         };
         let under_way = Arc::clone(&image.0.under_way);
         under_way.add();
+        let end = Arc::<End>::default();
+        end.table.add();
         Self {
             table: Arc::new(Table {
                 places: (0..count).map(place).collect(),
                 ended: AtomicU32::new(NONE),
                 waker,
                 under_way,
+                end,
             }),
             free: (0..count).rev().collect(),
             taken: NONE,
@@ -248,6 +261,19 @@ impl RbdQueue {
         Some(RbdDone { io, token, result })
     }
 
+    /// Waits for what is under way, whose results are nobody's any more. Whether all of it has ended well before the
+    /// time is over.
+    #[must_use]
+    pub fn finish(self, limit: Duration) -> bool {
+        let end = Arc::clone(&self.table.end);
+        // The image stays until then.
+        let Self { table, image, .. } = self;
+        drop(table);
+        let ended = end.table.wait(limit);
+        drop(image);
+        ended && !end.failed.load(Ordering::Relaxed)
+    }
+
     /// The list in the order in which requests have ended.
     fn reversed(&self, mut at: u32) -> u32 {
         let mut before = NONE;
@@ -264,6 +290,7 @@ impl Drop for Table {
     fn drop(&mut self) {
         // Last of all, so that the image is not closed before.
         self.under_way.remove();
+        self.end.table.remove();
     }
 }
 
@@ -300,6 +327,9 @@ unsafe extern "C" fn on_end(completion: Handle, place: *mut c_void) {
             Ok(_) => break,
             Err(other) => first = other,
         }
+    }
+    if result < 0 {
+        table.end.failed.store(true, Ordering::Relaxed);
     }
     table.waker.wake();
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cryptline_sys::{RbdDone, RbdIo, RbdQueue, Ring, Waker};
 use rustix::io::Errno;
 
-use super::Shared;
+use super::{PATIENCE, Shared};
 use crate::slab::Slab;
 use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
 
@@ -13,7 +13,8 @@ use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
 const MOST_RANGE: u64 = 1 << 30;
 
 pub(super) struct ImageQueue {
-    requests: RbdQueue,
+    /// Not there once the queue goes.
+    requests: Option<RbdQueue>,
     /// Discards and zeroings, whose token below is their place here.
     ranges: Slab<Ranged>,
     /// Changes under way.
@@ -39,7 +40,7 @@ enum Work {
 impl ImageQueue {
     pub fn new(shared: &Arc<Shared>, depth: usize, waker: Waker) -> Self {
         Self {
-            requests: RbdQueue::new(&shared.image, depth, waker),
+            requests: Some(RbdQueue::new(&shared.image, depth, waker)),
             ranges: Slab::new(depth),
             changes: 0,
             shared: Arc::clone(shared),
@@ -49,7 +50,10 @@ impl ImageQueue {
     /// Hands it down; its end where the library does not take it.
     fn start(&mut self, io: RbdIo, token: u64) -> Option<Completion> {
         let is_change = !matches!(io, RbdIo::Read { .. } | RbdIo::Flush);
-        match self.requests.submit(io, token) {
+        let Some(requests) = &mut self.requests else {
+            return self.end(io, token, Err(Fault::Lost));
+        };
+        match requests.submit(io, token) {
             Ok(()) => {
                 self.changes += usize::from(is_change);
                 None
@@ -152,7 +156,7 @@ impl Queue for ImageQueue {
         if request.is_sync() && self.shared.is_lost() {
             return Submitted::Done(request.complete(Err(Fault::Latched)));
         }
-        if self.requests.is_full() {
+        if self.requests.as_ref().is_none_or(RbdQueue::is_full) {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
         let range = match request.operation {
@@ -206,7 +210,7 @@ impl Queue for ImageQueue {
     }
 
     fn poll(&mut self, _ring: &mut Ring, done: &mut Vec<Completion>) {
-        while let Some(ended) = self.requests.next_done() {
+        while let Some(ended) = self.requests.as_mut().and_then(RbdQueue::next_done) {
             done.extend(self.ended(ended));
         }
     }
@@ -219,13 +223,25 @@ impl Queue for ImageQueue {
 }
 
 impl Drop for ImageQueue {
-    /// A change that nobody waits for can still overtake a later one, and its failure would be nobody's.
+    /// A change that nobody waits for could overtake a later one, and its failure would be nobody's. So it is waited
+    /// for, as a ring waits for those of files.
     fn drop(&mut self) {
-        while let Some(ended) = self.requests.next_done() {
-            let _ = self.ended(ended);
+        while let Some(ended) = self.requests.as_mut().and_then(RbdQueue::next_done) {
+            // The rest of a range is not begun.
+            let part = usize::from(!matches!(ended.io, RbdIo::Read { .. } | RbdIo::Flush));
+            self.changes -= part;
+            if part > 0 && ended.result.is_err() {
+                self.shared.lose();
+            }
         }
-        if self.changes > 0 {
-            self.shared.lose();
+        if let Some(requests) = self.requests.take()
+            && self.changes > 0
+        {
+            self.shared.allocation.note_change();
+            if !requests.finish(PATIENCE) {
+                self.shared.lose();
+            }
+            self.shared.allocation.note_change();
         }
     }
 }
