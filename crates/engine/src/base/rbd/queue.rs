@@ -15,14 +15,14 @@ const MOST_RANGE: u64 = 1 << 30;
 pub(super) struct ImageQueue {
     /// Not there once the queue goes.
     requests: Option<RbdQueue>,
-    /// Discards and zeroings, whose token below is their place here.
+    /// Those without a buffer, whose token below is their place here.
     ranges: Slab<Ranged>,
     /// Changes under way.
     changes: usize,
     shared: Arc<Shared>,
 }
 
-/// A range that is worked on from its start to its end.
+/// A range that is worked on from its start to its end; none for a flush.
 struct Ranged {
     token: u64,
     offset: u64,
@@ -33,6 +33,7 @@ struct Ranged {
 
 #[derive(Clone, Copy)]
 enum Work {
+    Flush,
     Discard,
     Zero { may_unmap: bool },
 }
@@ -110,8 +111,7 @@ impl ImageQueue {
                 let data = buffer;
                 (Operation::Write { data, durable }, offset, token)
             }
-            RbdIo::Flush => (Operation::Flush, 0, token),
-            RbdIo::Discard { .. } | RbdIo::Zero { .. } => {
+            RbdIo::Flush | RbdIo::Discard { .. } | RbdIo::Zero { .. } => {
                 let ranged = self.ranges.remove(place(token))?;
                 (ranged.operation(), ranged.offset, ranged.token)
             }
@@ -160,6 +160,7 @@ impl Queue for ImageQueue {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
         let range = match request.operation {
+            Operation::Flush => self.range(&request, Work::Flush),
             Operation::Discard { .. } => self.range(&request, Work::Discard),
             Operation::WriteZeroes { may_unmap, .. } => {
                 self.range(&request, Work::Zero { may_unmap })
@@ -183,17 +184,14 @@ impl Queue for ImageQueue {
                 };
                 (io, token)
             }
-            (Operation::Flush, _) => (RbdIo::Flush, token),
             // None of them has a place here, or an operation of the library.
             (operation, None) => {
-                let is_range = matches!(
-                    operation,
-                    Operation::Discard { .. } | Operation::WriteZeroes { .. }
-                );
-                let fault = if is_range {
-                    Fault::Busy
-                } else {
+                let has_zones =
+                    matches!(operation, Operation::ZoneAppend { .. } | Operation::Zone(_));
+                let fault = if has_zones {
                     Fault::NotSupported
+                } else {
+                    Fault::Busy
                 };
                 let request = Request {
                     operation,
@@ -255,6 +253,7 @@ impl Ranged {
     fn io(&self) -> RbdIo {
         let (offset, len) = (self.offset + self.done, self.part());
         match self.work {
+            Work::Flush => RbdIo::Flush,
             Work::Discard => RbdIo::Discard { offset, len },
             Work::Zero { may_unmap } => RbdIo::Zero {
                 offset,
@@ -266,6 +265,7 @@ impl Ranged {
 
     fn operation(&self) -> Operation {
         match self.work {
+            Work::Flush => Operation::Flush,
             Work::Discard => Operation::Discard { len: self.len },
             Work::Zero { may_unmap } => Operation::WriteZeroes {
                 len: self.len,
