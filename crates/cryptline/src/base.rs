@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cryptline_engine::base::{
     Blank, BlankDevice, DirectMode, FileDevice, Image, NbdDevice, PersistentMemory, PmemDevice,
-    RamDevice, ZonedDevice, ZonedFile,
+    RamDevice, RbdDevice, ZonedDevice, ZonedFile,
 };
 use cryptline_engine::btt::{Btt, BttDevice, Medium as _, locate};
 use cryptline_engine::layer::linear::{Segment, joined};
@@ -154,7 +154,9 @@ impl Base {
         if is_mapped && access.direct == DirectMode::On {
             return Err(Problem::Mapped.on(target));
         }
-        if access.direct == DirectMode::On && matches!(device.info, BaseInfo::Nbd { .. }) {
+        if access.direct == DirectMode::On
+            && matches!(device.info, BaseInfo::Nbd { .. } | BaseInfo::Rbd { .. })
+        {
             return Err(Problem::Elsewhere.on(target));
         }
         Ok(Self::Device(device))
@@ -287,6 +289,14 @@ impl BaseDevice {
                 let device = NbdDevice::open(uri, read_only)?;
                 let multi_conn = device.takes_connections();
                 Ok(Self::new(Gate::new(device), BaseInfo::Nbd { multi_conn }))
+            }
+            Target::Rbd(rbd) => {
+                let device = RbdDevice::open(&rbd.name, read_only)?;
+                let stripe_period = device.stripe_period();
+                Ok(Self::new(
+                    Gate::new(device),
+                    BaseInfo::Rbd { stripe_period },
+                ))
             }
             Target::Table(_) => Err(Problem::Target("a table is no device".to_owned()).into()),
             Target::Slice(slice) => Self::slice(slice, access),

@@ -272,7 +272,7 @@ pub enum Problem {
     ReadOnly,
     /// No volume can be made there.
     #[error(
-        "volumes are made in files, on pmem:PATH and btt:PATH, and at NBD URIs; for a file of this name give ./{0}"
+        "volumes are made in files, on pmem:PATH and btt:PATH, at NBD URIs and in Ceph images (rbd:POOL/IMAGE); for a file of this name give ./{0}"
     )]
     NoPlace(String),
     /// A new file needs a size.
@@ -310,7 +310,7 @@ pub enum Problem {
     #[error("it has zones; disks with zones are not copied")]
     CopyZones,
     /// No copy can be made there.
-    #[error("copies go into files, devices, volumes and to NBD URIs")]
+    #[error("copies go into files, devices, volumes, Ceph images and to NBD URIs")]
     CopyNoPlace,
     /// What lies in the holes of a device is not known.
     #[error("holes can be kept in a new file only")]

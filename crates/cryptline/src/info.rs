@@ -109,6 +109,11 @@ pub enum BaseInfo {
         /// Several connections at a time are possible.
         multi_conn: bool,
     },
+    /// An image of a Ceph cluster.
+    Rbd {
+        /// Bytes of one round over the objects that a stripe lies on.
+        stripe_period: u64,
+    },
     /// The caller's own [`Medium`](crate::Medium) or device.
     Medium,
     /// Nothing that is stored: a table's `zero` and `error`.
@@ -135,6 +140,9 @@ impl fmt::Display for BaseInfo {
             }
             Self::Nbd { multi_conn: true } => f.write_str("NBD"),
             Self::Nbd { multi_conn: false } => f.write_str("NBD over one connection"),
+            Self::Rbd { stripe_period } => {
+                write!(f, "Ceph RBD in stripes of {}", human(*stripe_period))
+            }
             Self::Medium => f.write_str("the program's own"),
             Self::Nothing => f.write_str("nothing stored"),
         }

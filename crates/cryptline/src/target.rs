@@ -9,6 +9,7 @@
 //! zoned:ram:SIZE,zone-size=SIZE,...   the same in memory
 //! nbd://HOST[:PORT]/EXPORT            an export of an NBD server
 //! nbd+unix:///EXPORT?socket=PATH      the same over a Unix socket
+//! rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]   an image of a Ceph cluster; ?conf=PATH&id=NAME say which, and as whom
 //! ...?partition=N|LABEL|UUID          a partition of any of them
 //! ...?offset=SIZE&length=SIZE         a range of any of them
 //! ...?key-file=PATH                   any of them, with the key file that opens it
@@ -22,13 +23,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use cryptline_engine::base::ZoneOptions;
+use cryptline_engine::base::{RbdName, ZoneOptions};
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::UriError;
 
 use crate::error::{Error, Problem};
 use crate::keyed::{self, Keyed};
 use crate::places;
+use crate::rbd_name;
 use crate::size::{parse, parse_disk};
 use crate::table::TableLine;
 use crate::window::{self, Slice, Window};
@@ -51,12 +53,23 @@ pub enum Target {
     Zoned(Zoned),
     /// An export of an NBD server.
     Nbd(Box<NbdUri>),
+    /// An image of a Ceph cluster.
+    Rbd(Box<Rbd>),
     /// A device-mapper table line, which names its device and has the key.
     Table(TableLine),
     /// A part of any other.
     Slice(Box<Slice>),
     /// Any other with its key file, which opens the volume unless another key is given.
     Keyed(Box<Keyed>),
+}
+
+/// An image of a Ceph cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rbd {
+    /// Which.
+    pub name: RbdName,
+    /// All of it as it was written, for messages.
+    text: String,
 }
 
 /// Emulated zones over a file or memory.
@@ -130,7 +143,7 @@ impl Target {
             },
             Self::Slice(slice) => slice.of.path(),
             Self::Keyed(keyed) => keyed.of.path(),
-            Self::Ram(_) | Self::Nbd(_) | Self::Table(_) => None,
+            Self::Ram(_) | Self::Nbd(_) | Self::Rbd(_) | Self::Table(_) => None,
         }
     }
 
@@ -161,6 +174,11 @@ impl Target {
                 .map_err(|error: UriError| wrong(error.to_string()))?;
             return Ok(Self::Nbd(Box::new(uri)));
         }
+        if text.starts_with(rbd_name::SCHEME) {
+            let name = rbd_name::parse(text).map_err(wrong)?;
+            let text = text.to_owned();
+            return Ok(Self::Rbd(Box::new(Rbd { name, text })));
+        }
         Ok(match text.split_once(':') {
             Some(("ram", size)) => Self::Ram(parse_disk(size).map_err(wrong)?),
             Some(("pmem", path)) => Self::Pmem(path.into()),
@@ -175,7 +193,7 @@ impl Target {
 fn is_file(text: &str) -> bool {
     let path = match text.split_once(':') {
         Some(("pmem" | "btt", path)) => path,
-        Some(("ram" | "zoned", _)) => return false,
+        Some(("ram" | "zoned" | "rbd", _)) => return false,
         _ => text,
     };
     !is_nbd(text) && Path::new(path).symlink_metadata().is_ok()
@@ -188,12 +206,17 @@ fn is_nbd(text: &str) -> bool {
     scheme.is_some_and(|scheme| known.iter().any(|known| scheme.eq_ignore_ascii_case(known)))
 }
 
+/// Whether parameters of its own may follow its `?`.
+fn is_uri(text: &str) -> bool {
+    is_nbd(text) || text.starts_with(rbd_name::SCHEME)
+}
+
 impl FromStr for Target {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |why: String| Error::from(Problem::Target(format!("{text}: {why}")));
-        match keyed::split(text, is_nbd(text)) {
+        match keyed::split(text, is_uri(text)) {
             Ok(None) => {}
             _ if is_file(text) => return Self::whole(text),
             Err(why) => return Err(wrong(why)),
@@ -205,7 +228,7 @@ impl FromStr for Target {
                 })));
             }
         }
-        match window::split(text, is_nbd(text)) {
+        match window::split(text, is_uri(text)) {
             Ok(None) => Self::whole(text),
             _ if is_file(text) => Self::whole(text),
             Err(why) => Err(wrong(why)),
@@ -227,6 +250,7 @@ impl fmt::Display for Target {
             Self::Btt(path) => write!(f, "btt:{}", path.display()),
             Self::Zoned(zoned) => f.write_str(&zoned.text),
             Self::Nbd(uri) => write!(f, "{uri}"),
+            Self::Rbd(rbd) => f.write_str(&rbd.text),
             Self::Table(line) => write!(f, "{line}"),
             Self::Slice(slice) => slice.fmt(f),
             Self::Keyed(keyed) => keyed.fmt(f),
@@ -317,6 +341,12 @@ mod tests {
             ("nbd+unix:///disk?socket=/s", "nbd+unix:///disk?socket=/s"),
             ("./nbd://host", "./nbd://host"),
             ("nbd:disk", "nbd:disk"),
+            ("rbd:pool/ns/disk@s?id=a", "rbd:pool/ns/disk@s?id=a"),
+            (
+                "rbd:pool/disk?id=a&partition=1",
+                "rbd:pool/disk?id=a&partition=1",
+            ),
+            ("./rbd:pool/disk", "./rbd:pool/disk"),
             ("disk.img?partition=2", "disk.img?partition=2"),
             ("ram:1G?offset=1M", "ram:1G?offset=1M"),
             ("disk?x=2", "disk?x=2"),
@@ -375,6 +405,8 @@ mod tests {
             ("nbd://", "names no host"),
             ("nbd+unix:///disk", "names no socket"),
             ("nbd://host:0/", "port"),
+            ("rbd:disk", "names no image"),
+            ("rbd:pool/disk?user=me", "unknown 'user'"),
             ("?partition=1", "no target"),
             ("disk?partition=", "no partition"),
             ("disk?offset=1", "512-byte sectors"),

@@ -55,6 +55,11 @@ pub trait Device: Send + Sync {
         self.below().iter().any(Gate::awaits_reads)
     }
 
+    /// Whether it makes connections on its own while it is open.
+    fn makes_connections(&self) -> bool {
+        self.below().iter().any(Gate::makes_connections)
+    }
+
     /// How many queues below each of its own takes, and how many it has there beside them.
     fn queues_taken(&self) -> (usize, usize) {
         (1, 0)

@@ -129,6 +129,12 @@ impl Gate {
         self.device.awaits_reads()
     }
 
+    /// Whether the device makes connections on its own while it is open.
+    #[must_use]
+    pub fn makes_connections(&self) -> bool {
+        self.device.makes_connections()
+    }
+
     /// The allocation state at `offset`, for at most `len` bytes (see [`Device::extent`]).
     pub fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         let end = offset.checked_add(len).ok_or(Fault::OutOfRange)?;

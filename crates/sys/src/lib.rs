@@ -18,6 +18,7 @@
 //! fuse     mounts of /dev/fuse
 //! confine  rights given up by all threads, and the proof
 //! inherit  sockets passed by the process that started this one
+//! rbd      images of a Ceph cluster, by Ceph's own library
 //! ```
 //!
 //! There is no policy in this crate: it does not know what a disk or a request is.
@@ -33,6 +34,8 @@ mod guest;
 mod inherit;
 mod mapping;
 mod racing;
+#[cfg(feature = "rbd")]
+mod rbd;
 mod ring;
 mod secret;
 mod shared;
@@ -40,7 +43,7 @@ mod ublk;
 mod zone;
 
 pub use buffer::{Arena, Buffer};
-pub use confine::{Attempt, Restriction, attempts, landlock_version};
+pub use confine::{Attempt, Restriction, attempts, landlock_version, on_confined_thread};
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use fuse::{
@@ -50,6 +53,8 @@ pub use fuse::{
 pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, take_listen_fds, take_passed_fd};
 pub use mapping::{Lost, Mapping};
+#[cfg(feature = "rbd")]
+pub use rbd::{Cluster, RbdCall, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdQueue};
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
     SendBatch, Simulation, Source, Waker,

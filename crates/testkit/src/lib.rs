@@ -2,6 +2,7 @@
 //!
 //! * [`peer`] finds and runs programs we did not write, bounded in time.
 //! * [`blkio`] drives vhost-user disks with libblkio's driver.
+//! * [`ceph`] is a storage cluster of one machine.
 //! * [`pki`] makes certificates.
 //! * [`oracle`] boots a Debian kernel under QEMU and lets its dm-crypt write and read disk images.
 //! * [`model`] is a disk in the plainest code; [`suite`] checks that a device behaves like it.
@@ -17,6 +18,7 @@
 pub mod alloc;
 pub mod blkio;
 pub mod cache;
+pub mod ceph;
 pub mod memory;
 pub mod model;
 pub mod oracle;

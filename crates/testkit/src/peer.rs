@@ -62,6 +62,10 @@ pub const PEERS: &[PeerInfo] = &[
     program("busybox", "busybox-static"),
     // Builds the fuzz targets.
     program("c++", "g++"),
+    program("ceph", "ceph-common"),
+    program("ceph-authtool", "ceph-common"),
+    program("ceph-mon", "ceph-mon"),
+    program("ceph-osd", "ceph-osd"),
     program("chromium", "chromium"),
     program("clevis", "clevis-luks"),
     program("cmp", "diffutils"),
@@ -93,6 +97,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("qemu-nbd", "qemu-utils"),
     program("qemu-storage-daemon", "qemu-system-common"),
     program("qemu-system-x86_64", "qemu-system-x86"),
+    program("rbd", "ceph-common"),
     program("sfdisk", "fdisk"),
     program("sgdisk", "gdisk"),
     PeerInfo {
@@ -127,6 +132,11 @@ pub const PEERS: &[PeerInfo] = &[
         name: "python3-prometheus-client",
         package: "python3-prometheus-client",
         probe: Probe::PythonModule("prometheus_client"),
+    },
+    PeerInfo {
+        name: "python3-rbd",
+        package: "python3-rbd",
+        probe: Probe::PythonModule("rbd"),
     },
 ];
 

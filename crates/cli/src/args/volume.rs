@@ -236,7 +236,7 @@ impl TargetArgs {
             )),
             (Some(line), _) => super::table::target(line),
             (None, "") => Err(CliError::parameters(
-                "no target; give a LUKS file or device, an NBD URI, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
+                "no target; give a LUKS file or device, an NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH, ram:SIZE, or --table",
             )),
             (None, target) => Ok(Target::parse(target)?),
         }

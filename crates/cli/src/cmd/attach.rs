@@ -49,7 +49,7 @@ Exit codes (as cryptsetup's):
   4  wrong device, damaged header, no driver or no permission
   5  the image is in use by another program")]
 pub struct AttachArgs {
-    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH, zoned:PATH or ram:SIZE; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
+    /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH, zoned:PATH or ram:SIZE; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     #[arg(value_name = "TARGET", required_unless_present = "table")]
     pub target: Option<String>,
 

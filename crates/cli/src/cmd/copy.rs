@@ -59,11 +59,11 @@ Exit codes: 0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory,
 failed, is full or too small, --verify found a difference, or stopped by a signal, 5 the destination
 exists or holds data (see --force), or one of them is in use.")]
 pub struct CopyArgs {
-    /// LUKS volume, raw file or block device, NBD URI, pmem:PATH or btt:PATH; `-` for standard input
+    /// LUKS volume, raw file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH or btt:PATH; `-` for standard input
     #[arg(value_name = "SRC")]
     pub source: PathBuf,
 
-    /// New file, or an existing LUKS volume, block device, NBD URI, pmem:PATH or btt:PATH
+    /// New file, or an existing LUKS volume, block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH or btt:PATH
     #[arg(value_name = "DST")]
     pub destination: PathBuf,
 

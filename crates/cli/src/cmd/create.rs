@@ -58,7 +58,7 @@ Examples:
 
 The size given with --size includes the header (16 MiB for LUKS2, 2 MiB for LUKS1). The file is
 sparse unless you give --preallocate. The new volume is opened once to verify it; if anything fails,
-nothing is left behind. pmem:PATH, btt:PATH, a part of a disk and the export of an NBD URI have
+nothing is left behind. pmem:PATH, btt:PATH, a part of a disk, a Ceph image and the export of an NBD URI have
 their size already, and must contain only zeros or holes, unless you give --force. Large exports are
 looked at in thousands of places only.
 
@@ -69,7 +69,7 @@ then there is no volume, whatever happens.
 Exit codes: 0 success, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the
 disk or server failed, or is full, 5 the file exists, the device holds data (see --force), or it is in use.")]
 pub struct CreateArgs {
-    /// New file, or an existing pmem:PATH, btt:PATH, part of a disk (DISK?partition=N) or NBD URI
+    /// New file, or an existing pmem:PATH, btt:PATH, part of a disk (DISK?partition=N), NBD URI or rbd:POOL/IMAGE
     pub file: PathBuf,
 
     /// Size of the file, such as 512M or 1G; KB, MB and GB are powers of 1000

@@ -28,7 +28,7 @@ Examples:
 docs/info-json.md describes the JSON. A valid header that cannot be served, such as one with a
 reencryption in progress, is shown with the reason. A damaged header gives exit code 4.")]
 pub struct InfoArgs {
-    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH or zoned:PATH; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
+    /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or zoned:PATH; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     pub target: PathBuf,
 
     /// Print JSON

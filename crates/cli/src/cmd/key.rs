@@ -78,7 +78,7 @@ pub fn run(args: &KeyCommandArgs) -> Result<ExitCode, CliError> {
 /// Whose header it is.
 #[derive(Args, Clone, Debug)]
 pub struct Place {
-    /// LUKS file or block device, NBD URI, pmem:PATH or btt:PATH
+    /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH or btt:PATH
     pub target: PathBuf,
 
     /// Change the LUKS header in FILE; the target holds only data

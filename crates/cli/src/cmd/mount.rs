@@ -75,7 +75,7 @@ Exit codes (as cryptsetup's):
   4  wrong device, damaged header, or I/O error, such as a failed final flush
   5  the image or the mount point is in use")]
 pub struct MountArgs {
-    /// LUKS files or block devices, NBD URIs, pmem:PATH, btt:PATH or ram:SIZE; then an empty folder, or a file for one of them
+    /// LUKS files or block devices, NBD URIs, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or ram:SIZE; then an empty folder, or a file for one of them
     #[arg(value_name = "TARGET... MOUNTPOINT", required = true, num_args = 1..)]
     pub paths: Vec<String>,
 

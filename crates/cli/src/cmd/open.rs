@@ -26,7 +26,7 @@ memory, 4 wrong device or damaged header.
 
 cryptline makes no device under /dev/mapper. To use the decrypted disk, run `cryptline serve`.")]
 pub struct OpenArgs {
-    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH or zoned:PATH; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
+    /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or zoned:PATH; a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE
     pub target: PathBuf,
 
     /// Check the passphrase or key (the only thing `open` does)

@@ -81,7 +81,7 @@ Exit codes (as cryptsetup's):
   5  the image, socket path or port is in use by another program
 With --run, the exit code is that of the command.")]
 pub struct ServeArgs {
-    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH or ram:SIZE; each one becomes an export;
+    /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or ram:SIZE; each one becomes an export;
     /// a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE; one with a key file of its own is
     /// TARGET?key-file=FILE [default: ram:1G]
     #[arg(value_name = "TARGET")]

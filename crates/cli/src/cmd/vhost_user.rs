@@ -58,7 +58,7 @@ Exit codes (as cryptsetup's):
   4  wrong device, damaged header, or I/O error, such as a failed final flush
   5  the image or socket path is in use by another program")]
 pub struct VhostUserArgs {
-    /// LUKS file or block device, NBD URI, pmem:PATH, btt:PATH or ram:SIZE; each one becomes a disk;
+    /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH, btt:PATH or ram:SIZE; each one becomes a disk;
     /// a part of any is TARGET?partition=N or TARGET?offset=SIZE&length=SIZE [default: ram:1G]
     #[arg(value_name = "TARGET")]
     pub targets: Vec<String>,

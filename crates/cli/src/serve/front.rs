@@ -229,6 +229,10 @@ fn last_part(target: &str) -> String {
         }
         Ok(Target::Keyed(keyed)) => last_part(&keyed.of.to_string()),
         Ok(Target::Nbd(uri)) => uri.export,
+        Ok(Target::Rbd(rbd)) => match rbd.name.snapshot {
+            Some(snapshot) => format!("{}@{snapshot}", rbd.name.image),
+            None => rbd.name.image,
+        },
         _ => {
             let name = Path::new(target).file_name().map(OsStr::to_string_lossy);
             name.unwrap_or_default().into_owned()

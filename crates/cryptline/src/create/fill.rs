@@ -70,9 +70,9 @@ impl Create {
             Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => {
                 self.in_place_from(source, None, copy)
             }
-            Source::Target(Target::Nbd(_)) | Source::Medium(_) | Source::Device(_) => {
-                self.in_place_from(source, None, copy)
-            }
+            Source::Target(Target::Nbd(_) | Target::Rbd(_))
+            | Source::Medium(_)
+            | Source::Device(_) => self.in_place_from(source, None, copy),
             Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
         }?;
         created.warnings.extend(Warning::of_key_memory());

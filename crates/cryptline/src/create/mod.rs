@@ -6,7 +6,8 @@
 //!                     whatever happens in between
 //! on pmem:, btt:, in  there is no second name to prepare it under, so what is there is looked at first; a
 //! a partition, and    header that was begun and does not open again is wiped
-//! behind an NBD URI
+//! behind an NBD URI,
+//! in a Ceph image
 //! ```
 
 mod btt;
@@ -117,7 +118,7 @@ pub struct Created {
 }
 
 impl Create {
-    /// A volume in the file `target`, on `pmem:PATH` or `btt:PATH`, or in an export of an NBD server.
+    /// A volume in the file `target`, on `pmem:PATH` or `btt:PATH`, in an export of an NBD server or in an image of a Ceph cluster.
     pub fn new(target: impl AsRef<OsStr>) -> Self {
         Self::at(Given::target(target))
     }
@@ -219,9 +220,9 @@ impl Create {
             Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => {
                 self.in_place(&source, None)
             }
-            Source::Target(Target::Nbd(_)) | Source::Medium(_) | Source::Device(_) => {
-                self.in_place(&source, None)
-            }
+            Source::Target(Target::Nbd(_) | Target::Rbd(_))
+            | Source::Medium(_)
+            | Source::Device(_) => self.in_place(&source, None),
             Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
         })?;
         created.warnings.extend(Warning::of_key_memory());
@@ -310,6 +311,9 @@ impl Create {
         if let BaseInfo::Btt { .. } = device.info {
             options.sector_size.get_or_insert(sector);
         }
+        if let BaseInfo::Rbd { stripe_period } = device.info {
+            fit_to_rbd(&mut options, stripe_period, size);
+        }
         let unit = match options.version {
             Version::Luks1 => 512,
             Version::Luks2 => options.sector_size.unwrap_or(sector.min(LARGEST_SECTOR)),
@@ -395,6 +399,21 @@ impl Create {
         self.observer
             .as_ref()
             .map_or(Ok(()), |observer| observer(progress))
+    }
+}
+
+/// What Ceph's own encryption would make, so that it opens it, too: data begins with a round of objects, and a sector of
+/// LUKS2 has 4096 bytes. What was asked for stays as it is.
+fn fit_to_rbd(options: &mut FormatOptions, stripe_period: u64, size: u64) {
+    let usual = match options.version {
+        Version::Luks1 => 2 << 20,
+        Version::Luks2 => 16 << 20,
+    };
+    if options.data_offset.is_none() && !options.detached {
+        options.data_offset = u64::checked_next_multiple_of(usual, stripe_period);
+    }
+    if options.version == Version::Luks2 && size.is_multiple_of(u64::from(LARGEST_SECTOR)) {
+        options.sector_size.get_or_insert(LARGEST_SECTOR);
     }
 }
 

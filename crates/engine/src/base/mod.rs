@@ -8,6 +8,11 @@ mod image;
 mod nbd;
 mod pmem;
 mod ram;
+#[cfg(feature = "rbd")]
+mod rbd;
+#[cfg(not(feature = "rbd"))]
+#[path = "rbd/without.rs"]
+mod rbd;
 mod syncs;
 mod zoned;
 
@@ -17,4 +22,5 @@ pub use image::{DirectMode, Image};
 pub use nbd::NbdDevice;
 pub use pmem::{PersistentMemory, PmemDevice};
 pub use ram::RamDevice;
+pub use rbd::{RbdDevice, RbdName};
 pub use zoned::{ZoneOptions, ZonedDevice, ZonedFile};

@@ -12,8 +12,10 @@
 //! C libraries apply `setuid` to all threads in the same way. New threads inherit.
 
 mod attempts;
+mod foreign;
 
 pub use attempts::{Attempt, attempts};
+pub use foreign::on_confined_thread;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -92,7 +94,7 @@ impl Restriction<'_> {
     }
 
     /// Applies it to all other threads of the process, which must not block the highest real-time
-    /// signal. That signal is ignored from then on.
+    /// signal, unless they were born under restrictions ([`on_confined_thread`]). That signal is ignored from then on.
     ///
     /// Errors: where `/proc` is not mounted, where somebody else handles the signal, where a
     /// thread does not answer, and where one may not give the right up. Some threads may then have
@@ -125,6 +127,13 @@ impl Restriction<'_> {
     }
 
     fn signal(self, thread: i32) -> io::Result<()> {
+        if let Some(foreign) = foreign::Foreign::find(thread) {
+            return if foreign.is_settled(self) {
+                Ok(())
+            } else {
+                Err(no_signals(thread))
+            };
+        }
         let (what, fd) = self.encode();
         ORDER.what.store(what, Ordering::Relaxed);
         ORDER.fd.store(fd, Ordering::Relaxed);
@@ -136,10 +145,7 @@ impl Restriction<'_> {
             match ORDER.result.load(Ordering::Acquire) {
                 0 => return Ok(()),
                 PENDING if Instant::now() > deadline => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        format!("thread {thread} does not take signals"),
-                    ));
+                    return Err(no_signals(thread));
                 }
                 PENDING => std::thread::sleep(PAUSE),
                 errno => return Err(io::Error::from_raw_os_error(errno)),
@@ -158,6 +164,11 @@ impl Restriction<'_> {
             Self::NoCapabilities => (3, -1),
         }
     }
+}
+
+fn no_signals(thread: i32) -> io::Error {
+    let text = format!("thread {thread} does not take signals");
+    io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
 /// Runs in signal handlers too: system calls only, no memory but the stack. The error number, or 0.

@@ -26,6 +26,8 @@ pub struct Allowed {
     pub folders: Vec<PathBuf>,
     /// A process outside must be signalled.
     pub signals: bool,
+    /// TCP ports elsewhere may be reached.
+    pub connections: bool,
 }
 
 /// A ruleset that allows this, to be applied to threads.
@@ -35,11 +37,16 @@ pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
     } else {
         Scope::from_all(NEWEST)
     };
+    let network = if allowed.connections {
+        AccessNet::from_all(NEWEST) & !AccessNet::ConnectTcp
+    } else {
+        AccessNet::from_all(NEWEST)
+    };
     let build = || -> Result<Option<OwnedFd>, landlock::RulesetError> {
         let mut created = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(NEWEST))?
-            .handle_access(AccessNet::from_all(NEWEST))?
+            .handle_access(network)?
             .scope(scope)?
             .create()?;
         for (paths, right) in [

@@ -21,6 +21,8 @@ pub struct Allowed<'a> {
     pub io_uring: bool,
     /// There is a command to end with the server.
     pub command: bool,
+    /// What lies below makes its connections anew.
+    pub connections: bool,
     /// More system calls, with any arguments.
     pub calls: &'a [i64],
     /// More requests of ioctl(2).
@@ -138,6 +140,9 @@ const COMMAND: &[i64] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
+/// For a cluster below: its storage daemons come and go, and so do connections to them.
+const CONNECTIONS: &[i64] = &[libc::SYS_connect];
+
 /// Nonblocking or not: how Rust's library sets it. Its type differs between C libraries.
 const FIONBIO: u64 = 0x5421;
 /// From linux/prctl.h: names of memory areas, which newer C libraries give.
@@ -181,6 +186,9 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
     if allowed.command {
         always.extend(COMMAND);
     }
+    if allowed.connections {
+        always.extend(CONNECTIONS);
+    }
     let mut rules: Rules = always.into_iter().map(|call| (call, Vec::new())).collect();
     // Threads of this process, in its own namespaces; no processes.
     let thread = libc::CLONE_THREAD;
@@ -201,6 +209,11 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
     // No memory becomes code.
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(call, vec![masked(2, bits(libc::PROT_EXEC), 0)?]);
+    }
+    if allowed.connections {
+        // Those of the Internet only.
+        let families = [bits(libc::AF_INET), bits(libc::AF_INET6)];
+        rules.insert(libc::SYS_socket, words(0, &families)?);
     }
     // Sockets are bound or connected: no address with a message.
     rules.insert(

@@ -197,11 +197,14 @@ impl Sandbox {
 
     fn confine(&self, server: &Server<'_>, in_force: &mut InForce) -> Result<(), CliError> {
         let made = server.cleanup.made();
+        let mut volumes = server.volumes.iter();
+        let connections = volumes.any(|volume| volume.gate.makes_connections());
         // With the rights to look for the folders.
         let ruleset = files::ruleset(&files::Allowed {
             files: made.files.clone(),
             folders: made.directories.clone(),
             signals: server.command,
+            connections,
         });
         if self.mode != Mode::Off {
             // Without the right to do it, execve still gives nothing: no_new_privs is set below.
@@ -230,10 +233,15 @@ impl Sandbox {
             let allowed = Allowed {
                 io_uring,
                 command: server.command,
+                connections,
                 calls: server.needs.calls,
                 ioctls: server.needs.ioctls,
             };
             in_force.note("seccomp", seccomp(&allowed));
+            if connections {
+                let left = "may read files and connect";
+                in_force.note("Ceph's threads", Ok(left.to_owned()));
+            }
         }
         Ok(())
     }

@@ -1,0 +1,317 @@
+//! Volumes in images of a Ceph cluster: those that Ceph has encrypted and ours, each opened by both; and what the cluster
+//! does meanwhile.
+//!
+//! Each test has a cluster of its own, so there are few.
+
+mod common;
+mod server;
+
+use std::fs;
+use std::time::Duration;
+
+use common::{Folder, PASSPHRASE, cryptline, refused};
+use cryptline_testkit::ceph::Ceph;
+use cryptline_testkit::peer::{self, Peer, Run, run};
+use server::{Server, noise, text, wait_until};
+
+const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
+const TIMEOUT: Duration = Duration::from_secs(120);
+const MIB: usize = 1 << 20;
+
+/// Ceph's own encryption: `read|write CONF IMAGE FORMAT PASSPHRASE FILE OFFSET LENGTH`.
+const LIBRBD: &str = "
+import rados, rbd, sys
+verb, conf, image, form, passphrase, path, offset, length = sys.argv[1:]
+cluster = rados.Rados(conffile=conf)
+cluster.connect()
+pool = cluster.open_ioctx('rbd')
+image = rbd.Image(pool, image)
+formats = {'luks1': rbd.RBD_ENCRYPTION_FORMAT_LUKS1, 'luks2': rbd.RBD_ENCRYPTION_FORMAT_LUKS2}
+image.encryption_load(formats[form], passphrase)
+if verb == 'read':
+    open(path, 'wb').write(image.read(int(offset), int(length)))
+else:
+    image.write(open(path, 'rb').read(int(length)), int(offset))
+    image.flush()
+image.close()
+";
+
+fn target(ceph: &Ceph, image: &str) -> String {
+    format!("rbd:rbd/{image}?conf={}", ceph.conf().display())
+}
+
+fn make_image(ceph: &Ceph, image: &str, size: &str) {
+    let spec = format!("rbd/{image}");
+    ceph.rbd(["create", "--size", size, &spec]).success();
+}
+
+fn create(folder: &Folder, target: &str, options: &[&str]) -> Run {
+    let mut command = common::command();
+    command
+        .args(["create", target, "--key-file"])
+        .arg(folder.key());
+    run(command.args(CHEAP).args(options), TIMEOUT)
+}
+
+fn serve(target: &str, folder: &Folder, options: &[&str]) -> Server {
+    let key = text(&folder.key());
+    let arguments = [target, "--key-file", &key].into_iter();
+    Server::start(arguments.chain(options.iter().copied()))
+}
+
+/// What Ceph's own encryption reads, or writes, at 1 MiB of the clear disk.
+fn librbd(python: &Peer, ceph: &Ceph, verb: &str, image: &str, form: &str, file: &str) {
+    let (conf, at, len) = (text(&ceph.conf()), MIB.to_string(), (6 * MIB).to_string());
+    let arguments = [verb, &conf, image, form, PASSPHRASE, file, &at, &len];
+    python
+        .run(["-c", LIBRBD].iter().chain(&arguments))
+        .success();
+}
+
+/// Data goes through the volume both ways, whoever writes.
+fn is_the_same_for_both(ceph: &Ceph, folder: &Folder, image: &str, form: &str) {
+    let peers = ["python3-rbd", "qemu-io", "qemu-img"];
+    let Some([python, qemu_io, qemu_img]) = peer::require_all(peers) else {
+        return;
+    };
+    let (theirs, ours) = (text(&folder.path("theirs")), text(&folder.path("ours")));
+    let data = noise(6 * MIB);
+    fs::write(&theirs, &data).expect("room");
+    librbd(&python, ceph, "write", image, form, &theirs);
+
+    let server = serve(&target(ceph, image), folder, &[]);
+    let uri = &server.uri;
+    let read = ["dd", "-f", "raw", "-O", "raw", "bs=1M", "skip=1", "count=6"];
+    let (from, to) = (format!("if={uri}"), format!("of={ours}"));
+    qemu_img
+        .run(read.into_iter().chain([&*from, &*to]))
+        .success();
+    assert!(fs::read(&ours).expect("read") == data, "theirs is not read");
+    let write = format!("write -s {theirs} 3M 4M");
+    let swap = ["-f", "raw", "-c", &write, "-c", "flush", uri];
+    qemu_io.run(swap).success();
+    server.stop();
+
+    librbd(&python, ceph, "read", image, form, &ours);
+    let read = fs::read(&ours).expect("read");
+    assert!(
+        read[..2 * MIB] == data[..2 * MIB],
+        "what was theirs changed"
+    );
+    assert!(read[2 * MIB..] == data[..4 * MIB], "ours is not read");
+}
+
+#[test]
+fn heavy_images_that_ceph_has_encrypted_and_ours_open_in_both() {
+    let Some(cryptsetup) = peer::require("cryptsetup") else {
+        return;
+    };
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = Folder::new();
+    let key = text(&folder.key());
+    for form in ["luks1", "luks2"] {
+        let (theirs, ours) = (format!("their-{form}"), format!("our-{form}"));
+        make_image(&ceph, &theirs, "64M");
+        let spec = format!("rbd/{theirs}");
+        ceph.rbd(["encryption", "format", &spec, form, &key])
+            .success();
+        is_the_same_for_both(&ceph, &folder, &theirs, form);
+
+        make_image(&ceph, &ours, "64M");
+        let version: &[&str] = if form == "luks1" { &["--luks1"] } else { &[] };
+        create(&folder, &target(&ceph, &ours), version).success();
+        is_the_same_for_both(&ceph, &folder, &ours, form);
+    }
+    // What is there is not overwritten by mistake.
+    let again = create(&folder, &target(&ceph, "our-luks2"), &[]);
+    refused(again, 4, "LUKS");
+
+    let disk = server::Disk::new(&cryptsetup, "luks2");
+    ceph.rbd(["import", &disk.image, "rbd/made"]).success();
+    let made = target(&ceph, "made");
+    cryptline(["open", "--check", &made, "--key-file", &disk.key]).success();
+    let info = cryptline(["info", &made]).success().stdout_text();
+    assert!(info.contains("LUKS2"), "{info}");
+
+    // A part of an image, and a copy into one.
+    make_image(&ceph, "plain", "32M");
+    let clear = text(&folder.path("clear"));
+    fs::write(&clear, noise(8 * MIB)).expect("room");
+    let plain = target(&ceph, "plain");
+    cryptline(["copy", &clear, &format!("{plain}&offset=4M&length=8M")]).success();
+    let raw = text(&folder.path("raw"));
+    ceph.rbd(["export", "rbd/plain", &raw]).success();
+    let raw = fs::read(&raw).expect("exported");
+    assert!(raw[4 * MIB..12 * MIB] == noise(8 * MIB), "the copy differs");
+}
+
+#[test]
+fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
+    let peers = ["qemu-io", "nbdinfo"];
+    let Some([qemu_io, nbdinfo]) = peer::require_all(peers) else {
+        return;
+    };
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = Folder::new();
+    let (key, disk) = (text(&folder.key()), target(&ceph, "disk"));
+    make_image(&ceph, "disk", "80M");
+    create(&folder, &disk, &[]).success();
+    let server = serve(&disk, &folder, &["--allow-discards", "--zeroes=detect"]);
+    let io = |commands: &[&str]| {
+        let commands = commands.iter().flat_map(|it| ["-c", it]);
+        qemu_io.run(
+            ["-f", "raw"]
+                .into_iter()
+                .chain(commands)
+                .chain([&*server.uri]),
+        )
+    };
+    io(&["write -P 7 0 32M", "flush"]).success();
+
+    // The second writer.
+    let second = cryptline(["serve", &disk, "--key-file", &key]);
+    refused(second, 5, "in use");
+
+    // A snapshot stays as it is.
+    ceph.rbd(["snap", "create", "rbd/disk@before"]).success();
+    io(&["write -P 8 0 8M", "flush"]).success();
+    let snapshot = format!("rbd:rbd/disk@before?conf={}", ceph.conf().display());
+    let old = serve(&snapshot, &folder, &["--sandbox=on"]);
+    let same = ["-r", "-f", "raw", "-c", "read -P 7 0 32M", &old.uri];
+    let read = qemu_io.run(same).success().stdout_text();
+    assert!(!read.contains("failed"), "{read}");
+    old.stop();
+    ceph.rbd(["snap", "rm", "rbd/disk@before"]).success();
+
+    // It grows.
+    ceph.rbd(["resize", "--size", "96M", "rbd/disk"]).success();
+    wait_until("it has grown", || {
+        let size = nbdinfo.run(["--size", &server.uri]).success();
+        size.stdout_text().trim() == (80 * MIB).to_string()
+    });
+    io(&["write -P 9 70M 8M", "read -P 9 70M 8M", "flush"]).success();
+
+    // What is discarded is free, and what was never written stays so.
+    let used = || {
+        let du = ceph.rbd(["du", "--format", "json", "rbd/disk"]).success();
+        let du: serde_json::Value = serde_json::from_slice(&du.stdout).expect("JSON");
+        du["total_used_size"].as_u64().expect("a size")
+    };
+    let before = used();
+    io(&["discard 0 32M", "discard 40M 16M", "flush"]).success();
+    assert!(used() <= before - (28 << 20), "{before} to {}", used());
+    let map = nbdinfo.run(["--map", &server.uri]).success().stdout_text();
+    assert!(map.contains("hole,zero"), "{map}");
+
+    // Shut out.
+    let status = ceph
+        .rbd(["status", "--format", "json", "rbd/disk"])
+        .success();
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
+    let address = status["watchers"][0]["address"].as_str().expect("ours");
+    ceph.ceph(["osd", "blocklist", "add", address]).success();
+    let write = io(&["write -P 1 0 4k", "flush"]);
+    assert!(write.to_string().contains("error"), "{write}");
+    let ended = server.process.stop();
+    assert!(
+        !ended.status.success(),
+        "a lost write was not told: {ended}"
+    );
+}
+
+#[test]
+fn heavy_storage_daemons_come_and_go_under_load() {
+    let Some(fio) = peer::require("fio") else {
+        return;
+    };
+    let Some(mut ceph) = Ceph::start() else {
+        return;
+    };
+    let folder = Folder::new();
+    let disk = target(&ceph, "disk");
+    make_image(&ceph, "disk", "48M");
+    create(&folder, &disk, &[]).success();
+    let server = serve(&disk, &folder, &["--sandbox=on"]);
+    let mut command = fio.command();
+    let uri = format!("--uri={}", server.uri);
+    command.current_dir(folder.root()).args([
+        "--name=load",
+        "--ioengine=nbd",
+        &uri,
+        "--rw=randwrite",
+        "--bs=16k",
+        "--iodepth=8",
+        "--size=24M",
+        "--loops=6",
+        "--verify=crc32c",
+        "--verify_state_save=0",
+        "--output-format=terse",
+    ]);
+    let mut load = peer::Background::spawn(&mut command);
+    for osd in 0..2 {
+        ceph.kill_osd(osd);
+        ceph.start_osds();
+    }
+    let ended = load.wait(2 * TIMEOUT);
+    assert!(ended.is_some(), "the load hangs:\n{}", load.collect());
+    load.collect().success();
+    server.stop();
+}
+
+#[test]
+fn what_is_not_there_is_told_with_the_next_step() {
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = Folder::new();
+    let key = text(&folder.key());
+    make_image(&ceph, "disk", "8M");
+    let conf = ceph.conf();
+    let check = |target: &str| cryptline(["open", "--check", target, "--key-file", &key]);
+    let at = |spec: &str| format!("rbd:{spec}?conf={}", conf.display());
+    for (target, what) in [
+        (at("nowhere/disk"), "`ceph osd pool ls`"),
+        (at("rbd/nothing"), "`rbd ls rbd`"),
+        (at("rbd/space/disk"), "`rbd ls rbd/space`"),
+        (at("rbd/disk@never"), "`rbd snap ls rbd/disk`"),
+        ("rbd:rbd/disk?conf=/nowhere".to_owned(), "?conf=PATH"),
+    ] {
+        refused(check(&target), 4, what);
+    }
+    refused(check("rbd:disk"), 1, "rbd:POOL/IMAGE");
+
+    ceph.rbd([
+        "feature",
+        "disable",
+        "rbd/disk",
+        "object-map",
+        "exclusive-lock",
+    ]);
+    ceph.rbd([
+        "create",
+        "--size",
+        "32M",
+        "--image-feature",
+        "layering",
+        "rbd/open",
+    ])
+    .success();
+    let open = create(&folder, &target(&ceph, "open"), &[]);
+    refused(open, 4, "exclusive-lock");
+
+    // A cluster of other monitors, which are not there, and one whose key is not known.
+    let written = fs::read_to_string(&conf).expect("it is there");
+    let other = ceph.folder().join("down.conf");
+    let monitors = written.find("mon host").expect("a line");
+    let end = monitors + written[monitors..].find('\n').expect("its end");
+    let down = format!(
+        "{}mon host = [v2:127.0.0.1:1/0]\nclient mount timeout = 2{}",
+        &written[..monitors],
+        &written[end..]
+    );
+    fs::write(&other, down).expect("room");
+    let target = format!("rbd:rbd/disk?conf={}", other.display());
+    refused(check(&target), 4, "do not answer in time");
+    let secret = written.replace("required = none", "required = cephx");
+    let secret = secret.replace("keyring = ", "keyring = /nowhere");
+    fs::write(&other, secret).expect("room");
+    refused(check(&target), 4, "keyring");
+}

@@ -1,0 +1,202 @@
+//! `rbd`: an image of a Ceph cluster, by Ceph's own library.
+//!
+//! ```text
+//! request ─► table of the queue ─► librbd ─► storage daemons
+//!                 ▲                   │ its own threads
+//!                 └── list ◄── callback ─► waker ─► poll
+//! ```
+//!
+//! There is one handle of the image and any number of queues into it: two handles of one process would take the
+//! exclusive lock from each other. A callback only notes the result and wakes the queue's thread, which decrypts: the
+//! library's threads are everybody's.
+//!
+//! An open image has one writer. The lock is held until it is closed, other clients are refused, and a client that was
+//! shut out by the cluster loses it: its writes fail then, and the device is latched.
+//!
+//! Nothing is cached here (`rbd_cache` is off), so what the library has acknowledged is on all daemons that it
+//! belongs on. What is written is not copied by the library, since nobody can change a request's buffer on its way.
+//!
+//! A queue can go with requests under way: their memory belongs to them until the library has ended them.
+
+mod allocation;
+mod error;
+mod name;
+mod queue;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, Ring, on_confined_thread};
+
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use allocation::Allocation;
+pub use name::RbdName;
+use queue::ImageQueue;
+
+/// How long a cluster may take to answer while an image is opened.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An image of a Ceph cluster as a device.
+pub struct RbdDevice(Arc<Shared>);
+
+/// What all queues know.
+struct Shared {
+    image: RbdImage,
+    geometry: Geometry,
+    size: AtomicU64,
+    /// Bytes of one round over the objects that a stripe lies on.
+    stripe_period: u64,
+    allocation: Allocation,
+    /// The cluster has shut this client out, or a change was given up, and nobody knows what became of it.
+    lost: AtomicBool,
+}
+
+impl RbdDevice {
+    /// Opens an image. For writing, it becomes ours alone.
+    ///
+    /// Errors: Ceph's libraries are not there, the cluster does not answer in time, there is no such image, or
+    /// another client writes to it.
+    pub fn open(name: &RbdName, read_only: bool) -> Result<Self, OpenError> {
+        Self::open_within(name, read_only, PATIENCE)
+    }
+
+    /// The same with a time limit for each step.
+    pub fn open_within(
+        name: &RbdName,
+        read_only: bool,
+        patience: Duration,
+    ) -> Result<Self, OpenError> {
+        // The library's threads take no signals, so they cannot be confined later.
+        let opened = on_confined_thread(|| Self::open_here(name, read_only, patience));
+        opened.map_err(OpenError::Ring)?
+    }
+
+    fn open_here(name: &RbdName, read_only: bool, patience: Duration) -> Result<Self, OpenError> {
+        let failed = |error: RbdError| error::open_error(name, error);
+        let limits = RbdLimits { open: patience };
+        let cluster = Cluster::connect(name.conf.as_deref(), name.id.as_deref(), limits);
+        let cluster = cluster.map_err(failed)?;
+        let read_only = read_only || name.snapshot.is_some();
+        let mut image = open_image(&cluster, name, read_only).map_err(failed)?;
+        if !read_only {
+            if !image.has_exclusive_lock().map_err(failed)? {
+                return Err(error::no_lock(name));
+            }
+            image.acquire_lock().map_err(failed)?;
+            image.watch().map_err(failed)?;
+        }
+        let size = image.size().map_err(failed)?;
+        let (object, stripe_period) = image.object_sizes().map_err(failed)?;
+        let allocation = Allocation::new(object, image.knows_objects().map_err(failed)?);
+        cluster.be_patient();
+        let geometry = geometry(size, read_only);
+        if geometry.size == 0 || i64::try_from(size).is_err() {
+            let why = format!("the image has {size} bytes, which cannot hold a disk");
+            return Err(OpenError::remote(name, why));
+        }
+        Ok(Self(Arc::new(Shared {
+            image,
+            size: AtomicU64::new(geometry.size),
+            geometry,
+            stripe_period,
+            allocation,
+            lost: AtomicBool::new(false),
+        })))
+    }
+
+    /// Bytes of one round over the objects that a stripe lies on. Where encryption begins at a multiple of it, the
+    /// library's own can open the image.
+    #[must_use]
+    pub fn stripe_period(&self) -> u64 {
+        self.0.stripe_period
+    }
+}
+
+/// With a name that tells which of the two is not there.
+fn open_image(cluster: &Cluster, name: &RbdName, read_only: bool) -> Result<RbdImage, RbdError> {
+    let open = |snapshot| {
+        let namespace = name.namespace.as_deref();
+        RbdImage::open(
+            cluster,
+            &name.pool,
+            namespace,
+            &name.image,
+            snapshot,
+            read_only,
+        )
+    };
+    let snapshot = name.snapshot.as_deref();
+    match open(snapshot) {
+        Err(RbdError::Call {
+            what: RbdCall::Open,
+            error,
+        }) if snapshot.is_some() && open(None).is_ok() => Err(RbdError::Call {
+            what: RbdCall::OpenSnapshot,
+            error,
+        }),
+        other => other,
+    }
+}
+
+impl Device for RbdDevice {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    /// The library says when it was resized, and is asked only then.
+    fn grow(&self) -> u64 {
+        let shared = &self.0;
+        if shared.image.was_changed() {
+            match shared.image.size() {
+                Ok(size) => _ = shared.size.fetch_max(whole_blocks(size), Ordering::AcqRel),
+                // Next time.
+                Err(_) => shared.image.note_change(),
+            }
+        }
+        shared.size.load(Ordering::Acquire)
+    }
+
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        let waker = ring.waker().map_err(OpenError::Ring)?;
+        Ok(Box::new(ImageQueue::new(&self.0, ring.depth(), waker)))
+    }
+
+    /// The library's connections are lost and made again while it runs.
+    fn makes_connections(&self) -> bool {
+        true
+    }
+
+    /// Asks the cluster and waits for it. What it does not tell is data.
+    fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+        Ok(self.0.extent(offset, len))
+    }
+}
+
+impl Shared {
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+}
+
+fn geometry(size: u64, read_only: bool) -> Geometry {
+    Geometry {
+        size: whole_blocks(size),
+        logical_block: 512,
+        preferred_block: 4096,
+        read_only,
+        rotational: false,
+        discard: !read_only,
+        write_zeroes: !read_only,
+        answers_at_once: false,
+        zones: None,
+    }
+}
+
+fn whole_blocks(size: u64) -> u64 {
+    size - size % 512
+}

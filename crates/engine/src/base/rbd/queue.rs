@@ -1,0 +1,281 @@
+//! One thread's way to an image.
+
+use std::sync::Arc;
+
+use cryptline_sys::{RbdDone, RbdIo, RbdQueue, Ring, Waker};
+use rustix::io::Errno;
+
+use super::{PATIENCE, Shared};
+use crate::slab::Slab;
+use crate::{Completion, Fault, Operation, Queue, Request, Submitted};
+
+/// Longest range of one discard or zeroing: the library turns each into a request for every object of it, at once.
+const MOST_RANGE: u64 = 1 << 30;
+
+pub(super) struct ImageQueue {
+    /// Not there once the queue goes.
+    requests: Option<RbdQueue>,
+    /// Those without a buffer, whose token below is their place here.
+    ranges: Slab<Ranged>,
+    /// Changes under way.
+    changes: usize,
+    shared: Arc<Shared>,
+}
+
+/// A range that is worked on from its start to its end; none for a flush.
+struct Ranged {
+    token: u64,
+    offset: u64,
+    len: u64,
+    done: u64,
+    work: Work,
+}
+
+#[derive(Clone, Copy)]
+enum Work {
+    Flush,
+    Discard,
+    Zero { may_unmap: bool },
+}
+
+impl ImageQueue {
+    pub fn new(shared: &Arc<Shared>, depth: usize, waker: Waker) -> Self {
+        Self {
+            requests: Some(RbdQueue::new(&shared.image, depth, waker)),
+            ranges: Slab::new(depth),
+            changes: 0,
+            shared: Arc::clone(shared),
+        }
+    }
+
+    /// Hands it down; its end where the library does not take it.
+    fn start(&mut self, io: RbdIo, token: u64) -> Option<Completion> {
+        let is_change = !matches!(io, RbdIo::Read { .. } | RbdIo::Flush);
+        let Some(requests) = &mut self.requests else {
+            return self.end(io, token, Err(Fault::Lost));
+        };
+        match requests.submit(io, token) {
+            Ok(()) => {
+                self.changes += usize::from(is_change);
+                None
+            }
+            Err((io, Errno::AGAIN)) => self.end(io, token, Err(Fault::Busy)),
+            Err((io, errno)) => {
+                let fault = self.fault(errno);
+                self.end(io, token, Err(fault))
+            }
+        }
+    }
+
+    /// The completion of what has ended; `None` where its request goes on.
+    fn ended(&mut self, done: RbdDone) -> Option<Completion> {
+        let RbdDone { io, token, result } = done;
+        let is_change = !matches!(io, RbdIo::Read { .. } | RbdIo::Flush);
+        if is_change {
+            self.changes -= 1;
+            self.shared.allocation.note_change();
+        }
+        let result = match (result, &io) {
+            // Behind the end of an image that was made smaller.
+            (Ok(len), RbdIo::Read { buffer, .. }) if len < buffer.len() => Err(Fault::Truncated),
+            (Ok(_), RbdIo::Flush | RbdIo::Write { durable: true, .. }) if self.shared.is_lost() => {
+                Err(Fault::Latched)
+            }
+            (Ok(_), _) => Ok(()),
+            (Err(errno), _) => Err(self.fault(errno)),
+        };
+        if let (Ok(()), RbdIo::Discard { .. } | RbdIo::Zero { .. }) = (result, &io)
+            && let Some(next) = self.next_part(token)
+        {
+            return self.start(next, token);
+        }
+        self.end(io, token, result)
+    }
+
+    /// What comes behind the part that has ended.
+    fn next_part(&mut self, token: u64) -> Option<RbdIo> {
+        let ranged = self.ranges.get_mut(place(token))?;
+        ranged.done += ranged.part();
+        (ranged.done < ranged.len).then(|| ranged.io())
+    }
+
+    /// The request as it was submitted, at its end.
+    fn end(&mut self, io: RbdIo, token: u64, result: Result<(), Fault>) -> Option<Completion> {
+        let (operation, offset, token) = match io {
+            RbdIo::Read { offset, buffer } => (Operation::Read(buffer), offset, token),
+            RbdIo::Write {
+                offset,
+                buffer,
+                durable,
+            } => {
+                let data = buffer;
+                (Operation::Write { data, durable }, offset, token)
+            }
+            RbdIo::Flush | RbdIo::Discard { .. } | RbdIo::Zero { .. } => {
+                let ranged = self.ranges.remove(place(token))?;
+                (ranged.operation(), ranged.offset, ranged.token)
+            }
+        };
+        let request = Request {
+            operation,
+            offset,
+            token,
+        };
+        Some(request.complete(result))
+    }
+
+    /// What went wrong; a client that was shut out, or has lost its lock, learns it by any request.
+    fn fault(&self, errno: Errno) -> Fault {
+        match errno {
+            Errno::SHUTDOWN | Errno::ROFS => {
+                self.shared.lose();
+                Fault::Lost
+            }
+            // The gate has checked the range, so it was inside the image once.
+            Errno::INVAL => Fault::Truncated,
+            errno => errno.into(),
+        }
+    }
+
+    fn range(&mut self, request: &Request, work: Work) -> Option<(RbdIo, u64)> {
+        let ranged = Ranged {
+            token: request.token,
+            offset: request.offset,
+            len: request.len(),
+            done: 0,
+            work,
+        };
+        let io = ranged.io();
+        let place = self.ranges.insert(ranged).ok()?;
+        Some((io, place as u64))
+    }
+}
+
+impl Queue for ImageQueue {
+    fn submit(&mut self, _ring: &mut Ring, request: Request) -> Submitted {
+        if request.is_sync() && self.shared.is_lost() {
+            return Submitted::Done(request.complete(Err(Fault::Latched)));
+        }
+        if self.requests.as_ref().is_none_or(RbdQueue::is_full) {
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
+        }
+        let range = match request.operation {
+            Operation::Flush => self.range(&request, Work::Flush),
+            Operation::Discard { .. } => self.range(&request, Work::Discard),
+            Operation::WriteZeroes { may_unmap, .. } => {
+                self.range(&request, Work::Zero { may_unmap })
+            }
+            _ => None,
+        };
+        let Request {
+            operation,
+            offset,
+            token,
+        } = request;
+        let (io, token) = match (operation, range) {
+            (_, Some(range)) => range,
+            (Operation::Read(buffer), _) => (RbdIo::Read { offset, buffer }, token),
+            (Operation::Write { data, durable }, _) => {
+                let buffer = data;
+                let io = RbdIo::Write {
+                    offset,
+                    buffer,
+                    durable,
+                };
+                (io, token)
+            }
+            // None of them has a place here, or an operation of the library.
+            (operation, None) => {
+                let has_zones =
+                    matches!(operation, Operation::ZoneAppend { .. } | Operation::Zone(_));
+                let fault = if has_zones {
+                    Fault::NotSupported
+                } else {
+                    Fault::Busy
+                };
+                let request = Request {
+                    operation,
+                    offset,
+                    token,
+                };
+                return Submitted::Done(request.complete(Err(fault)));
+            }
+        };
+        match self.start(io, token) {
+            None => Submitted::Pending,
+            Some(completion) => Submitted::Done(completion),
+        }
+    }
+
+    fn poll(&mut self, _ring: &mut Ring, done: &mut Vec<Completion>) {
+        while let Some(ended) = self.requests.as_mut().and_then(RbdQueue::next_done) {
+            done.extend(self.ended(ended));
+        }
+    }
+
+    fn measure(&mut self, _on: bool) {}
+
+    fn crypto_time_ns(&self) -> u64 {
+        0
+    }
+}
+
+impl Drop for ImageQueue {
+    /// A change that nobody waits for could overtake a later one, and its failure would be nobody's. So it is waited
+    /// for, as a ring waits for those of files.
+    fn drop(&mut self) {
+        while let Some(ended) = self.requests.as_mut().and_then(RbdQueue::next_done) {
+            // The rest of a range is not begun.
+            let part = usize::from(!matches!(ended.io, RbdIo::Read { .. } | RbdIo::Flush));
+            self.changes -= part;
+            if part > 0 && ended.result.is_err() {
+                self.shared.lose();
+            }
+        }
+        if let Some(requests) = self.requests.take()
+            && self.changes > 0
+        {
+            self.shared.allocation.note_change();
+            if !requests.finish(PATIENCE) {
+                self.shared.lose();
+            }
+            self.shared.allocation.note_change();
+        }
+    }
+}
+
+impl Ranged {
+    /// Bytes of the part that is next.
+    fn part(&self) -> u64 {
+        (self.len - self.done).min(MOST_RANGE)
+    }
+
+    fn io(&self) -> RbdIo {
+        let (offset, len) = (self.offset + self.done, self.part());
+        match self.work {
+            Work::Flush => RbdIo::Flush,
+            Work::Discard => RbdIo::Discard { offset, len },
+            Work::Zero { may_unmap } => RbdIo::Zero {
+                offset,
+                len: usize::try_from(len).expect("at most MOST_RANGE"),
+                thick: !may_unmap,
+            },
+        }
+    }
+
+    fn operation(&self) -> Operation {
+        match self.work {
+            Work::Flush => Operation::Flush,
+            Work::Discard => Operation::Discard { len: self.len },
+            Work::Zero { may_unmap } => Operation::WriteZeroes {
+                len: self.len,
+                may_unmap,
+            },
+        }
+    }
+}
+
+/// A place in the table of ranges.
+fn place(token: u64) -> usize {
+    usize::try_from(token).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,44 @@
+//! A program that was built without Ceph says so.
+
+mod name;
+
+pub use name::RbdName;
+
+use cryptline_sys::Ring;
+
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+
+/// An image of a Ceph cluster, of which there is none here.
+pub enum RbdDevice {}
+
+impl RbdDevice {
+    /// Says what to do instead.
+    ///
+    /// Errors: always.
+    pub fn open(name: &RbdName, _read_only: bool) -> Result<Self, OpenError> {
+        Err(OpenError::remote(
+            name,
+            "this program was built without Ceph (feature rbd); serve the image with `qemu-nbd rbd:POOL/IMAGE` and open nbd://",
+        ))
+    }
+
+    /// Of an image.
+    #[must_use]
+    pub fn stripe_period(&self) -> u64 {
+        match *self {}
+    }
+}
+
+impl Device for RbdDevice {
+    fn geometry(&self) -> Geometry {
+        match *self {}
+    }
+
+    fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        match *self {}
+    }
+
+    fn extent(&self, _offset: u64, _len: u64) -> Result<Extent, Fault> {
+        match *self {}
+    }
+}

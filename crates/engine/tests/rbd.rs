@@ -1,0 +1,141 @@
+//! The `rbd` base over a cluster of this machine: what every device promises, holes, growth, and requests whose queue is
+//! gone.
+//!
+//! One test, since the cluster takes longer to start than all checks.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use cryptline_engine::base::{RbdDevice, RbdName};
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{BackendChoice, Fault, Gate, OpenError};
+use cryptline_testkit::ceph::{Ceph, POOL};
+use cryptline_testkit::suite::devices::{self, AES_4096, SIZE};
+use cryptline_testkit::suite::{self, Fresh, Setup, Watchdog, checks};
+
+type Check = fn(&Fresh, Setup);
+
+const CHECKS: &[Check] = &[
+    checks::what_is_written_is_read_back_at_every_alignment_and_size,
+    checks::last_block_is_written_and_nothing_after_it,
+    checks::durable_write_is_read_back,
+    checks::flush_succeeds_with_and_without_writes,
+    checks::discarded_range_leaves_its_neighbours_alone,
+    checks::zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone,
+    checks::range_past_the_end_is_refused,
+    checks::refused_request_changes_nothing_and_latches_nothing,
+    checks::extents_cover_the_device_and_hide_no_data,
+    checks::deep_queue_completes_each_request_once,
+    checks::queues_of_two_threads_see_each_others_completed_writes,
+    checks::neighbouring_blocks_written_by_two_threads_at_once_all_arrive,
+    checks::dropping_a_queue_with_requests_in_flight_harms_nobody,
+];
+
+fn name(ceph: &Ceph, image: &str) -> RbdName {
+    RbdName {
+        pool: POOL.to_owned(),
+        namespace: None,
+        image: image.to_owned(),
+        snapshot: None,
+        conf: Some(ceph.conf()),
+        id: None,
+    }
+}
+
+fn make(ceph: &Ceph, image: &str, size: u64, options: &[&str]) -> RbdName {
+    let (size, spec) = (format!("{size}B"), format!("{POOL}/{image}"));
+    let create = ["create", "--size", &size, &spec];
+    let options = options.iter().copied();
+    ceph.rbd(create.into_iter().chain(options)).success();
+    name(ceph, image)
+}
+
+#[test]
+fn heavy_image_keeps_what_devices_promise() {
+    let Some(ceph) = Ceph::start() else { return };
+    let made = Cell::new(0);
+    let fresh = || {
+        made.set(made.get() + 1);
+        // Small objects, so that many requests cross from one into the next.
+        let name = make(
+            &ceph,
+            &format!("disk{}", made.get()),
+            SIZE,
+            &["--object-size", "64K"],
+        );
+        let device = RbdDevice::open(&name, false).expect("it was just made");
+        Some(Fresh::new(Gate::new(device)))
+    };
+    for check in CHECKS {
+        suite::run(fresh, check);
+    }
+    let encrypted = || Some(devices::crypt(fresh()?, &AES_4096));
+    suite::run(
+        encrypted,
+        checks::what_is_written_is_read_back_at_every_alignment_and_size,
+    );
+    suite::run(encrypted, checks::deep_queue_completes_each_request_once);
+
+    let _watchdog = Watchdog::start(Duration::from_secs(120));
+    holes_are_holes_until_they_are_written_to(&ceph);
+    second_writer_is_refused_and_readers_are_not(&ceph);
+    device_grows_with_its_image_and_notices_when_it_shrinks(&ceph);
+}
+
+fn holes_are_holes_until_they_are_written_to(ceph: &Ceph) {
+    // With a map of its objects, and without.
+    let bare = ["--image-feature", "exclusive-lock"];
+    for (image, options) in [("mapped", &[][..]), ("asked", &bare[..])] {
+        let name = make(ceph, image, 64 << 20, options);
+        let gate = Gate::new(RbdDevice::open(&name, false).expect("it was just made"));
+        let extent = |at: u64| gate.extent(at, (64 << 20) - at).expect("an extent");
+        let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
+        let before = extent(0);
+        assert!(before.hole && before.zero, "{before:?}");
+        disk.write_at(9 << 20, &[7; 4096], false).expect("a write");
+        assert_eq!((extent(0).len, extent(0).hole), (8 << 20, true));
+        assert_eq!(
+            (extent(8 << 20).len, extent(8 << 20).hole),
+            (4 << 20, false)
+        );
+        disk.discard(8 << 20, 4 << 20).expect("a discard");
+        assert!(extent(8 << 20).hole, "{:?}", extent(8 << 20));
+        // As long as two parts are, of which the last is short.
+        disk.write_zeroes(0, 64 << 20, true).expect("zeros");
+    }
+}
+
+fn second_writer_is_refused_and_readers_are_not(ceph: &Ceph) {
+    let name = make(ceph, "owned", 8 << 20, &[]);
+    let first = RbdDevice::open(&name, false).expect("it was just made");
+    let second = RbdDevice::open(&name, false).map(|_| ());
+    assert!(matches!(second, Err(OpenError::Busy { .. })), "{second:?}");
+    let reader = Gate::new(RbdDevice::open(&name, true).expect("readers are many"));
+    assert!(reader.geometry().read_only);
+    drop(first);
+    drop(RbdDevice::open(&name, false).expect("the lock is free again"));
+}
+
+fn device_grows_with_its_image_and_notices_when_it_shrinks(ceph: &Ceph) {
+    let name = make(ceph, "grows", 8 << 20, &[]);
+    let gate = Gate::new(RbdDevice::open(&name, false).expect("it was just made"));
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
+    assert_eq!(gate.grow(), 8 << 20);
+    let resize = |size: &str, more: &[&str]| {
+        let resize = ["resize", "--size", size, "rbd/grows"];
+        ceph.rbd(resize.into_iter().chain(more.iter().copied()))
+            .success();
+    };
+    resize("16M", &[]);
+    while gate.grow() != 16 << 20 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    disk.write_at(12 << 20, &[5; 4096], true).expect("room");
+    resize("8M", &["--allow-shrink"]);
+    let mut read = [0; 4096];
+    while disk.read_at(12 << 20, &mut read).is_ok() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(disk.read_at(12 << 20, &mut read), Err(Fault::Truncated));
+    assert_eq!(gate.grow(), 16 << 20, "it never becomes smaller");
+}

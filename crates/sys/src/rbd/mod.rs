@@ -1,0 +1,83 @@
+//! Ceph's block devices by Ceph's own library, which is loaded when it is first asked for.
+//!
+//! ```text
+//! Cluster   a connection: configuration, monitors, time limits
+//! RbdImage  one open image of it, with its lock and its watch
+//! RbdQueue  one thread's requests: submitted here, ended by librbd's threads, taken here
+//! ```
+//!
+//! librbd calls back on threads of its own. What such a call does is bounded: it puts a number on a list and wakes
+//! the queue's thread. The memory of a request belongs to its place in the queue's table until then, whatever
+//! becomes of the queue.
+//!
+//! A program that is linked statically cannot load a library.
+
+mod cluster;
+mod image;
+mod library;
+mod queue;
+
+pub use cluster::{Cluster, RbdLimits};
+pub use image::RbdImage;
+pub use queue::{RbdDone, RbdIo, RbdQueue};
+
+use std::io;
+
+/// Why Ceph cannot be used.
+#[derive(Debug)]
+pub enum RbdError {
+    /// The libraries are not there, or not these.
+    Library(String),
+    /// A word has a byte that no name can have.
+    Name,
+    /// A call failed.
+    Call {
+        /// What was tried.
+        what: RbdCall,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RbdCall {
+    /// To make a handle.
+    Create,
+    /// To read the configuration.
+    Configure,
+    /// To reach the monitors.
+    Connect,
+    /// To find the pool.
+    Pool,
+    /// To open the image.
+    Open,
+    /// To open a snapshot of it.
+    OpenSnapshot,
+    /// To ask about it.
+    Stat,
+    /// To become its only writer.
+    Lock,
+    /// To be told of its changes.
+    Watch,
+    /// To learn what is allocated.
+    Diff,
+}
+
+impl RbdError {
+    /// Of a call that gives a negative error number.
+    fn of(what: RbdCall, code: libc::c_int) -> Self {
+        Self::Call {
+            what,
+            error: io::Error::from_raw_os_error(code.saturating_neg()),
+        }
+    }
+
+    fn check(what: RbdCall, code: libc::c_int) -> Result<libc::c_int, Self> {
+        if code < 0 {
+            Err(Self::of(what, code))
+        } else {
+            Ok(code)
+        }
+    }
+}
