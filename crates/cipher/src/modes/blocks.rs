@@ -7,6 +7,7 @@ use cryptline_sys::SecretBox;
 use zeroize::ZeroizeOnDrop;
 
 use super::parallel::{Blocks, Chained};
+use super::twofish::Twofish;
 
 /// A block cipher with its expanded key.
 pub(super) trait BlockCipher: Send + Sync {
@@ -63,7 +64,7 @@ impl Algorithm {
             (Algorithm::Aes, 24) => boxed::<aes::Aes192>(key),
             (Algorithm::Aes, _) => boxed::<aes::Aes256>(key),
             (Algorithm::Serpent, _) => boxed::<serpent::Serpent>(key),
-            (Algorithm::Twofish, _) => boxed::<twofish::Twofish>(key),
+            (Algorithm::Twofish, _) => Some(Box::new(Twofish::new(key)?)),
             (Algorithm::Camellia, 16) => boxed::<camellia::Camellia128>(key),
             (Algorithm::Camellia, 24) => boxed::<camellia::Camellia192>(key),
             (Algorithm::Camellia, _) => boxed::<camellia::Camellia256>(key),
@@ -77,7 +78,7 @@ impl Algorithm {
         match self {
             Algorithm::Aes => crate::cpu::rustcrypto_aes_backend(),
             Algorithm::Serpent => "RustCrypto serpent",
-            Algorithm::Twofish => "RustCrypto twofish",
+            Algorithm::Twofish => "twofish (tables)",
             Algorithm::Camellia => "RustCrypto camellia",
             Algorithm::Cast6 => "RustCrypto cast6",
             Algorithm::Sm4 => "RustCrypto sm4",

@@ -26,6 +26,7 @@ mod parallel;
 mod polynomial;
 mod supported;
 mod truecrypt;
+mod twofish;
 
 use aes::Block;
 use zeroize::Zeroizing;
