@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 
-/// Time given to one sample; the best of [`SAMPLES`] is printed, since whatever disturbs a
-/// sample only makes it slower.
-const SAMPLE: Duration = Duration::from_millis(20);
-const SAMPLES: usize = 15;
+/// Time given to one sample, so short that many are over before a busy machine takes the processor
+/// away. The best of [`SAMPLES`] is printed, since whatever disturbs a sample only makes it slower.
+const SAMPLE: Duration = Duration::from_micros(100);
+const SAMPLES: u32 = 2000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -58,20 +58,16 @@ fn print_row(cipher: &SectorCipher, len: usize) {
 
 /// GB/s of the fastest sample.
 fn best(len: usize, mut call: impl FnMut()) -> f64 {
-    (0..SAMPLES)
-        .map(|_| sample(len, &mut call))
-        .fold(0.0, f64::max)
-}
-
-fn sample(len: usize, call: &mut impl FnMut()) -> f64 {
     let start = Instant::now();
-    let mut calls = 0_u32;
-    while start.elapsed() < SAMPLE {
-        for _ in 0..64 {
-            call();
-        }
-        calls += 64;
-    }
+    call();
+    let calls = SAMPLE.as_nanos() / start.elapsed().as_nanos().max(1);
+    let calls = u32::try_from(calls).unwrap_or(u32::MAX).max(1);
+    let samples = (0..SAMPLES).map(|_| {
+        let start = Instant::now();
+        (0..calls).for_each(|_| call());
+        start.elapsed()
+    });
+    let fastest = samples.min().unwrap_or_default();
     let bytes = f64::from(calls) * f64::from(u32::try_from(len).expect("a small buffer"));
-    bytes / start.elapsed().as_secs_f64() / 1e9
+    bytes / fastest.as_secs_f64() / 1e9
 }

@@ -151,6 +151,16 @@ pub(crate) mod detection {
     #[derive(Clone, Copy)]
     pub(crate) struct AesNi(());
 
+    /// `avx2` alone.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Words256(());
+
+    impl Words256 {
+        pub(crate) fn detect() -> Option<Words256> {
+            is_x86_feature_detected!("avx2").then_some(Words256(()))
+        }
+    }
+
     impl Avx512 {
         /// The standard library asks the operating system about the registers, too.
         pub(crate) fn detect() -> Option<Avx512> {
@@ -226,7 +236,7 @@ pub(crate) mod detection {
 /// The same for 64-bit ARM.
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod detection {
-    pub(crate) use super::elsewhere::{AesNi, Avx2, Avx512};
+    pub(crate) use super::elsewhere::{AesNi, Avx2, Avx512, Words256};
 
     /// `aes`.
     #[derive(Clone, Copy)]
@@ -253,7 +263,7 @@ pub(crate) mod detection {
 /// Nothing to detect: there is the portable back end only.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) mod detection {
-    pub(crate) use super::elsewhere::{AesNi, Armv8, Avx2, Avx512};
+    pub(crate) use super::elsewhere::{AesNi, Armv8, Avx2, Avx512, Words256};
 
     pub(crate) fn wide_registers_slow_the_clock() -> bool {
         false
@@ -265,6 +275,7 @@ pub(crate) mod detection {
 mod elsewhere {
     macro_rules! nowhere {
         ($($feature:ident)*) => {$(
+            #[derive(Clone, Copy)]
             pub(crate) enum $feature {}
 
             impl $feature {
@@ -274,7 +285,7 @@ mod elsewhere {
             }
         )*};
     }
-    nowhere!(Avx512 Avx2 AesNi Armv8);
+    nowhere!(Avx512 Avx2 AesNi Armv8 Words256);
 }
 
 /// The backend that the `aes` crate (0.9.4) selects at run time, by the same rules.

@@ -303,7 +303,7 @@ impl Engine {
             let kernel = kernel(backend, key).ok_or(BackendError::Unavailable { backend })?;
             return Ok(Engine::Xts(kernel));
         }
-        let modes = Modes::new(spec, key, sector_size);
+        let modes = Modes::new(spec, key, sector_size, backend);
         Ok(Engine::Modes(
             modes.expect("cipher, mode and key size were checked"),
         ))

@@ -23,7 +23,7 @@ use cipher::StreamCipher;
 use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
-use super::blocks::{Algorithm, BlockCipher};
+use super::blocks::{self, BlockCipher};
 use super::chain::Chain;
 use super::nh::{self, Nh};
 use super::polynomial::Polynomial;
@@ -94,7 +94,7 @@ impl Adiantum {
         let (text, rest) = rest.split_first_chunk::<16>()?;
         Some(Adiantum {
             stream,
-            aes: Algorithm::Aes.cipher(aes)?,
+            aes: blocks::aes(aes)?,
             hash: SecretBox::new(Hash {
                 header: Polynomial::at(header),
                 text: Polynomial::at(text),

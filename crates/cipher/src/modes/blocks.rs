@@ -6,7 +6,11 @@ use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use cryptline_sys::SecretBox;
 use zeroize::ZeroizeOnDrop;
 
+use super::lanes::Width;
 use super::parallel::{Blocks, Chained};
+use super::serpent::{self, Serpent};
+use super::twofish::Twofish;
+use crate::cpu::Backend;
 
 /// A block cipher with its expanded key.
 pub(super) trait BlockCipher: Send + Sync {
@@ -57,13 +61,11 @@ impl Algorithm {
     }
 
     /// The cipher under `key`; nothing if the key has a size that it does not take.
-    pub(super) fn cipher(self, key: &[u8]) -> Option<Box<dyn BlockCipher>> {
+    pub(super) fn cipher(self, key: &[u8], backend: Backend) -> Option<Box<dyn BlockCipher>> {
         match (self, key.len()) {
-            (Algorithm::Aes, 16) => boxed::<aes::Aes128>(key),
-            (Algorithm::Aes, 24) => boxed::<aes::Aes192>(key),
-            (Algorithm::Aes, _) => boxed::<aes::Aes256>(key),
-            (Algorithm::Serpent, _) => boxed::<serpent::Serpent>(key),
-            (Algorithm::Twofish, _) => boxed::<twofish::Twofish>(key),
+            (Algorithm::Aes, _) => aes(key),
+            (Algorithm::Serpent, _) => Some(Box::new(Serpent::new(key, Width::of(backend))?)),
+            (Algorithm::Twofish, _) => Some(Box::new(Twofish::new(key)?)),
             (Algorithm::Camellia, 16) => boxed::<camellia::Camellia128>(key),
             (Algorithm::Camellia, 24) => boxed::<camellia::Camellia192>(key),
             (Algorithm::Camellia, _) => boxed::<camellia::Camellia256>(key),
@@ -73,15 +75,24 @@ impl Algorithm {
     }
 
     /// What does the work, for people.
-    pub(super) fn backend_name(self) -> &'static str {
+    pub(super) fn backend_name(self, backend: Backend) -> &'static str {
         match self {
             Algorithm::Aes => crate::cpu::rustcrypto_aes_backend(),
-            Algorithm::Serpent => "RustCrypto serpent",
-            Algorithm::Twofish => "RustCrypto twofish",
+            Algorithm::Serpent => serpent::name(Width::of(backend)),
+            Algorithm::Twofish => "twofish (tables)",
             Algorithm::Camellia => "RustCrypto camellia",
             Algorithm::Cast6 => "RustCrypto cast6",
             Algorithm::Sm4 => "RustCrypto sm4",
         }
+    }
+}
+
+/// AES, whose library finds the best back end by itself.
+pub(super) fn aes(key: &[u8]) -> Option<Box<dyn BlockCipher>> {
+    match key.len() {
+        16 => boxed::<aes::Aes128>(key),
+        24 => boxed::<aes::Aes192>(key),
+        _ => boxed::<aes::Aes256>(key),
     }
 }
 

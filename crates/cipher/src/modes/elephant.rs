@@ -9,7 +9,7 @@
 
 use aes::Block;
 
-use super::blocks::{Algorithm, BlockCipher};
+use super::blocks::{self, BlockCipher};
 
 /// Words in the largest cipher sector.
 const WORDS: usize = 4096 / 4;
@@ -24,7 +24,7 @@ impl Elephant {
     /// `extra` is a key of AES.
     pub(super) fn new(extra: &[u8], sector_size: u32) -> Option<Elephant> {
         Some(Elephant {
-            cipher: Algorithm::Aes.cipher(extra)?,
+            cipher: blocks::aes(extra)?,
             sector_size: sector_size.into(),
         })
     }

@@ -14,7 +14,8 @@ use zeroize::Zeroizing;
 
 use super::blocks::{Algorithm, BlockCipher};
 use super::chain::Chain;
-use super::{BATCH, BLOCK_BYTES, GROUP, xor};
+use super::{BATCH, BLOCK_BYTES, GROUP};
+use crate::cpu::Backend;
 
 pub(super) struct Xts {
     data: Box<dyn BlockCipher>,
@@ -23,11 +24,11 @@ pub(super) struct Xts {
 
 impl Xts {
     /// `key` is the data key followed by the tweak key.
-    pub(super) fn new(algorithm: Algorithm, key: &[u8]) -> Option<Xts> {
+    pub(super) fn new(algorithm: Algorithm, key: &[u8], backend: Backend) -> Option<Xts> {
         let (data, tweak) = key.split_at(key.len() / 2);
         Some(Xts {
-            data: algorithm.cipher(data)?,
-            tweak: algorithm.cipher(tweak)?,
+            data: algorithm.cipher(data, backend)?,
+            tweak: algorithm.cipher(tweak, backend)?,
         })
     }
 
@@ -69,7 +70,7 @@ pub(super) struct Lrw {
 
 impl Lrw {
     /// `key` is the cipher's key followed by 16 bytes, the second key.
-    pub(super) fn new(algorithm: Algorithm, key: &[u8]) -> Option<Lrw> {
+    pub(super) fn new(algorithm: Algorithm, key: &[u8], backend: Backend) -> Option<Lrw> {
         let (data, second) = key.split_last_chunk::<BLOCK_BYTES>()?;
         let mut steps = SecretBox::new([0; 128]);
         let mut power = Zeroizing::new(u128::from_be_bytes(*second));
@@ -80,7 +81,7 @@ impl Lrw {
             *power = times_x(*power);
         }
         Some(Lrw {
-            data: algorithm.cipher(data)?,
+            data: algorithm.cipher(data, backend)?,
             steps,
         })
     }
@@ -138,22 +139,34 @@ fn masked<S: Default>(
 ) {
     let sector_blocks = data.len() / sectors;
     let mut state = S::default();
+    // Blocks of the present sector that come after the present one; no division for each.
+    let (mut sector, mut left) = (0, 0);
     let mut masks = [Block::default(); GROUP];
-    for (group, first) in data.chunks_mut(GROUP).zip((0..).step_by(GROUP)) {
-        for (index, (block, kept)) in group.iter_mut().zip(&mut masks).enumerate() {
-            let place = first + index;
-            if place.is_multiple_of(sector_blocks) {
-                state = start(place / sector_blocks)
+    for group in data.chunks_mut(GROUP) {
+        let masks = &mut masks[..group.len()];
+        for kept in &mut *masks {
+            if left == 0 {
+                state = start(sector);
+                sector += 1;
+                left = sector_blocks;
             } else {
-                next(&mut state)
+                next(&mut state);
             }
+            left -= 1;
             *kept = mask(&state);
-            xor(block, kept);
         }
+        xor_all(group, masks);
         cipher(group);
-        for (block, mask) in group.iter_mut().zip(&masks) {
-            xor(block, mask);
-        }
+        xor_all(group, masks);
+    }
+}
+
+/// In a loop of its own, which compilers make vectors of.
+fn xor_all(blocks: &mut [Block], masks: &[Block]) {
+    let blocks = Block::cast_slice_to_core_mut(blocks).as_flattened_mut();
+    let masks = Block::cast_slice_to_core(masks).as_flattened();
+    for (byte, mask) in blocks.iter_mut().zip(masks) {
+        *byte ^= mask;
     }
 }
 

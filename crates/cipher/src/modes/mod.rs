@@ -19,17 +19,22 @@ mod chain;
 mod elephant;
 mod hash;
 mod keys;
+mod lanes;
 mod loop_aes;
 mod masked;
 mod nh;
 mod parallel;
 mod polynomial;
+mod serpent;
+mod serpent_boxes;
 mod supported;
 mod truecrypt;
+mod twofish;
 
 use aes::Block;
 use zeroize::Zeroizing;
 
+use crate::cpu::Backend;
 use crate::iv::IvSequence;
 use crate::spec::{CipherSpec, IvMode};
 use adiantum::{Adiantum, Stream};
@@ -81,9 +86,14 @@ enum Extra {
 
 impl Modes {
     /// `None` if the key does not fit (see [`KeySizes`]) or the combination is none.
-    pub(crate) fn new(spec: &CipherSpec, key: &[u8], sector_size: u32) -> Option<Modes> {
+    pub(crate) fn new(
+        spec: &CipherSpec,
+        key: &[u8],
+        sector_size: u32,
+        backend: Backend,
+    ) -> Option<Modes> {
         let layout = KeySizes::of(spec)?.split(spec, key)?;
-        let keyed = |key| Keyed::new(spec, key);
+        let keyed = |key| Keyed::new(spec, key, backend);
         let keys: Box<[Keyed]> = layout.cipher_keys().map(keyed).collect::<Option<_>>()?;
         let extra = match spec.iv_mode() {
             IvMode::Lmk => Extra::LoopAes(LoopAes::new(layout.extra)),
@@ -101,7 +111,7 @@ impl Modes {
             _ => (1, 0),
         };
         Some(Modes {
-            name: name(spec)?,
+            name: name(spec, backend)?,
             keys,
             factor,
             plus,
@@ -237,7 +247,7 @@ impl Modes {
 }
 
 impl Keyed {
-    fn new(spec: &CipherSpec, key: &[u8]) -> Option<Keyed> {
+    fn new(spec: &CipherSpec, key: &[u8], backend: Backend) -> Option<Keyed> {
         if spec.chain_mode() == "adiantum" {
             return Some(Keyed {
                 chain: Box::new(Adiantum::new(spec, key)?),
@@ -248,33 +258,33 @@ impl Keyed {
         let salted = match spec.iv_mode() {
             IvMode::Essiv(name) => {
                 let salt: Zeroizing<Digest> = EssivHash::by_name(name)?.digest(key);
-                Some(algorithm.cipher(&salt)?)
+                Some(algorithm.cipher(&salt, backend)?)
             }
             _ => None,
         };
         Some(Keyed {
-            chain: chain(spec.chain_mode(), algorithm, key)?,
+            chain: chain(spec.chain_mode(), algorithm, key, backend)?,
             salted,
         })
     }
 }
 
 /// The chaining mode called `name`; nothing if there is none or the key does not fit.
-fn chain(name: &str, algorithm: Algorithm, key: &[u8]) -> Option<Box<dyn Chain>> {
+fn chain(name: &str, algorithm: Algorithm, key: &[u8], backend: Backend) -> Option<Box<dyn Chain>> {
     Some(match name {
-        "ecb" => Box::new(Ecb(algorithm.cipher(key)?)),
-        "cbc" => Box::new(Cbc(algorithm.cipher(key)?)),
-        "ctr" => Box::new(Ctr(algorithm.cipher(key)?)),
-        "xts" => Box::new(Xts::new(algorithm, key)?),
-        "lrw" => Box::new(Lrw::new(algorithm, key)?),
+        "ecb" => Box::new(Ecb(algorithm.cipher(key, backend)?)),
+        "cbc" => Box::new(Cbc(algorithm.cipher(key, backend)?)),
+        "ctr" => Box::new(Ctr(algorithm.cipher(key, backend)?)),
+        "xts" => Box::new(Xts::new(algorithm, key, backend)?),
+        "lrw" => Box::new(Lrw::new(algorithm, key, backend)?),
         _ => return None,
     })
 }
 
-fn name(spec: &CipherSpec) -> Option<&'static str> {
+fn name(spec: &CipherSpec, backend: Backend) -> Option<&'static str> {
     match Stream::by_name(spec.cipher_name()) {
         Some(_) => Some(nh::backend_name()),
-        None => Some(Algorithm::by_name(spec.cipher_name())?.backend_name()),
+        None => Some(Algorithm::by_name(spec.cipher_name())?.backend_name(backend)),
     }
 }
 

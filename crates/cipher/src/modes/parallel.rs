@@ -111,7 +111,7 @@ where
 }
 
 #[inline(always)]
-fn chain(lanes: &mut [Block], data: &mut [Block], encrypt: impl Fn(&mut [Block])) {
+pub(super) fn chain(lanes: &mut [Block], data: &mut [Block], encrypt: impl Fn(&mut [Block])) {
     if lanes.len() <= FEW || !data.len().is_multiple_of(lanes.len() * LINE) {
         chain_few(lanes, data, encrypt);
     } else {

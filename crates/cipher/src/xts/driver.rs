@@ -44,6 +44,18 @@ pub(super) fn field_by_field(ivs: &IvSequence) -> IvSequence {
     IvSequence { next, step, ..*ivs }
 }
 
+/// An array of what `$value` is at each place, written out: closures that `map` takes, and zipped
+/// iterators, may become calls with all registers in memory where a program is built without
+/// link-time optimization.
+macro_rules! each {
+    ([$($place:literal)+] $at:ident => $value:expr) => {
+        [$({
+            const $at: usize = $place;
+            $value
+        }),+]
+    };
+}
+
 /// Makes a kernel out of a module's width. `$features` are what every function of it is compiled
 /// for and what `$cpu` proves, `$aes_round` a round of encryption on a vector, `$middle128` and so on the `MIDDLE` below for each size of the key: how
 /// many round keys the module wants in a loop. Uses of the module:
@@ -277,17 +289,21 @@ macro_rules! xts_kernel {
 
         #[inline]
         #[target_feature(enable = $features)]
-        fn iv_round<const N: usize>(state: [Vector; N], key: &RoundKey) -> [Vector; N] {
+        fn iv_round<const N: usize>(mut state: [Vector; N], key: &RoundKey) -> [Vector; N] {
             let key = round_key(key);
-            state.map(|state| $aes_round(state, key))
+            for state in &mut state {
+                *state = $aes_round(*state, key);
+            }
+            state
         }
 
         #[inline]
         #[target_feature(enable = $features)]
         fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
             let (out, _) = tweaks.as_flattened_mut().as_chunks_mut();
-            for (state, out) in state.into_iter().zip(out) {
-                store(out, state);
+            let out: &mut [_; N] = out.first_chunk_mut().expect("room for all tweaks");
+            for at in 0..N {
+                store(&mut out[at], state[at]);
             }
         }
 
@@ -320,4 +336,4 @@ macro_rules! xts_kernel {
     };
 }
 
-pub(super) use xts_kernel;
+pub(super) use {each, xts_kernel};

@@ -15,7 +15,9 @@ use std::arch::x86_64::{
 
 use crate::cpu::detection::AesNi;
 use crate::iv::IvSequence;
-use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_kernel};
+use crate::xts::driver::{
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_kernel,
+};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
@@ -51,11 +53,8 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     };
     let keys = opaque(keys);
     let (first, last) = (round_key(&keys.first), round_key(&keys.last));
-    let mut state = *masks;
     let (source, _) = data.as_chunks::<16>();
-    for (state, source) in state.iter_mut().zip(source) {
-        *state = xor(xor(*state, first), load(source));
-    }
+    let mut state = each!([0 1 2 3 4 5 6 7] AT => xor(xor(masks[AT], first), load(&source[AT])));
     let middle = keys.middle_keys::<MIDDLE>();
     let mut next = [last; 8];
     // Straight-line code: a loop would not keep all of it in registers.
@@ -79,14 +78,14 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
         round::<ENCRYPT>(&mut state, key);
     }
     let (destination, _) = data.as_chunks_mut::<16>();
-    for ((state, mask), destination) in state.into_iter().zip(*masks).zip(destination) {
+    each!([0 1 2 3 4 5 6 7] AT => {
         let out = if ENCRYPT {
-            _mm_aesenclast_si128(state, mask)
+            _mm_aesenclast_si128(state[AT], masks[AT])
         } else {
-            _mm_aesdeclast_si128(state, mask)
+            _mm_aesdeclast_si128(state[AT], masks[AT])
         };
-        store(destination, out);
-    }
+        store(&mut destination[AT], out);
+    });
     *masks = next;
     *power = tweak;
 }
@@ -137,7 +136,7 @@ fn fence(state: &mut [__m128i; 8], made: &mut __m128i, power: &mut __m128i) {
 #[target_feature(enable = "aes,ssse3")]
 fn first_masks(keys: &Schedule, mut tweak: Spread) -> (Masks, Powers) {
     let last = round_key(&keys.last);
-    let masks = [(); 8].map(|()| {
+    let masks = each!([0 1 2 3 4 5 6 7] _AT => {
         let mask = xor(tweak, last);
         tweak = double(tweak);
         mask
@@ -174,21 +173,24 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
     let places = load(ivs.layout.byte_places());
     let shift = _mm_cvtsi64_si128(i64::from(ivs.shift));
     let first = round_key(&keys.first);
-    [(); N].map(|()| {
+    let mut state = [first; N];
+    for state in &mut state {
         let number = _mm_cvtsi64_si128(ivs.next.cast_signed());
         ivs.next = ivs.after(1);
-        xor(
-            _mm_shuffle_epi8(_mm_srl_epi64(number, shift), places),
-            first,
-        )
-    })
+        let iv = _mm_shuffle_epi8(_mm_srl_epi64(number, shift), places);
+        *state = xor(iv, first);
+    }
+    state
 }
 
 #[inline]
 #[target_feature(enable = "aes,ssse3")]
-fn end_ivs<const N: usize>(keys: &Schedule, state: [Vector; N]) -> [Vector; N] {
+fn end_ivs<const N: usize>(keys: &Schedule, mut state: [Vector; N]) -> [Vector; N] {
     let last = round_key(&keys.last);
-    state.map(|state| _mm_aesenclast_si128(state, last))
+    for state in &mut state {
+        *state = _mm_aesenclast_si128(*state, last);
+    }
+    state
 }
 
 /// A round key.

@@ -18,7 +18,9 @@ use std::arch::x86_64::{
 
 use crate::cpu::detection::Avx2;
 use crate::iv::IvSequence;
-use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_kernel};
+use crate::xts::driver::{
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_kernel,
+};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
@@ -71,8 +73,16 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
     let [m4, m5] = rounds.with_times::<6, 1, 15>([a, b], last);
     let [m6, m7] = rounds.with_times::<9, 1, 15>([c, d], last);
     rounds.end(*masks, data);
-    let [m0, m1, m2, m3] = [a, b, c, d].map(|power| xor(power, last));
-    *masks = [m0, m1, m2, m3, m4, m5, m6, m7];
+    *masks = [
+        xor(a, last),
+        xor(b, last),
+        xor(c, last),
+        xor(d, last),
+        m4,
+        m5,
+        m6,
+        m7,
+    ];
     *powers = [a, b, c, d];
 }
 
@@ -81,11 +91,7 @@ fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
 fn enter(keys: &Schedule, masks: Masks, source: &[u8; UNIT]) -> [__m256i; 8] {
     let (source, _) = source.as_chunks();
     let first = round_key(&keys.first);
-    let mut state = masks;
-    for (state, source) in state.iter_mut().zip(source) {
-        *state = xor(xor(*state, first), load(source));
-    }
-    state
+    each!([0 1 2 3 4 5 6 7] AT => xor(xor(masks[AT], first), load(&source[AT])))
 }
 
 /// A unit on its way through the rounds. Other work goes between them in [`WORKS`] parts, each of
@@ -113,24 +119,27 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
         other: __m256i,
     ) -> [__m256i; 2] {
         const { assert!(LEFT + RIGHT == 16) };
-        let over = powers.map(|power| _mm256_bsrli_epi128::<RIGHT>(power));
+        let over = each!([0 1] AT => _mm256_bsrli_epi128::<RIGHT>(powers[AT]));
         let over = self.go_on(PART, over);
-        let reduced = self.go_on(PART + 1, over.map(|over| reduce_low(over)));
-        let left = powers.map(|power| xor(_mm256_bslli_epi128::<LEFT>(power), other));
-        self.go_on(PART + 2, [0, 1].map(|at| xor(left[at], reduced[at])))
+        let reduced = self.go_on(PART + 1, each!([0 1] AT => reduce_low(over[AT])));
+        let left = each!([0 1] AT => xor(_mm256_bslli_epi128::<LEFT>(powers[AT]), other));
+        self.go_on(PART + 2, each!([0 1] AT => xor(left[AT], reduced[AT])))
     }
 
     /// Two registers of a sector's first unit: `tweak` times x^`first` and so on.
     #[inline]
     #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
     fn with_powers<const PART: usize>(&mut self, tweak: Spread, first: i64) -> [__m256i; 2] {
-        let over = [first, first + 2].map(|first| over_by(tweak, first));
+        let over = [over_by(tweak, first), over_by(tweak, first + 2)];
         let over = self.go_on(PART, over);
-        let reduced = self.go_on(PART + 1, over.map(|over| reduce_high(over)));
-        let shifted = [first, first + 2].map(|first| _mm256_sllv_epi64(tweak, two_powers(first)));
-        let made = [0, 1].map(|at| {
-            let carried = _mm256_bslli_epi128::<8>(over[at]);
-            xor(xor(shifted[at], carried), reduced[at])
+        let reduced = self.go_on(PART + 1, each!([0 1] AT => reduce_high(over[AT])));
+        let shifted = [
+            _mm256_sllv_epi64(tweak, two_powers(first)),
+            _mm256_sllv_epi64(tweak, two_powers(first + 2)),
+        ];
+        let made = each!([0 1] AT => {
+            let carried = _mm256_bslli_epi128::<8>(over[AT]);
+            xor(xor(shifted[AT], carried), reduced[AT])
         });
         self.go_on(PART + 2, made)
     }
@@ -218,15 +227,21 @@ impl<const ENCRYPT: bool, const MIDDLE: usize> Rounds<'_, ENCRYPT, MIDDLE> {
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn first_masks(keys: &Schedule, tweak: Spread) -> (Masks, Powers) {
     let last = round_key(&keys.last);
-    let powers = [0, 2, 4, 6, 8, 10, 12, 14].map(|first| {
-        let over = over_by(tweak, first);
-        let shifted = _mm256_sllv_epi64(tweak, two_powers(first));
-        // What leaves the low half enters the high one; what leaves the high half is reduced.
-        let carried = xor(shifted, _mm256_bslli_epi128::<8>(over));
-        xor(carried, reduce_high(over))
-    });
+    let powers = each!([0 1 2 3 4 5 6 7] AT => power(tweak, [0, 2, 4, 6, 8, 10, 12, 14][AT]));
     let [a, b, c, d, ..] = powers;
-    (powers.map(|power| xor(power, last)), [a, b, c, d])
+    let masks = each!([0 1 2 3 4 5 6 7] AT => xor(powers[AT], last));
+    (masks, [a, b, c, d])
+}
+
+/// Times x^`first` and x^(`first` + 1).
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn power(tweak: Spread, first: i64) -> __m256i {
+    let over = over_by(tweak, first);
+    let shifted = _mm256_sllv_epi64(tweak, two_powers(first));
+    // What leaves the low half enters the high one; what leaves the high half is reduced.
+    let carried = xor(shifted, _mm256_bslli_epi128::<8>(over));
+    xor(carried, reduce_high(over))
 }
 
 /// Powers of x for the two blocks, in both halves of each.
@@ -288,12 +303,13 @@ fn whitened_ivs<const N: usize>(keys: &Schedule, ivs: &mut IvSequence) -> [Vecto
     let lane = _mm256_set_epi64x(ivs.step.cast_signed(), ivs.step.cast_signed(), 0, 0);
     let mut next = _mm256_add_epi64(_mm256_set1_epi64x(ivs.next.cast_signed()), lane);
     let step = _mm256_set1_epi64x(ivs.step.wrapping_mul(LANES).cast_signed());
-    [(); N].map(|()| {
-        let state = whiten(keys, ivs, next);
+    let mut state = [zero(); N];
+    for state in &mut state {
+        *state = whiten(keys, ivs, next);
         next = _mm256_add_epi64(next, step);
         ivs.next = ivs.after(LANES);
-        state
-    })
+    }
+    state
 }
 
 /// The IVs from sector numbers, with the first round key.
@@ -308,9 +324,12 @@ fn whiten(keys: &Schedule, ivs: &IvSequence, numbers: Vector) -> Vector {
 
 #[inline]
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
-fn end_ivs<const N: usize>(keys: &Schedule, state: [Vector; N]) -> [Vector; N] {
+fn end_ivs<const N: usize>(keys: &Schedule, mut state: [Vector; N]) -> [Vector; N] {
     let last = round_key(&keys.last);
-    state.map(|state| _mm256_aesenclast_epi128(state, last))
+    for state in &mut state {
+        *state = _mm256_aesenclast_epi128(*state, last);
+    }
+    state
 }
 
 #[inline]

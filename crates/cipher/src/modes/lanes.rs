@@ -1,0 +1,182 @@
+//! Vectors of 32-bit words for ciphers that work on as many blocks side by side as a register has
+//! words: one source of each cipher for every width.
+//!
+//! ```text
+//!   trait Words ─┬ u32        one block, on every machine; compilers make vectors of the loop around
+//!                ├ Words256   8 blocks, AVX2
+//!                ├ Words512   16 blocks, AVX-512
+//!                └ [W; 2]     two of them, so that one computes while the other waits
+//! ```
+
+use crate::cpu::Backend;
+use crate::cpu::detection;
+
+/// Which width a cipher runs at, with the proof that the CPU has it.
+#[derive(Clone, Copy)]
+pub(super) enum Width {
+    Words512(detection::Avx512),
+    Words256(detection::Words256),
+    Portable,
+}
+
+impl Width {
+    /// The widest that goes with `backend`: what slows the CPU down there does so here.
+    pub(super) fn of(backend: Backend) -> Width {
+        let wide = match backend {
+            Backend::Avx512 => detection::Avx512::detect().map(Width::Words512),
+            Backend::Avx2 | Backend::AesNi => detection::Words256::detect().map(Width::Words256),
+            Backend::Armv8 | Backend::Portable => None,
+        };
+        wide.unwrap_or(Width::Portable)
+    }
+}
+
+/// A word of each of some blocks.
+pub(super) trait Words: Copy {
+    /// Proves that this CPU has what the operations take.
+    type Cpu: Copy;
+    /// How many blocks.
+    const BLOCKS: usize;
+    /// The four words of `BLOCKS` blocks, in an order of the blocks that `store` undoes.
+    fn load(cpu: Self::Cpu, blocks: &[[u8; 16]]) -> [Self; 4];
+    fn store(words: [Self; 4], blocks: &mut [[u8; 16]]);
+    fn splat(cpu: Self::Cpu, word: u32) -> Self;
+    fn xor(self, other: Self) -> Self;
+    fn and(self, other: Self) -> Self;
+    fn or(self, other: Self) -> Self;
+    /// `other` where `self` has zeros.
+    fn not_and(self, other: Self) -> Self;
+    fn not(self) -> Self;
+    /// Each word rotated to the left by `LEFT`; `RIGHT` is 32 - `LEFT`.
+    fn rotate<const LEFT: i32, const RIGHT: i32>(self) -> Self;
+    fn shift_left<const BITS: i32>(self) -> Self;
+}
+
+impl Words for u32 {
+    type Cpu = ();
+    const BLOCKS: usize = 1;
+
+    #[inline(always)]
+    fn load((): (), blocks: &[[u8; 16]]) -> [u32; 4] {
+        let (words, _) = blocks[0].as_chunks::<4>();
+        let word = |at: usize| u32::from_le_bytes(words[at]);
+        [word(0), word(1), word(2), word(3)]
+    }
+
+    #[inline(always)]
+    fn store(words: [u32; 4], blocks: &mut [[u8; 16]]) {
+        let (out, _) = blocks[0].as_chunks_mut::<4>();
+        for (out, word) in out.iter_mut().zip(words) {
+            *out = word.to_le_bytes();
+        }
+    }
+
+    #[inline(always)]
+    fn splat((): (), word: u32) -> u32 {
+        word
+    }
+
+    #[inline(always)]
+    fn xor(self, other: u32) -> u32 {
+        self ^ other
+    }
+
+    #[inline(always)]
+    fn and(self, other: u32) -> u32 {
+        self & other
+    }
+
+    #[inline(always)]
+    fn or(self, other: u32) -> u32 {
+        self | other
+    }
+
+    #[inline(always)]
+    fn not_and(self, other: u32) -> u32 {
+        !self & other
+    }
+
+    #[inline(always)]
+    fn not(self) -> u32 {
+        !self
+    }
+
+    #[inline(always)]
+    fn rotate<const LEFT: i32, const RIGHT: i32>(self) -> u32 {
+        self.rotate_left(LEFT.cast_unsigned())
+    }
+
+    #[inline(always)]
+    fn shift_left<const BITS: i32>(self) -> u32 {
+        self << BITS
+    }
+}
+
+impl<W: Words> Words for [W; 2] {
+    type Cpu = W::Cpu;
+    const BLOCKS: usize = 2 * W::BLOCKS;
+
+    #[inline(always)]
+    fn load(cpu: W::Cpu, blocks: &[[u8; 16]]) -> [Self; 4] {
+        let (a, b) = blocks.split_at(W::BLOCKS);
+        let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (W::load(cpu, a), W::load(cpu, b));
+        [[a0, b0], [a1, b1], [a2, b2], [a3, b3]]
+    }
+
+    #[inline(always)]
+    fn store(words: [Self; 4], blocks: &mut [[u8; 16]]) {
+        let (a, b) = blocks.split_at_mut(W::BLOCKS);
+        let [[a0, b0], [a1, b1], [a2, b2], [a3, b3]] = words;
+        W::store([a0, a1, a2, a3], a);
+        W::store([b0, b1, b2, b3], b);
+    }
+
+    #[inline(always)]
+    fn splat(cpu: W::Cpu, word: u32) -> Self {
+        [W::splat(cpu, word); 2]
+    }
+
+    #[inline(always)]
+    fn xor(self, other: Self) -> Self {
+        [self[0].xor(other[0]), self[1].xor(other[1])]
+    }
+
+    #[inline(always)]
+    fn and(self, other: Self) -> Self {
+        [self[0].and(other[0]), self[1].and(other[1])]
+    }
+
+    #[inline(always)]
+    fn or(self, other: Self) -> Self {
+        [self[0].or(other[0]), self[1].or(other[1])]
+    }
+
+    #[inline(always)]
+    fn not_and(self, other: Self) -> Self {
+        [self[0].not_and(other[0]), self[1].not_and(other[1])]
+    }
+
+    #[inline(always)]
+    fn not(self) -> Self {
+        [self[0].not(), self[1].not()]
+    }
+
+    #[inline(always)]
+    fn rotate<const LEFT: i32, const RIGHT: i32>(self) -> Self {
+        let [a, b] = self;
+        [a.rotate::<LEFT, RIGHT>(), b.rotate::<LEFT, RIGHT>()]
+    }
+
+    #[inline(always)]
+    fn shift_left<const BITS: i32>(self) -> Self {
+        let [a, b] = self;
+        [a.shift_left::<BITS>(), b.shift_left::<BITS>()]
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[path = "lanes_x86.rs"]
+mod x86;
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{Words256, Words512};
