@@ -52,7 +52,7 @@ pub use inherit::{duplicate_fd, take_listen_fds, take_passed_fd};
 pub use mapping::{Lost, Mapping};
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
-    SendBatch, Simulation, Source, Waker,
+    RoamingRing, SendBatch, Simulation, Source, Waker,
 };
 pub use secret::{
     GUARDED_STACK, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked,
