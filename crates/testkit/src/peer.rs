@@ -61,6 +61,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("busybox", "busybox-static"),
     // Builds the fuzz targets.
     program("c++", "g++"),
+    program("cc", "gcc"),
     program("chromium", "chromium"),
     program("cmp", "diffutils"),
     program("cryptsetup", "cryptsetup-bin"),
@@ -79,8 +80,10 @@ pub const PEERS: &[PeerInfo] = &[
     program("nbdcopy", "libnbd-bin"),
     program("nbdinfo", "libnbd-bin"),
     program("nbdkit", "nbdkit"),
+    program("nm", "binutils"),
     program("openssl", "openssl"),
     program("parted", "parted"),
+    program("pkg-config", "pkgconf"),
     program("pmempool", "pmdk-tools"),
     program("pvcreate", "lvm2"),
     // Runs programs for 64-bit ARM.
