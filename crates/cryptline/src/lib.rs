@@ -13,6 +13,7 @@
 //! ```text
 //! Target ─┐
 //! Medium ─┴─► Open ─ Keys ─► Volume ─┬─ blocking()     one call at a time
+//!                                    ├─ disk()         any bytes, from any thread
 //!                                    ├─ channel()      many requests at a time
 //!                                    └─ gate()         for a front: cryptline-serve
 //! ```
@@ -32,7 +33,9 @@ mod contents;
 mod copy;
 mod create;
 mod direction;
+mod disk;
 mod dispatch;
+mod errno;
 pub mod error;
 mod given;
 mod header;
@@ -44,6 +47,7 @@ mod open;
 pub mod partition;
 mod places;
 mod rbd_name;
+mod report;
 pub mod size;
 mod table;
 mod target;
@@ -66,6 +70,7 @@ pub use contents::Contents;
 pub use copy::{Copied, Copy, CopySource, Holes, Left, ResumeError};
 pub use create::{Create, CreateBtt, Created, CreatedBtt, Progress};
 pub use direction::Direction;
+pub use disk::Disk;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
 pub use header::{Edited, Header, ResizeError, Resized, Shrink, TangKeys};

@@ -6,7 +6,7 @@ use cryptline_engine::{BackendChoice, Channel, Extent, Fault, Gate, Zone};
 
 use crate::error::Problem;
 use crate::info::Info;
-use crate::{Result, Warning};
+use crate::{Disk, Result, Warning};
 
 /// The smallest I/O that every program knows: one that never asks takes it for granted.
 pub(crate) const LEAST_BLOCK: u32 = 512;
@@ -76,6 +76,14 @@ impl Volume {
     /// Where no ring or queue can be had.
     pub fn blocking(&self) -> Result<Blocking> {
         Ok(Blocking::new(&self.gate, BackendChoice::Auto)?)
+    }
+
+    /// Any bytes, from any thread.
+    ///
+    /// # Errors
+    /// Where no queue can be had.
+    pub fn disk(self) -> Result<Disk> {
+        Disk::new(self)
     }
 
     /// The calling thread's own way in, for at most `depth` requests in flight.

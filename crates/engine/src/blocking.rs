@@ -1,21 +1,27 @@
 //! Blocking calls: an on-stack request over the same path as any other.
 
-use cryptline_sys::{BackendChoice, Buffer};
+use std::borrow::BorrowMut;
+
+use cryptline_sys::{BackendChoice, Buffer, Ring, RoamingRing};
 use rustix::io::Errno;
 
-use crate::gate::Gate;
+use crate::gate::{Gate, GatedQueue};
 use crate::zone::ZoneAction;
-use crate::{Channel, Completion, Fault, OpenError, Operation, Request, Submitted};
+use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
 
 /// Bytes a blocking call moves at a time.
 const CHUNK: usize = 1024 * 1024;
+/// Operations in flight: a request may be carried out as several.
+const DEPTH: u32 = 8;
 
-/// A device used one call at a time, on the calling thread.
+/// A device used one call at a time, on the calling thread: the one that opened it, or with a [`RoamingRing`] any.
 ///
 /// Where its ring can not be waited for, the request under way is lost with it, and this call and
 /// all later ones fail.
-pub struct Blocking {
-    channel: Channel,
+pub struct Blocking<R = Ring> {
+    // Before the queue: what is in flight has ended when the queue goes.
+    ring: R,
+    queue: GatedQueue,
     /// Not here while a request has it.
     buffer: Option<Buffer>,
     /// Why the ring is of no use any more.
@@ -26,8 +32,23 @@ pub struct Blocking {
 impl Blocking {
     /// Opens a queue of its own into the device behind `gate`.
     pub fn new(gate: &Gate, backend: BackendChoice) -> Result<Self, OpenError> {
+        Self::over(Ring::new(backend, DEPTH).map_err(OpenError::Ring)?, gate)
+    }
+}
+
+impl Blocking<RoamingRing> {
+    /// The same for callers that come from one thread now and from another later.
+    pub fn roaming(gate: &Gate) -> Result<Self, OpenError> {
+        Self::over(RoamingRing::new(DEPTH).map_err(OpenError::Ring)?, gate)
+    }
+}
+
+impl<R: BorrowMut<Ring>> Blocking<R> {
+    fn over(mut ring: R, gate: &Gate) -> Result<Self, OpenError> {
+        let queue = gate.open_queue(ring.borrow_mut())?;
         Ok(Self {
-            channel: Channel::open(gate, backend, 8)?,
+            ring,
+            queue,
             buffer: Some(Buffer::alloc(CHUNK).map_err(OpenError::Ring)?),
             broken: None,
             done: Vec::with_capacity(8),
@@ -121,11 +142,14 @@ impl Blocking {
     /// not known then.
     pub fn run(&mut self, request: Request) -> Result<Completion, Fault> {
         self.broken.map_or(Ok(()), Err)?;
-        if let Submitted::Done(completion) = self.channel.submit(request) {
+        if let Submitted::Done(completion) = self.queue.submit(self.ring.borrow_mut(), request) {
             return Ok(completion);
         }
         loop {
-            if let Err(error) = self.channel.wait(&mut self.done) {
+            let ring = self.ring.borrow_mut();
+            let waited = ring.wait();
+            self.queue.poll(ring, &mut self.done);
+            if let Err(error) = waited {
                 let fault = Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO));
                 return Err(*self.broken.insert(fault));
             }
@@ -138,7 +162,7 @@ impl Blocking {
     /// Bytes of the next piece: never more than a chunk, and never across zones.
     fn chunk_len(&self, at: u64, left: usize) -> usize {
         let len = left.min(CHUNK);
-        let Some(zones) = &self.channel.geometry().zones else {
+        let Some(zones) = &self.queue.geometry().zones else {
             return len;
         };
         let in_zone = zones.zone_size - (at - zones.start_of(at));

@@ -44,7 +44,7 @@ mod test;
 pub mod zone;
 
 pub use channel::Channel;
-pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring};
+pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring, RoamingRing};
 pub use device::{Device, Extent, Geometry};
 pub use error::OpenError;
 pub use gate::{Gate, GatedQueue};

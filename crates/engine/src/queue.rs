@@ -1,7 +1,7 @@
 //! A queue: one thread's private way into a device.
 //!
 //! It takes requests and gives completions. It is never shared and never locked: two threads that
-//! use one device have two queues.
+//! use one device have two queues. It may be handed from one thread to another together with its ring.
 //!
 //! ```text
 //! loop {
@@ -17,7 +17,7 @@ use cryptline_sys::Ring;
 use crate::{Completion, Fault, Request};
 
 /// One thread's way into a device.
-pub trait Queue {
+pub trait Queue: Send {
     /// Takes a request. The gate above has checked range, alignment and capability.
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted;
 
@@ -68,7 +68,7 @@ pub trait Immediate {
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault>;
 }
 
-impl<Q: Immediate> Queue for Q {
+impl<Q: Immediate + Send> Queue for Q {
     fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
         let result = self.answer(&mut request);
         Submitted::Done(request.complete(result))

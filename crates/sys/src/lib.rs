@@ -57,7 +57,7 @@ pub use mapping::{Lost, Mapping};
 pub use rbd::{Cluster, RbdCall, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdQueue};
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
-    SendBatch, Simulation, Source, Waker,
+    RoamingRing, SendBatch, Simulation, Source, Waker,
 };
 pub use secret::{
     GUARDED_STACK, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked,

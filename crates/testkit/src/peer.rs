@@ -62,6 +62,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("busybox", "busybox-static"),
     // Builds the fuzz targets.
     program("c++", "g++"),
+    program("cc", "gcc"),
     program("ceph", "ceph-common"),
     program("ceph-authtool", "ceph-common"),
     program("ceph-mon", "ceph-mon"),
@@ -86,8 +87,10 @@ pub const PEERS: &[PeerInfo] = &[
     program("nbdcopy", "libnbd-bin"),
     program("nbdinfo", "libnbd-bin"),
     program("nbdkit", "nbdkit"),
+    program("nm", "binutils"),
     program("openssl", "openssl"),
     program("parted", "parted"),
+    program("pkg-config", "pkgconf"),
     program("pmempool", "pmdk-tools"),
     program("pvcreate", "lvm2"),
     // Runs programs for 64-bit ARM.

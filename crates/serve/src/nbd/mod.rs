@@ -7,8 +7,10 @@
 //! status       its block status replies
 //! export     what is served
 //! event      what the log is told
+//! background one volume served while the caller goes on
 //! ```
 
+mod background;
 mod event;
 mod export;
 mod handshake;
@@ -20,6 +22,7 @@ pub use crate::net::{
     Clients, Listener, NoPlace, StopHandle, Subject, SubjectError, TlsConfigError,
     private_key_path, server_config,
 };
+pub use background::Background;
 pub use event::{ClientError, Event};
 pub use export::{Export, Exports};
 pub use server::{Server, ServerOptions};

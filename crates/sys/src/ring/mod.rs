@@ -25,6 +25,7 @@ mod descriptor;
 mod done;
 mod message;
 mod operation;
+mod roaming;
 mod simulated;
 mod syscalls;
 mod unheard;
@@ -34,6 +35,7 @@ mod waker;
 pub use batch::SendBatch;
 pub use done::{Done, FileId, Mark, Source};
 pub use message::ReceiveBatch;
+pub use roaming::RoamingRing;
 pub use simulated::{Kernel, Next, Simulation};
 pub use waker::Waker;
 

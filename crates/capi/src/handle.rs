@@ -1,0 +1,114 @@
+//! Handles: what the caller holds looks like a pointer, is a number in a table, and is never followed. So one that is
+//! null, closed, or from somewhere else gives an error and touches nothing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustix::io::Errno;
+
+use crate::call::{Failure, Outcome};
+
+// A handle is a number of 64 bits.
+const _: () = assert!(size_of::<*const ()>() == 8);
+
+/// No address has this bit in user space, so no handle is equal to a pointer.
+const MARK: u64 = 1 << 63;
+
+/// A number that was never given to anybody before, as a pointer.
+pub(crate) fn new<H>() -> *mut H {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // In steps of 64, so that what is added to a handle by mistake gives no other.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(64) | MARK;
+    std::ptr::without_provenance_mut(usize::try_from(number).unwrap_or(usize::MAX))
+}
+
+/// The number of a handle.
+pub(crate) fn number<H>(handle: *const H, what: &str) -> Outcome<u64> {
+    match handle.addr() as u64 {
+        0 => Err(Failure::invalid(format!("the {what} is null"))),
+        number => Ok(number),
+    }
+}
+
+/// That a handle stands for nothing.
+pub(crate) fn unknown(what: &str) -> Failure {
+    let text = format!("this is no {what} that is open");
+    Failure::new(Errno::BADF, text)
+}
+
+/// What the handles of one kind stand for. Calls look it up under a lock that only opening and closing take alone.
+pub(crate) struct Table<T> {
+    what: &'static str,
+    open: RwLock<Option<HashMap<u64, Arc<T>>>>,
+}
+
+impl<T> Table<T> {
+    pub const fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            open: RwLock::new(None),
+        }
+    }
+
+    /// A handle for `value`.
+    pub fn add<H>(&self, value: T) -> *mut H {
+        let handle = new::<H>();
+        let number = handle.addr() as u64;
+        self.write()
+            .get_or_insert_default()
+            .insert(number, Arc::new(value));
+        handle
+    }
+
+    /// What `handle` stands for, which lives as long as it is used, even if it is closed meanwhile.
+    pub fn get<H>(&self, handle: *const H) -> Outcome<Arc<T>> {
+        let number = number(handle, self.what)?;
+        let open = self.read();
+        let found = open.as_ref().and_then(|open| open.get(&number));
+        found.cloned().ok_or_else(|| unknown(self.what))
+    }
+
+    /// The same, and the handle stands for nothing from now on.
+    pub fn take<H>(&self, handle: *const H) -> Outcome<Arc<T>> {
+        let number = number(handle, self.what)?;
+        let taken = self.write().as_mut().and_then(|open| open.remove(&number));
+        taken.ok_or_else(|| unknown(self.what))
+    }
+
+    // The table is whole at any moment, so one that was left in a panic is as good.
+    fn read(&self) -> RwLockReadGuard<'_, Option<HashMap<u64, Arc<T>>>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Option<HashMap<u64, Arc<T>>>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::c_void;
+
+    #[test]
+    fn handle_that_is_null_closed_or_foreign_stands_for_nothing() {
+        static TABLE: Table<u32> = Table::new("number");
+        let handle = TABLE.add::<c_void>(7);
+        assert_eq!(TABLE.get(handle).ok().as_deref(), Some(&7));
+        let foreign = [
+            std::ptr::null_mut(),
+            std::ptr::from_ref(&TABLE).cast::<c_void>().cast_mut(),
+            handle.wrapping_byte_add(1),
+            std::ptr::without_provenance_mut(usize::MAX),
+        ];
+        for foreign in foreign {
+            assert!(TABLE.get(foreign).is_err() && TABLE.take(foreign).is_err());
+        }
+        let used = TABLE.get(handle).ok();
+        assert_eq!(TABLE.take(handle).ok().as_deref(), Some(&7));
+        assert!(TABLE.get(handle).is_err() && TABLE.take(handle).is_err());
+        assert_eq!(used.as_deref(), Some(&7), "who uses it is not cut off");
+        assert_ne!(TABLE.add::<c_void>(8), handle);
+    }
+}

@@ -1,0 +1,180 @@
+//! An open volume for programs that know neither blocks nor queues: any bytes, from any thread.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, TryLockError};
+
+use cryptline_engine::blocking::Blocking;
+use cryptline_engine::{Extent, Fault, Gate, OpenError, RoamingRing};
+use rustix::io::Errno;
+
+use crate::{Result, Volume};
+
+/// Threads that are served at a time. More wait for each other.
+const PLACES: usize = 16;
+
+/// An open volume as bytes: any offset, any length, any thread.
+///
+/// ```no_run
+/// let disk = cryptline::Open::new("disk.img").passphrase("secret").open()?.disk()?;
+/// let mut word = [0; 11];
+/// disk.read_at(4093, &mut word)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The calling thread does the work. Several threads do theirs at the same time, each with a queue that it finds
+/// free: its own of the last time, as a rule, so that no lock is waited for. Nothing belongs to a thread, so the
+/// volume is closed when this is dropped.
+pub struct Disk {
+    // Before the volume, which they lead into.
+    places: Vec<Mutex<Option<Blocking<RoamingRing>>>>,
+    gate: Gate,
+    volume: Volume,
+}
+
+impl Disk {
+    pub(crate) fn new(volume: Volume) -> Result<Self> {
+        let gate = volume.gate_for_any_bytes()?;
+        let count = gate.most_queues().clamp(1, PLACES);
+        let disk = Self {
+            places: (0..count).map(|_| Mutex::new(None)).collect(),
+            gate,
+            volume,
+        };
+        // What cannot work is told now.
+        if let Some(place) = disk.places.first() {
+            *cryptline_sys::lock(place) = Some(Blocking::roaming(&disk.gate)?);
+        }
+        Ok(disk)
+    }
+
+    /// What was opened. Its own gate must not be used beside this: small writes of both would be lost.
+    #[must_use]
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// The way in for fronts and queues that share the volume with this.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Bytes of the clear disk.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.gate.size()
+    }
+
+    /// Fills `target` from `offset`.
+    ///
+    /// # Errors
+    /// A range that leaves the disk; a device that fails.
+    pub fn read_at(&self, offset: u64, target: &mut [u8]) -> std::result::Result<(), Fault> {
+        self.with(|disk| disk.read_at(offset, target))
+    }
+
+    /// Writes `source` at `offset`; durable on return where asked.
+    ///
+    /// # Errors
+    /// A range that leaves the disk; a device that fails or cannot be written.
+    pub fn write_at(
+        &self,
+        offset: u64,
+        source: &[u8],
+        durable: bool,
+    ) -> std::result::Result<(), Fault> {
+        self.with(|disk| disk.write_at(offset, source, durable))
+    }
+
+    /// Makes everything durable that was written, by whichever thread.
+    ///
+    /// # Errors
+    /// Where that is not known to be so. Later flushes fail then, too.
+    pub fn flush(&self) -> std::result::Result<(), Fault> {
+        self.with(Blocking::flush)
+    }
+
+    /// Says that a range is no longer needed. Its contents are then unspecified.
+    ///
+    /// # Errors
+    /// [`Fault::NotSupported`] where discards are not passed down.
+    pub fn discard(&self, offset: u64, len: u64) -> std::result::Result<(), Fault> {
+        self.with(|disk| disk.discard(offset, len))
+    }
+
+    /// Makes a range read as zeros, by writing them where the volume has no other way.
+    ///
+    /// # Errors
+    /// A range that leaves the disk; a device that fails or cannot be written.
+    pub fn write_zeroes(&self, offset: u64, len: u64) -> std::result::Result<(), Fault> {
+        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        let end = offset.checked_add(len).filter(|end| *end <= self.size());
+        let end = end.ok_or(Fault::OutOfRange)?;
+        self.with(|disk| {
+            match disk.write_zeroes(offset, len, false) {
+                Err(Fault::NotSupported | Fault::Misaligned) => {}
+                done => return done,
+            }
+            let mut at = offset;
+            while at < end {
+                let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+                let piece = &ZEROS[..left.min(ZEROS.len())];
+                disk.write_at(at, piece, false)?;
+                at += piece.len() as u64;
+            }
+            Ok(())
+        })
+    }
+
+    /// What is known of the allocation of all bytes from `offset` on, run by run.
+    pub fn extents(&self, offset: u64) -> impl Iterator<Item = std::result::Result<Extent, Fault>> {
+        self.volume.extents(offset)
+    }
+
+    /// Does `work` in the first free place, beginning with that of this thread.
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Blocking<RoamingRing>) -> std::result::Result<T, Fault>,
+    ) -> std::result::Result<T, Fault> {
+        let (count, own) = (self.places.len(), own_place());
+        let in_turn = (0..count).map(|step| &self.places[(own + step) % count]);
+        let free = in_turn
+            .filter_map(|place| match place.try_lock() {
+                Ok(place) => Some(place),
+                // Whoever panicked there may have left it halfway through a request.
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    let mut place = poisoned.into_inner();
+                    *place = None;
+                    Some(place)
+                }
+                Err(TryLockError::WouldBlock) => None,
+            })
+            .next();
+        let mut place = free.unwrap_or_else(|| cryptline_sys::lock(&self.places[own % count]));
+        let disk = match &mut *place {
+            Some(disk) => disk,
+            empty => empty.insert(Blocking::roaming(&self.gate).map_err(|error| match error {
+                OpenError::Remote { .. } => Fault::Lost,
+                OpenError::Memory(_) => Fault::Io(Errno::NOMEM),
+                _ => Fault::Io(Errno::IO),
+            })?),
+        };
+        work(disk)
+    }
+}
+
+/// A number of this thread's own.
+fn own_place() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    OWN.with(|own| {
+        own.get().unwrap_or_else(|| {
+            let next = NEXT.fetch_add(1, Ordering::Relaxed);
+            own.set(Some(next));
+            next
+        })
+    })
+}

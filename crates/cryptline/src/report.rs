@@ -1,0 +1,66 @@
+//! What was opened, and what its header says, as JSON: for programs in other languages. No secrets are in it.
+
+use serde_json::{Map, Value, json};
+
+use crate::{Info, Inspection, Volume};
+
+impl Info {
+    /// What was opened, as one JSON object. New members may come; those there are stay.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        Value::Object(self.members()).to_string()
+    }
+
+    fn members(&self) -> Map<String, Value> {
+        let all = json!({
+            "source": self.source,
+            "kind": self.kind.to_string(),
+            "cipher": self.cipher,
+            "key_bits": self.key_bits,
+            "cipher_kernel": self.cipher_kernel,
+            "sector_size": self.sector_size,
+            "logical_block": self.logical_block,
+            "size": self.size,
+            "read_only": self.read_only,
+            "base": self.base.to_string(),
+            "discards": self.discards,
+            "dispatch": self.dispatch_text(),
+            "identity": self.identity,
+        });
+        match all {
+            Value::Object(members) => members,
+            _ => Map::new(),
+        }
+    }
+}
+
+impl Volume {
+    /// What was opened and what the user should know, as one JSON object: [`Info::to_json`] with `warnings`, and
+    /// the size as it is now.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut members = self.info().members();
+        let warnings = self.warnings().iter().map(ToString::to_string);
+        members.insert("size".to_owned(), self.size().into());
+        members.insert("warnings".to_owned(), warnings.collect());
+        Value::Object(members).to_string()
+    }
+}
+
+impl Inspection {
+    /// What the header says, as one JSON object: `name`, `kind`, `device_size`, `data_size` (null where the volume
+    /// cannot be opened), and the members of [`luks::Info`](cryptline_luks::Info): `keyslots`, `tokens` and so on.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut members = Map::new();
+        members.insert("name".to_owned(), self.name.clone().into());
+        members.insert("kind".to_owned(), self.kind.to_string().into());
+        members.insert("detached".to_owned(), self.detached.into());
+        members.insert("device_size".to_owned(), self.device_size.into());
+        members.insert("data_size".to_owned(), json!(self.data_size.as_ref().ok()));
+        if let Ok(Value::Object(header)) = serde_json::to_value(self.header.info()) {
+            members.extend(header);
+        }
+        Value::Object(members).to_string()
+    }
+}
