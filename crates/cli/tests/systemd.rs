@@ -72,6 +72,26 @@ fn what_the_server_can_do_without_is_taken_away() {
     }
 }
 
+#[test]
+fn the_units_leave_the_server_the_calls_of_its_own_sandbox() {
+    for name in &UNITS[1..] {
+        let unit = unit(name);
+        let allowed = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("SystemCallFilter="));
+        let allowed: Vec<_> = allowed.unwrap().split(' ').collect();
+        // In no group of systemd's before version 256.
+        for call in [
+            "seccomp",
+            "landlock_create_ruleset",
+            "landlock_add_rule",
+            "landlock_restrict_self",
+        ] {
+            assert!(allowed.contains(&call), "{name}: {call}");
+        }
+    }
+}
+
 /// The words of the unit's command line, with specifiers and variables replaced.
 fn command_line(name: &str, replaced: &[(&str, &str)]) -> Vec<String> {
     let unit = unit(name);

@@ -30,10 +30,14 @@ The files have the names that libnbd, nbdkit and QEMU look for:
   ca-cert.pem                         who vouches for both; every machine needs it
   server-cert.pem, server-key.pem     for `serve --tls-certificates`
   client-cert.pem, client-key.pem     for clients, with ca-cert.pem, where `serve --tls-verify-peer` asks for them
-  ca-key.pem                          makes further certificates; keep it where nobody else can read it
+  ca-key.pem                          whoever has it can make certificates that are believed: move it to a safe
+                                      place, or delete it where no more are needed
+
+A server needs neither client-key.pem nor ca-key.pem; a client needs ca-cert.pem and its own two files.
 
 Examples:
   cryptline certs pki --host disks.example.org
+  mv pki/ca-key.pem /media/safe/
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer
   nbdinfo 'nbds://disks.example.org/?tls-certificates=pki'")]
 pub struct CertsArgs {
@@ -77,7 +81,7 @@ pub fn run(args: &CertsArgs) -> Result<ExitCode, CliError> {
     write(&args.folder, &files)?;
     let folder = for_shell(&args.folder.display().to_string());
     print(&format!(
-        "wrote {} to {folder}; they expire in {} days\n\nTry:\n  cryptline serve --tls=require --tls-certificates {folder}\n",
+        "wrote {} to {folder}; they expire in {} days\nmove ca-key.pem to a safe place: the server and its clients do not need it\n\nTry:\n  cryptline serve --tls=require --tls-certificates {folder}\n",
         files
             .iter()
             .map(|file| file.name)

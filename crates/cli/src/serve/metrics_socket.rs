@@ -1,7 +1,7 @@
 //! `--metrics ADDRESS`: HTTP/1.1 for a Prometheus that asks for `/metrics`.
 //!
-//! One thread serves all askers without ever waiting for one. What does not ask or read in time is closed, one
-//! too many is not taken: neither the server's clients nor other askers notice.
+//! One thread serves all askers without ever waiting for one. What does not ask or read in time is closed, and
+//! whoever has not asked yet gives way to one more: neither the server's clients nor other askers notice.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -185,11 +185,21 @@ fn wait(listener: &Listener, askers: &[Asker]) {
     let _ = rustix::event::poll(&mut polled, timeout.as_ref());
 }
 
+/// A few at a time, so that those who are there are answered during a flood. The oldest of those who have not
+/// asked yet gives way to one more.
 fn accept(listener: &Listener, askers: &mut Vec<Asker>) {
-    loop {
+    for _ in 0..ASKERS_MAX {
         match listener.accept() {
-            Ok(stream) if askers.len() < ASKERS_MAX => askers.push(Asker::new(stream)),
-            Ok(_) => {}
+            Ok(stream) => {
+                if askers.len() >= ASKERS_MAX {
+                    let is_silent = |asker: &Asker| matches!(asker.state, State::Asking(_));
+                    let Some(silent) = askers.iter().position(is_silent) else {
+                        continue;
+                    };
+                    askers.remove(silent);
+                }
+                askers.push(Asker::new(stream));
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
             // Whoever it was has gone again.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
