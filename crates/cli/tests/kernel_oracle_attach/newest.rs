@@ -14,7 +14,6 @@ fn kernel_oracle_newest_ublk_devices_change_servers_and_grow_while_they_are_used
     ask_of_failed_successors(&mut guest);
     ask_of_growth(&mut guest);
     zones::ask_of_btrfs(&mut guest);
-    super::udev::ask(&mut guest);
     all_passed(&guest.oracle.run());
 }
 

@@ -1,4 +1,4 @@
-//! Devices of users without privileges. There is no udev in the guest: a loop does what the rules say.
+//! Devices of users without privileges. A loop does here what the rules say; `udev.rs` has the real udev do it.
 
 use super::Guest;
 

@@ -5,7 +5,6 @@ use super::Guest;
 pub(super) fn ask(guest: &mut Guest) {
     ask_of_bytes(guest);
     ask_of_fio(guest);
-    ask_of_btrfs(guest);
     ask_of_refusals(guest);
 }
 
