@@ -64,21 +64,23 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
 }
 
 #[test]
-fn other_options_than_before_are_another_copy() {
+fn resume_is_refused_where_it_cannot_be_kept() {
     let folder = Folder::new();
-    let image = folder.luks2();
-    let out = folder.path("out");
-    let part = folder.path(".out.cryptline-part");
+    let (image, out) = (folder.luks2(), folder.path("out"));
     let key = format!("--key-file={}", folder.key().display());
-    let copy = |more: &[&str]| {
-        let places = [image.to_str().unwrap(), out.to_str().unwrap()];
-        cryptline([&["copy"], &places[..], &["--resume", &key], more].concat())
-    };
-    // As a run leaves it that was killed at once.
-    copy(&[]).success();
-    fs::remove_file(&out).unwrap();
-    assert!(!part.exists());
-    refused(copy(&["--verify"]), 1, "--verify");
-    let dev = cryptline(["copy", "-", out.to_str().unwrap(), "--resume"]);
-    refused(dev, 1, "leave out --resume");
+    let [image, out] = [&image, &out].map(|path| path.to_str().unwrap());
+    let verified = ["copy", image, out, "--resume", &key, "--verify"];
+    cryptline(verified).exited_with(1);
+    refused(
+        cryptline(["copy", "-", out, "--resume"]),
+        1,
+        "leave out --resume",
+    );
+    let raw = folder.path("raw");
+    fs::write(&raw, [7; 4096]).unwrap();
+    let to_key = format!("--to-key-file={}", folder.key().display());
+    let into = ["copy", raw.to_str().unwrap(), image, "--resume", &to_key];
+    refused(cryptline(into), 1, "leave out --resume");
+    assert!(!folder.path("out").exists());
+    assert!(!folder.path(".out.cryptline-part").exists());
 }

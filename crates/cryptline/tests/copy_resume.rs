@@ -139,6 +139,12 @@ fn source_that_has_changed_is_refused() {
     );
     assert!(!lab.dest.exists() && lab.part.exists());
     fs::remove_file(&lab.part).unwrap();
+    // Other options are as good as another source.
+    assert!(lab.until(12 * MIB as u64).is_err());
+    let other = Copy::new(CopySource::raw(&lab.source).unwrap()).resume("otherwise");
+    let refused = other.into_file(&lab.dest).unwrap_err();
+    assert!(matches!(why(&refused), ResumeError::Changed { .. }));
+    fs::remove_file(&lab.part).unwrap();
     lab.copy().into_file(&lab.dest).unwrap();
     assert!(lab.is_copied());
 }

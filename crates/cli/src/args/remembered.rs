@@ -43,3 +43,46 @@ fn copy_of(key: &Key) -> Result<Key, cryptline::Error> {
         Key::Volume(secret) => Key::Volume(copy(secret)?),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
+    use cryptline::{Create, Open};
+
+    use super::*;
+    use crate::args::PassphraseSource;
+
+    #[test]
+    fn key_is_asked_for_once_and_again_where_it_was_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = |name: &str, passphrase: &str| {
+            let path = folder.path().join(name);
+            let format = FormatOptions {
+                kdf: Some(KdfKind::Pbkdf2),
+                cost: KdfCost {
+                    iterations: Some(1000),
+                    ..KdfCost::default()
+                },
+                ..FormatOptions::default()
+            };
+            let create = Create::new(&path).size(20 << 20).format(format);
+            create.passphrase(passphrase).create().unwrap();
+            path
+        };
+        let (disk, other) = (volume("disk", "secret"), volume("other", "else"));
+        let file = folder.path().join("key");
+        std::fs::write(&file, "secret").unwrap();
+        let remembered = Remembered::new(KeyArgs {
+            passphrase: PassphraseSource::of(Some(file.clone()), None),
+            volume_key_file: None,
+            key_slot: None,
+            kdf_time_limit: None,
+        });
+        let opens = |path| Open::new(path).keys(remembered.keys()).unlock().is_ok();
+        assert!(opens(&disk));
+        std::fs::remove_file(&file).unwrap();
+        assert!(opens(&disk), "it was asked for again");
+        std::fs::write(&file, "else").unwrap();
+        assert!(!opens(&other), "a key file is not asked twice");
+    }
+}

@@ -166,7 +166,7 @@ fn tokens_that_make_no_sense_are_refused_without_asking_anybody() {
                "clevis": {"pin": pin, "tang": {"url": url, "adv": set}}})
     };
     for (token, expected) in [
-        ("{}".to_owned(), "not of ECDH-ES"),
+        ("{}".to_owned(), "damaged"),
         ("[".to_owned(), "no JSON"),
         (jwe(header("http://h", "tpm2")), "pin 'tpm2'"),
         (jwe(header("http://h", "sss")), "how many of its pins"),

@@ -79,12 +79,10 @@ impl Draft {
         if !is_ours {
             return Err(Problem::Resume(ResumeError::NotOurs { part }).on(name));
         }
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => {
-                return Err(Problem::Device(OpenError::Busy { path: part }).into());
-            }
-            // File systems without locks: as without us.
-            Ok(()) | Err(_) => {}
+        // File systems without locks: as without us.
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if locked == Err(Errno::WOULDBLOCK) {
+            return Err(Problem::Device(OpenError::Busy { path: part }).into());
         }
         Ok(Self {
             file: Held::Kept(file, part),
