@@ -8,6 +8,8 @@
 //! cargo xtask recount  write crates/cipher/instructions.txt again
 //! cargo xtask miri     only what Miri can run
 //! cargo xtask arm      only the tests on an emulated ARM processor
+//! cargo xtask header   write crates/capi/include/cryptline.h again
+//! cargo xtask python   only the Python module: build it and run its tests
 //! cargo xtask golden   ask the kernel for crates/cipher/tests/data/kernel-golden.txt again
 //! ```
 
@@ -16,8 +18,10 @@
 mod arm;
 mod counts;
 mod golden;
+mod header;
 mod miri;
 mod peers;
+mod python;
 mod step;
 mod suite;
 mod tidy;
@@ -62,6 +66,12 @@ const VERBS: &[Verb] = &[
         "compile for 64-bit ARM and run the ciphers' tests emulated",
         arm::run,
     ),
+    (
+        "header",
+        "write the C header again from the source",
+        header::update,
+    ),
+    ("python", "build and test the Python module", python::run),
     (
         "golden",
         "write the kernel's golden ciphertexts again",

@@ -47,6 +47,8 @@ pub fn run() -> Result<(), Failed> {
     step("instruction counts", crate::counts::run)?;
     step("Miri", crate::miri::run)?;
     step("ARM", crate::arm::run)?;
+    step("C header", crate::header::check)?;
+    step("Python", crate::python::run)?;
     step("fuzz", fuzz)?;
     // No line of ours after the runner's summary.
     println!("== tests");

@@ -1,0 +1,214 @@
+//! New volumes, copies, and key slots.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use cryptline::keys::{KeyFile, VolumeKey};
+use cryptline::luks::edit::{LastSlot, NewSlot};
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline::{Copy, CopySource, Create, Header};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::disk::{Disk, Place, Secret, limits};
+use crate::errors;
+
+/// What a passphrase costs to try: a function's name, iterations, KiB of memory, threads, seconds.
+type Cost = (
+    Option<String>,
+    Option<u32>,
+    Option<u32>,
+    Option<u32>,
+    Option<f64>,
+);
+
+fn cost(given: Cost) -> PyResult<(Option<KdfKind>, KdfCost)> {
+    let (name, iterations, memory_kib, cpus, seconds) = given;
+    let kind = match name.as_deref() {
+        None => None,
+        Some("argon2id") => Some(KdfKind::Argon2id),
+        Some("argon2i") => Some(KdfKind::Argon2i),
+        Some("pbkdf2") => Some(KdfKind::Pbkdf2),
+        Some(_) => {
+            let text = "kdf is one of 'argon2id', 'argon2i' and 'pbkdf2'";
+            return Err(PyValueError::new_err(text));
+        }
+    };
+    let mut cost = KdfCost {
+        iterations,
+        memory_kib,
+        cpus,
+        ..KdfCost::default()
+    };
+    if let Some(seconds) = seconds {
+        let target = Duration::try_from_secs_f64(seconds);
+        cost.target = target.map_err(|_| PyValueError::new_err("kdf_time is no length of time"))?;
+    }
+    Ok((kind, cost))
+}
+
+/// Makes a volume; bytes of its decrypted disk.
+#[pyfunction]
+#[pyo3(signature = (target, *, size, passphrase, version, label, cipher, key_bits, sector_size, uuid, replace, preallocate, source, cost))]
+#[allow(clippy::too_many_arguments, reason = "Python's keywords")]
+pub fn create(
+    python: Python<'_>,
+    target: &Bound<'_, PyAny>,
+    size: Option<u64>,
+    passphrase: Secret,
+    version: u8,
+    label: Option<String>,
+    cipher: Option<String>,
+    key_bits: Option<u32>,
+    sector_size: Option<u32>,
+    uuid: Option<String>,
+    replace: bool,
+    preallocate: bool,
+    source: Option<OsString>,
+    cost: Cost,
+) -> PyResult<u64> {
+    let (place, raised) = Place::new(target)?;
+    let mut format = FormatOptions {
+        version: match version {
+            1 => Version::Luks1,
+            2 => Version::Luks2,
+            _ => return Err(PyValueError::new_err("version is 1 or 2")),
+        },
+        sector_size,
+        uuid,
+        label: label.unwrap_or_default(),
+        ..FormatOptions::default()
+    };
+    (format.kdf, format.cost) = self::cost(cost)?;
+    if let Some(cipher) = cipher {
+        format.cipher = cipher;
+    }
+    if let Some(bits) = key_bits {
+        if !bits.is_multiple_of(8) {
+            return Err(PyValueError::new_err("key_bits is a multiple of 8"));
+        }
+        format.key_len = bits / 8;
+    }
+    let made = python.detach(|| {
+        let mut create = match &place {
+            Place::Name(name) => Create::new(name),
+            Place::Object(object) => Create::medium(std::sync::Arc::clone(object)),
+        };
+        if let Some(bytes) = size {
+            create = create.size(bytes);
+        }
+        if let Some(source) = source {
+            create = create.fill(Copy::new(CopySource::raw(source)?));
+        }
+        create
+            .format(format)
+            .replace(replace)
+            .preallocate(preallocate)
+            .passphrase(&passphrase)
+            .create()
+    });
+    let made = made.map_err(|error| raised.explain(python, errors::of(&error)))?;
+    Ok(made.data_size)
+}
+
+/// Copies the decrypted disk to a new file, or to a device; bytes.
+#[pyfunction]
+#[pyo3(signature = (disk, target, *, verify, replace))]
+pub fn copy(
+    python: Python<'_>,
+    disk: &Disk,
+    target: OsString,
+    verify: bool,
+    replace: bool,
+) -> PyResult<u64> {
+    let disk = disk.get()?;
+    let copied = python.detach(|| {
+        let copy = Copy::new(CopySource::volume(disk.volume()));
+        copy.verify(verify).replace(replace).into_target(target)
+    });
+    Ok(copied.map_err(|error| errors::of(&error))?.bytes)
+}
+
+/// What a header says, as JSON.
+#[pyfunction]
+#[pyo3(signature = (target, *, header))]
+pub fn inspect(
+    python: Python<'_>,
+    target: &Bound<'_, PyAny>,
+    header: Option<OsString>,
+) -> PyResult<String> {
+    let (place, raised) = Place::new(target)?;
+    let found = python.detach(|| {
+        let open = place.open();
+        match header {
+            Some(path) => open.header(path).inspect(),
+            None => open.inspect(),
+        }
+    });
+    let found = found.map_err(|error| raised.explain(python, errors::of(&error)))?;
+    Ok(found.to_json())
+}
+
+/// Changes key slots: `add`, `change` or `remove`; the number of the key slot.
+#[pyfunction]
+#[pyo3(signature = (what, target, *, passphrase, volume_key, key_file, header, new_passphrase, slot, last, time_budget, cost))]
+#[allow(clippy::too_many_arguments, reason = "Python's keywords")]
+pub fn edit(
+    python: Python<'_>,
+    what: &str,
+    target: &Bound<'_, PyAny>,
+    passphrase: Option<Secret>,
+    volume_key: Option<Secret>,
+    key_file: Option<OsString>,
+    header: Option<OsString>,
+    new_passphrase: Option<Secret>,
+    slot: Option<u32>,
+    last: bool,
+    time_budget: Option<f64>,
+    cost: Cost,
+) -> PyResult<Option<u32>> {
+    let (place, raised) = Place::new(target)?;
+    let limits = limits(time_budget)?;
+    let (kdf, cost) = self::cost(cost)?;
+    let new = NewSlot {
+        slot,
+        kdf,
+        cost,
+        ..NewSlot::default()
+    };
+    let last = if last {
+        LastSlot::Remove
+    } else {
+        LastSlot::Keep
+    };
+    let edited = python.detach(|| {
+        let mut edit = match &place {
+            Place::Name(name) => Header::new(name),
+            Place::Object(object) => Header::medium(std::sync::Arc::clone(object)),
+        };
+        edit = edit.kdf_limits(limits);
+        if let Some(passphrase) = &passphrase {
+            edit = edit.passphrase(passphrase);
+        }
+        if let Some(key) = &volume_key {
+            edit = edit.keys(VolumeKey::new(key)?);
+        }
+        if let Some(path) = key_file {
+            edit = edit.keys(KeyFile::new(path));
+        }
+        if let Some(path) = header {
+            edit = edit.header(path);
+        }
+        if let Some(passphrase) = &new_passphrase {
+            edit = edit.new_passphrase(passphrase);
+        }
+        match (what, slot) {
+            ("add", _) => edit.add_key(&new),
+            ("change", _) => edit.change_key(&new),
+            (_, Some(slot)) => edit.kill_slot(slot, last),
+            (_, None) => edit.remove_key(last),
+        }
+    });
+    let edited = edited.map_err(|error| raised.explain(python, errors::of(&error)))?;
+    Ok(edited.slot)
+}

@@ -1,0 +1,441 @@
+"""The Python module over images made by cryptsetup, and beside other readers of LUKS. `cargo xtask python` runs it."""
+
+import errno
+import hashlib
+import io
+import os
+import pathlib
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import cryptline
+
+PHRASE = "pass phrase"
+CHEAP = {"kdf": "pbkdf2", "iterations": 1000}
+MIB = 1 << 20
+PATTERN = hashlib.shake_256(b"cryptline").digest(2 * MIB)
+
+
+def program(name):
+    """A program that the tests need; outside of CI they do without."""
+    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin")
+    if path is None:
+        if os.environ.get("CI") == "true":
+            raise AssertionError(f"{name} is not installed")
+        raise unittest.SkipTest(f"{name} is not installed")
+    return path
+
+
+def run(*words, **how):
+    return subprocess.run(words, check=True, capture_output=True, timeout=120, **how)
+
+
+class WithFolder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def image(self, kind="luks2"):
+        """A volume of cryptsetup's, with the pattern at its start."""
+        path = self.folder / f"{kind}.img"
+        with open(path, "wb") as file:
+            file.truncate(24 * MIB)
+        run(program("cryptsetup"), "luksFormat", "--batch-mode", "--key-file=-", "--type", kind, "--pbkdf=pbkdf2",
+            "--pbkdf-force-iterations=1000", path, input=PHRASE.encode())
+        with cryptline.open(path, passphrase=PHRASE) as disk:
+            disk.write(PATTERN)
+        return path
+
+    def made(self):
+        """A volume of our own."""
+        path = self.folder / "disk.img"
+        cryptline.create(path, 20 * MIB, passphrase=PHRASE, **CHEAP).close()
+        return path
+
+
+class Reading(WithFolder):
+    def test_what_is_in_images_of_cryptsetups_is_read_as_from_a_file(self):
+        for kind in ("luks1", "luks2"):
+            with self.subTest(kind), cryptline.open(self.image(kind), passphrase=PHRASE, readonly=True) as disk:
+                self.assertTrue(disk.readable() and disk.seekable() and not disk.writable())
+                self.assertEqual(disk.read(10), PATTERN[:10])
+                self.assertEqual(disk.seek(-1, os.SEEK_CUR), 9)
+                buffer = bytearray(5000)
+                self.assertEqual(disk.readinto(buffer), 5000)
+                self.assertEqual(buffer, PATTERN[9:5009])
+                self.assertEqual(disk.tell(), 5009)
+                self.assertEqual(disk.pread(MIB, 12345), PATTERN[12345:12345 + MIB])
+                self.assertEqual(disk.tell(), 5009)
+                self.assertEqual(disk.seek(-7, os.SEEK_END), disk.size - 7)
+                self.assertEqual((len(disk.read()), disk.read(1), disk.readinto(buffer)), (7, b"", 0))
+                self.assertEqual(disk.pread(10, disk.size + 5), b"")
+                disk.seek(0)
+                buffered = io.BufferedReader(disk)
+                self.assertEqual(buffered.read(100) + buffered.read(MIB), PATTERN[:MIB + 100])
+                buffered.detach()
+                self.assertRaises(OSError, disk.pwrite, b"x", 0)
+
+    def test_other_readers_of_luks1_find_what_was_written(self):
+        path = self.image("luks1")
+        with cryptline.open(path, passphrase=PHRASE) as disk:
+            disk.pwrite(b"written in between", 4090, durable=True)
+            size = disk.size
+        clear = self.folder / "clear.raw"
+        secret = self.folder / "secret"
+        secret.write_text(PHRASE)
+        run(program("qemu-img"), "convert", "-O", "raw", "--object", f"secret,id=key,file={secret}",
+            "--image-opts", f"driver=luks,key-secret=key,file.filename={path}", clear)
+        found = clear.read_bytes()
+        self.assertEqual(len(found), size)
+        self.assertEqual(found[:len(PATTERN)], PATTERN[:4090] + b"written in between" + PATTERN[4108:])
+
+    def test_pyluksde_reads_the_same(self):
+        try:
+            import pyluksde
+        except ImportError:
+            self.skipTest("pyluksde is not installed")
+        path = self.image("luks1")
+        volume = pyluksde.volume()
+        volume.set_password(PHRASE)
+        volume.open(str(path))
+        with cryptline.open(path, passphrase=PHRASE, readonly=True) as disk:
+            self.assertEqual(volume.get_size(), disk.size)
+            self.assertEqual(volume.read_buffer_at_offset(MIB, 512), disk.pread(MIB, 512))
+
+    def test_dissect_reads_the_same(self):
+        try:
+            from dissect.fve.luks import LUKS
+        except ImportError:
+            self.skipTest("dissect.fve is not installed")
+        for kind in ("luks1", "luks2"):
+            path = self.image(kind)
+            with open(path, "rb") as file, cryptline.open(path, passphrase=PHRASE, readonly=True) as disk:
+                luks = LUKS(file)
+                luks.unlock_with_passphrase(PHRASE)
+                self.assertEqual(luks.open().read(65536), disk.pread(65536, 0))
+
+    def test_info_and_extents_say_what_there_is(self):
+        path = self.image()
+        with cryptline.open(path, passphrase=PHRASE, readonly=True) as disk:
+            info = disk.info
+            self.assertEqual((info["kind"], info["cipher"], info["size"]), ("LUKS2", "aes-xts-plain64", 8 * MIB))
+            self.assertEqual([slot["id"] for slot in info["keyslots"]], [0])
+            extents = list(disk.extents())
+            self.assertEqual(extents[0].offset, 0)
+            ends = [extent.offset + extent.length for extent in extents]
+            self.assertEqual([extent.offset for extent in extents[1:]] + [disk.size], ends)
+        self.assertEqual(cryptline.info(path)["uuid"], info["uuid"])
+
+
+class Writing(WithFolder):
+    def test_what_is_written_by_many_threads_is_there(self):
+        path = self.made()
+        with cryptline.open(path, passphrase=PHRASE) as disk:
+            disk.zero(0, 64 << 10)
+
+            def write(own):
+                for at in range(own, 1600, 16):
+                    self.assertEqual(disk.pwrite(bytes([own + 1]), at), 1)
+
+            threads = [threading.Thread(target=write, args=(own,)) for own in range(16)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            disk.flush()
+        with cryptline.open(path, passphrase=PHRASE) as disk:
+            self.assertEqual(disk.read(1600), bytes(range(1, 17)) * 100)
+            self.assertEqual(disk.read(100), bytes(100))
+
+    def test_disk_ends_where_it_ends(self):
+        with cryptline.open(self.made(), passphrase=PHRASE) as disk:
+            disk.seek(-3, os.SEEK_END)
+            self.assertEqual(disk.write(b"12345"), 3)
+            with self.assertRaises(OSError) as caught:
+                disk.write(b"45")
+            self.assertEqual(caught.exception.errno, errno.ENOSPC)
+            self.assertEqual(disk.write(b""), 0)
+            self.assertEqual(disk.pread(3, disk.size - 3), b"123")
+            with self.assertRaises(cryptline.Error) as caught:
+                disk.pwrite(b"12345", disk.size - 3)
+            self.assertEqual(caught.exception.errno, errno.EINVAL)
+            self.assertRaises(OverflowError, disk.pread, 1, -1)
+            with self.assertRaises(cryptline.Error) as caught:
+                disk.discard(0, 4096)
+            self.assertEqual(caught.exception.errno, errno.EOPNOTSUPP)
+
+    def test_closed_disk_is_closed(self):
+        path = self.made()
+        disk = cryptline.open(path, passphrase=PHRASE)
+        with self.assertRaises(cryptline.Error) as caught:
+            cryptline.open(path, passphrase=PHRASE)
+        self.assertEqual(caught.exception.errno, errno.EBUSY)
+        disk.close()
+        disk.close()
+        for call in (disk.read, disk.tell, disk.flush, disk.readable, lambda: disk.size, lambda: disk.write(b"x")):
+            self.assertRaises(ValueError, call)
+        cryptline.open(path, passphrase=PHRASE).close()
+
+    def test_buffers_that_cannot_be_used_are_refused(self):
+        with cryptline.open(self.made(), passphrase=PHRASE) as disk:
+            self.assertRaises((TypeError, BufferError), disk.readinto, b"1234")
+            self.assertRaises((TypeError, BufferError), disk.pwrite, "text", 0)
+            self.assertRaises((TypeError, BufferError), disk.readinto, memoryview(bytearray(64))[::2])
+
+
+class SplitImage:
+    """A file object over several files, as forensics has it."""
+
+    def __init__(self, parts):
+        self.parts, self.position = parts, 0
+
+    def seek(self, offset, whence=0):
+        size = sum(part.stat().st_size for part in self.parts)
+        self.position = offset + (0, self.position, size)[whence]
+        return self.position
+
+    def read(self, count):
+        start = 0
+        for part in self.parts:
+            size = part.stat().st_size
+            if start <= self.position < start + size:
+                with open(part, "rb") as file:
+                    file.seek(self.position - start)
+                    data = file.read(count)
+                self.position += len(data)
+                return data
+            start += size
+        return b""
+
+
+class FileObjects(WithFolder):
+    def test_split_image_is_read_without_being_joined(self):
+        whole = self.image().read_bytes()
+        parts = []
+        for number, at in enumerate(range(0, len(whole), 5_000_000)):
+            parts.append(self.folder / f"image.{number:03}")
+            parts[-1].write_bytes(whole[at:at + 5_000_000])
+        with cryptline.open(SplitImage(parts), passphrase=PHRASE) as disk:
+            self.assertFalse(disk.writable())
+            self.assertEqual(disk.pread(len(PATTERN), 0), PATTERN)
+            self.assertEqual(disk.info["keyslots"][0]["id"], 0)
+
+    def test_volume_is_made_written_and_rekeyed_in_memory(self):
+        memory = io.BytesIO(bytes(20 * MIB))
+        with cryptline.create(memory, passphrase="first", label="in memory", **CHEAP) as disk:
+            disk.write(PATTERN)
+            disk.flush()
+            self.assertEqual(disk.info["label"], "in memory")
+        with cryptline.keys(memory, passphrase="first") as keys:
+            keys.change("second", **CHEAP)
+        with cryptline.open(memory, passphrase="second") as disk:
+            self.assertEqual(disk.read(len(PATTERN)), PATTERN)
+        self.assertNotIn(PATTERN[:64], memory.getvalue())
+
+    def test_object_that_lies_or_raises_gives_an_error_and_loses_nothing(self):
+        image = self.image().read_bytes()
+
+        class Odd(io.BytesIO):
+            trouble = None
+
+            def read(self, count=-1):
+                if self.trouble == "raise":
+                    raise RuntimeError("the shelf is empty")
+                if self.trouble == "short":
+                    return b""
+                if self.trouble == "long":
+                    return bytes(count + 1)
+                if self.trouble == "text":
+                    return "x" * count
+                return super().read(count)
+
+            def write(self, data):
+                if self.trouble == "lose":
+                    raise OSError(errno.EIO, "lost")
+                return super().write(data)
+
+        odd = Odd(image)
+        disk = cryptline.open(odd, passphrase=PHRASE)
+        for trouble, cause in (("raise", RuntimeError), ("short", ValueError), ("long", ValueError), ("text", TypeError)):
+            odd.trouble = trouble
+            with self.subTest(trouble), self.assertRaises(cryptline.Error) as caught:
+                disk.pread(10, 0)
+            self.assertEqual(caught.exception.errno, errno.EIO)
+            self.assertIsInstance(caught.exception.__cause__, cause)
+        odd.trouble = None
+        self.assertEqual(disk.pread(100, 0), PATTERN[:100])
+        odd.trouble = "lose"
+        self.assertRaises(cryptline.Error, disk.pwrite, bytes(4096), 0)
+        odd.trouble = None
+        # A write was lost, so no flush can promise anything any more.
+        self.assertRaises(cryptline.Error, disk.flush)
+        self.assertRaises(cryptline.Error, disk.close)
+        self.assertTrue(disk.closed)
+
+        class Vast(io.BytesIO):
+            def seek(self, offset, whence=0):
+                return 1 << 60 if whence == 2 else super().seek(offset, whence)
+
+        with cryptline.open(Vast(image), passphrase=PHRASE, readonly=True) as disk:
+            self.assertEqual(disk.pread(100, 0), PATTERN[:100])
+            self.assertRaises(cryptline.Error, disk.pread, 100, disk.size - 100)
+        self.assertRaises(TypeError, cryptline.open, type("X", (), {"read": None})())
+        for refused in (io.BytesIO(), io.BytesIO(bytes(4096)), io.BytesIO(image[:40_000])):
+            self.assertRaises(cryptline.Error, cryptline.open, refused, passphrase=PHRASE)
+
+    def test_other_threads_run_while_one_waits_for_an_object(self):
+        image = self.image().read_bytes()
+        entered, go_on = threading.Event(), threading.Event()
+
+        class Slow(io.BytesIO):
+            is_slow = False
+
+            def read(self, count=-1):
+                if self.is_slow:
+                    entered.set()
+                    go_on.wait(60)
+                return super().read(count)
+
+        slow = Slow(image)
+        with cryptline.open(slow, passphrase=PHRASE, readonly=True) as disk:
+            slow.is_slow = True
+            found = []
+            threads = [threading.Thread(target=lambda: found.append(disk.pread(10, 0))) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            self.assertTrue(entered.wait(60))
+            # One is in the object and the other waits for it; this one must not.
+            go_on.set()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(found, [PATTERN[:10]] * 2)
+
+
+class Keys(WithFolder):
+    def test_wrong_keys_are_told_from_other_failures(self):
+        path = self.image()
+        for given in ({"passphrase": "wrong"}, {"volume_key": bytes(64)}, {}):
+            self.assertRaises((cryptline.WrongKey, cryptline.Error), cryptline.open, path, **given)
+        with self.assertRaises(cryptline.WrongKey) as caught:
+            cryptline.open(path, passphrase="wrong")
+        self.assertEqual(caught.exception.errno, errno.EKEYREJECTED)
+        with self.assertRaises(cryptline.Error) as caught:
+            cryptline.open(self.folder / "nothing", passphrase="x")
+        self.assertEqual(caught.exception.errno, errno.ENOENT)
+        self.assertRaises(ValueError, cryptline.open, path, passphrase="x", key_file="y")
+        self.assertRaises(ValueError, cryptline.open, path, passphrase="x", time_budget=-1)
+
+    def test_volume_key_and_key_file_open_what_cryptsetup_made(self):
+        path = self.image()
+        key, phrase = self.folder / "volume.key", self.folder / "phrase"
+        phrase.write_text(PHRASE)
+        run(program("cryptsetup"), "luksDump", "--batch-mode", "--dump-volume-key", f"--volume-key-file={key}",
+            f"--key-file={phrase}", path)
+        for given in ({"volume_key": key.read_bytes()}, {"key_file": phrase}, {"passphrase": PHRASE.encode()}):
+            with cryptline.open(path, readonly=True, **given) as disk:
+                self.assertEqual(disk.read(100), PATTERN[:100])
+
+    def test_key_slots_are_listed_added_changed_and_removed(self):
+        path = self.image()
+
+        def opens(phrase):
+            tried = subprocess.run([program("cryptsetup"), "open", "--test-passphrase", "--key-file=-", path],
+                                   input=phrase.encode(), capture_output=True, timeout=120)
+            return tried.returncode == 0
+
+        with cryptline.keys(path, passphrase=PHRASE) as keys:
+            self.assertEqual(keys.add("another", slot=5, **CHEAP), 5)
+            self.assertEqual([slot["id"] for slot in keys], [0, 5])
+            self.assertEqual(keys.change("new", **CHEAP), 0)
+            self.assertTrue(opens("another") and opens("new") and not opens(PHRASE))
+            self.assertEqual(keys.remove(5), 5)
+            self.assertFalse(opens("another"))
+            self.assertRaises(cryptline.Error, keys.remove)
+            self.assertEqual(keys.remove(last=True), 0)
+            self.assertEqual(list(keys), [])
+        self.assertRaises(ValueError, keys.add, "x")
+
+    def test_header_that_would_take_for_ever_is_refused_in_time(self):
+        path = self.image("luks1")
+        header = bytearray(path.read_bytes()[:592])
+        # Iterations of the first key slot.
+        header[212:216] = struct.pack(">I", 0xFFFF_FFFF)
+        with open(path, "r+b") as file:
+            file.write(header)
+        with self.assertRaises(cryptline.Error) as caught:
+            cryptline.open(path, passphrase=PHRASE, time_budget=0.5)
+        self.assertNotIsInstance(caught.exception, FileNotFoundError)
+
+
+class Making(WithFolder):
+    def test_cryptsetup_takes_what_is_made(self):
+        path = self.folder / "new.img"
+        how = {"version": 1, "sector_size": None}, {"label": "root", "sector_size": 4096}
+        for given in how:
+            with cryptline.create(path, 20 * MIB, passphrase=PHRASE, replace=True, **given, **CHEAP) as disk:
+                disk.write(b"first")
+            run(program("cryptsetup"), "open", "--test-passphrase", "--key-file=-", path, input=PHRASE.encode())
+        self.assertIn(b"root", run(program("cryptsetup"), "luksDump", path).stdout)
+        with self.assertRaises(cryptline.Error) as caught:
+            cryptline.create(path, 20 * MIB, passphrase=PHRASE, **CHEAP)
+        self.assertEqual(caught.exception.errno, errno.EEXIST)
+        self.assertRaises(cryptline.Error, cryptline.create, self.folder / "x", passphrase=PHRASE)
+
+    def test_disks_are_copied_both_ways(self):
+        raw = self.folder / "clear.raw"
+        raw.write_bytes(PATTERN)
+        path = self.folder / "new.img"
+        with cryptline.create(path, passphrase=PHRASE, source=raw, **CHEAP) as disk:
+            self.assertEqual(disk.size, len(PATTERN))
+            again = self.folder / "again.raw"
+            self.assertEqual(cryptline.copy(disk, again, verify=True), len(PATTERN))
+            self.assertRaises(cryptline.Error, cryptline.copy, disk, again)
+        self.assertEqual(again.read_bytes(), PATTERN)
+
+
+class Serving(WithFolder):
+    def test_clients_get_the_disk_until_the_block_ends(self):
+        path = self.image()
+        with cryptline.serve(path, passphrase=PHRASE, readonly=True) as server:
+            clear = self.folder / "clear.raw"
+            run(program("nbdcopy"), server.uri, clear)
+            self.assertEqual(clear.read_bytes()[:len(PATTERN)], PATTERN)
+            uri = server.uri
+        socket_path = uri.split("socket=")[1]
+        self.assertFalse(os.path.exists(socket_path))
+        with cryptline.open(path, passphrase=PHRASE) as disk, socket.create_server(("127.0.0.1", 0)) as listening:
+            with cryptline.serve(disk, socket=listening, name="disk"):
+                with socket.create_connection(listening.getsockname()) as client:
+                    self.assertEqual(client.recv(8, socket.MSG_WAITALL), b"NBDMAGIC")
+            self.assertEqual(disk.pread(10, 0), PATTERN[:10])
+
+    def test_what_cannot_be_served_is_refused_and_leaves_nothing_open(self):
+        path = self.made()
+        with self.assertRaises(cryptline.Error), socket.socket() as not_listening:
+            cryptline.serve(path, passphrase=PHRASE, socket=not_listening)
+        cryptline.open(path, passphrase=PHRASE).close()
+
+
+class Documentation(WithFolder):
+    def test_examples_run_as_they_are_written(self):
+        page = pathlib.Path(__file__).parents[2] / "docs" / "python.md"
+        examples = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        self.assertGreater(len(examples), 3)
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.folder)
+        cryptline.create("disk.img", 24 * MIB, passphrase="secret", **CHEAP).close()
+        names = {}
+        for example in examples:
+            exec(compile(example, str(page), "exec"), names)
+
+
+if __name__ == "__main__":
+    unittest.main()
