@@ -199,21 +199,7 @@ fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
     assert!(used() <= before - (28 << 20), "{before} to {}", used());
     let map = nbdinfo.run(["--map", &server.uri]).success().stdout_text();
     assert!(map.contains("hole,zero"), "{map}");
-
-    // Shut out.
-    let status = ceph
-        .rbd(["status", "--format", "json", "rbd/disk"])
-        .success();
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
-    let address = status["watchers"][0]["address"].as_str().expect("ours");
-    ceph.ceph(["osd", "blocklist", "add", address]).success();
-    let write = io(&["write -P 1 0 4k", "flush"]);
-    assert!(write.to_string().contains("error"), "{write}");
-    let ended = server.process.stop();
-    assert!(
-        !ended.status.success(),
-        "a lost write was not told: {ended}"
-    );
+    server.stop();
 }
 
 #[test]
