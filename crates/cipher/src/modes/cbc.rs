@@ -9,7 +9,7 @@ use aes::Block;
 
 use super::blocks::BlockCipher;
 use super::chain::Chain;
-use super::{BATCH, GROUP, xor};
+use super::{BATCH, GROUP, xor_all};
 
 pub(super) struct Cbc(pub(super) Box<dyn BlockCipher>);
 
@@ -23,22 +23,19 @@ impl Chain for Cbc {
 
     fn decrypt(&self, ivs: &[Block], data: &mut [Block]) {
         let sector_blocks = data.len() / ivs.len();
-        // The ciphertext of a group, after the last block of the group before it.
-        let mut saved = [Block::default(); GROUP + 1];
-        for (group, start) in data.chunks_mut(GROUP).zip((0..).step_by(GROUP)) {
+        // What each block of a group is XORed with: the ciphertext before it, or its sector's IV.
+        let mut before = [Block::default(); GROUP + 1];
+        let mut starts = (0..data.len()).step_by(sector_blocks).zip(ivs).peekable();
+        for (group, first) in data.chunks_mut(GROUP).zip((0..).step_by(GROUP)) {
             let len = group.len();
-            saved[1..=len].copy_from_slice(group);
-            self.0.decrypt(group);
-            for (index, block) in group.iter_mut().enumerate() {
-                let place = start + index;
-                let before = if place.is_multiple_of(sector_blocks) {
-                    &ivs[place / sector_blocks]
-                } else {
-                    &saved[index]
-                };
-                xor(block, before);
+            before[1..=len].copy_from_slice(group);
+            let last = before[len];
+            while let Some((place, iv)) = starts.next_if(|(place, _)| *place < first + len) {
+                before[place - first] = *iv;
             }
-            saved[0] = saved[len];
+            self.0.decrypt(group);
+            xor_all(group, &before[..len]);
+            before[0] = last;
         }
     }
 }

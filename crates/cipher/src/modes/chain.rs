@@ -9,7 +9,7 @@
 use aes::Block;
 
 use super::blocks::BlockCipher;
-use super::{GROUP, xor};
+use super::{GROUP, xor_all};
 
 /// One chaining mode under one key.
 pub(super) trait Chain: Send + Sync {
@@ -37,27 +37,25 @@ impl Chain for Ctr {
     fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
         let sector_blocks = data.len() / ivs.len();
         let mut stream = [Block::default(); GROUP];
-        for (group, start) in data.chunks_mut(GROUP).zip((0..).step_by(GROUP)) {
+        // All of a counter is one big-endian number.
+        let (mut ivs, mut counter, mut left) = (ivs.iter(), 0, 0);
+        for group in data.chunks_mut(GROUP) {
             let stream = &mut stream[..group.len()];
-            for (counter, place) in stream.iter_mut().zip(start..) {
-                *counter = counter_after(&ivs[place / sector_blocks], place % sector_blocks);
+            for block in &mut *stream {
+                if left == 0 {
+                    counter = ivs.next().map_or(0, |iv| u128::from_be_bytes((*iv).into()));
+                    left = sector_blocks;
+                }
+                *block = counter.to_be_bytes().into();
+                counter = counter.wrapping_add(1);
+                left -= 1;
             }
             self.0.encrypt(stream);
-            for (block, mask) in group.iter_mut().zip(stream) {
-                xor(block, mask);
-            }
+            xor_all(group, stream);
         }
     }
 
     fn decrypt(&self, ivs: &[Block], data: &mut [Block]) {
         self.encrypt(ivs, data);
     }
-}
-
-/// The counter block `blocks` later: all of it is one big-endian number.
-fn counter_after(iv: &Block, blocks: usize) -> Block {
-    let first = u128::from_be_bytes((*iv).into());
-    // At most 4096 / 16.
-    let blocks = u128::try_from(blocks).unwrap_or(0);
-    first.wrapping_add(blocks).to_be_bytes().into()
 }

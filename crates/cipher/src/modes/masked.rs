@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::blocks::{Algorithm, BlockCipher};
 use super::chain::Chain;
-use super::{BATCH, BLOCK_BYTES, GROUP};
+use super::{BATCH, BLOCK_BYTES, GROUP, xor_all};
 use crate::cpu::Backend;
 
 pub(super) struct Xts {
@@ -158,15 +158,6 @@ fn masked<S: Default>(
         xor_all(group, masks);
         cipher(group);
         xor_all(group, masks);
-    }
-}
-
-/// In a loop of its own, which compilers make vectors of.
-fn xor_all(blocks: &mut [Block], masks: &[Block]) {
-    let blocks = Block::cast_slice_to_core_mut(blocks).as_flattened_mut();
-    let masks = Block::cast_slice_to_core(masks).as_flattened();
-    for (byte, mask) in blocks.iter_mut().zip(masks) {
-        *byte ^= mask;
     }
 }
 

@@ -312,6 +312,15 @@ fn xor(block: &mut Block, with: &Block) {
     }
 }
 
+/// XORs each block with its mask, in a loop of its own, which compilers make vectors of.
+fn xor_all(blocks: &mut [Block], masks: &[Block]) {
+    let blocks = Block::cast_slice_to_core_mut(blocks).as_flattened_mut();
+    let masks = Block::cast_slice_to_core(masks).as_flattened();
+    for (byte, mask) in blocks.iter_mut().zip(masks) {
+        *byte ^= mask;
+    }
+}
+
 #[cfg(test)]
 #[path = "modes_tests.rs"]
 mod tests;

@@ -24,6 +24,7 @@ const ROUNDS: usize = 32;
 /// The fraction of the golden ratio, in the key schedule.
 const PHI: u32 = 0x9e37_79b9;
 /// Blocks in the widest vector.
+#[cfg(target_arch = "x86_64")]
 const WIDEST: usize = 16;
 
 type RoundKeys = [[u32; 4]; ROUNDS + 1];
@@ -133,6 +134,7 @@ fn groups<'a, W: Words, const ENCRYPT: bool>(
 }
 
 /// Fewer blocks than `W` has: the others are for nothing.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn filled_up<W: Words, const ENCRYPT: bool>(
     cpu: W::Cpu,
