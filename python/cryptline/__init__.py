@@ -168,15 +168,17 @@ def _path(path):
 
 
 def open(target, *, passphrase=None, volume_key=None, key_file=None, key_slot=None, header=None, readonly=False,
-         discards=False, shared=False, partition=None, time_budget=None):
+         discards=False, shared=False, direct=False, partition=None, time_budget=None):
     """Opens a volume: at a path, at what else names a target ("ram:1G", "nbd://...", "disk.img?partition=2"), or on a
     file object with seek() and read().
 
+    `direct` bypasses the page cache where that is possible: for many large transfers, and for disks with zones.
     `time_budget` is what deriving keys may cost, in seconds: a header can ask for anything.
     """
     return Disk(_cryptline.open(
         _target(target), passphrase=passphrase, volume_key=volume_key, key_file=_path(key_file), key_slot=key_slot,
-        header=_path(header), readonly=readonly, discards=discards, shared=shared, partition=None if partition is None else str(partition),
+        header=_path(header), readonly=readonly, discards=discards, shared=shared, direct=direct,
+        partition=None if partition is None else str(partition),
         time_budget=time_budget,
     ))
 

@@ -69,7 +69,7 @@ class Server:
 def open(
     target: Target, *, passphrase: Secret | None = None, volume_key: Secret | None = None,
     key_file: Path | None = None, key_slot: int | None = None, header: Path | None = None, readonly: bool = False,
-    discards: bool = False, shared: bool = False, partition: int | str | None = None,
+    discards: bool = False, shared: bool = False, direct: bool = False, partition: int | str | None = None,
     time_budget: float | None = None,
 ) -> Disk: ...
 def create(

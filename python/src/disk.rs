@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use cryptline::{KdfLimits, Open};
+use cryptline::{DirectMode, KdfLimits, Open};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
@@ -221,7 +221,7 @@ fn clamp(count: usize, offset: u64, size: u64) -> usize {
 
 /// Opens a volume.
 #[pyfunction]
-#[pyo3(signature = (target, *, passphrase, volume_key, key_file, key_slot, header, readonly, discards, shared, partition, time_budget))]
+#[pyo3(signature = (target, *, passphrase, volume_key, key_file, key_slot, header, readonly, discards, shared, direct, partition, time_budget))]
 #[allow(
     clippy::too_many_arguments,
     clippy::fn_params_excessive_bools,
@@ -238,11 +238,18 @@ pub fn open(
     readonly: bool,
     discards: bool,
     shared: bool,
+    direct: bool,
     partition: Option<&str>,
     time_budget: Option<f64>,
 ) -> PyResult<Disk> {
     let (place, raised) = Place::new(target)?;
     let limits = limits(time_budget)?;
+    // Programs read files piece by piece. What others write to would be hidden by it.
+    let page_cache = if direct || shared {
+        DirectMode::Auto
+    } else {
+        DirectMode::Off
+    };
     let partition = partition.map(str::parse).transpose();
     let partition = partition.map_err(|why: String| PyValueError::new_err(why))?;
     if [
@@ -270,6 +277,7 @@ pub fn open(
             .read_only(readonly)
             .discards(discards)
             .shared(shared)
+            .direct(page_cache)
             .kdf_limits(limits);
         if let Some(slot) = key_slot {
             open = open.key_slot(slot);
