@@ -51,9 +51,8 @@ impl AwsLc {
         // SAFETY: the context as above; `len` bytes to read and write at `start`, borrowed by nobody
         // else; EVP takes the same place as source and destination; XTS writes as many bytes as it
         // reads; `written` is live.
-        let done = unsafe {
-            EVP_EncryptUpdate(self.0, start, &raw mut written, start.cast_const(), len)
-        };
+        let done =
+            unsafe { EVP_EncryptUpdate(self.0, start, &raw mut written, start.cast_const(), len) };
         assert!(begun == 1 && done == 1 && written == len, "AWS-LC encrypts");
     }
 }
