@@ -111,7 +111,7 @@ fn opens_in_both(form: &str, options: &[&str]) {
     create(&folder, &target(&ceph, "ours"), options).success();
     is_the_same_for_both(&ceph, &folder, "ours", form);
     // What is there is not overwritten by mistake.
-    refused(create(&folder, &target(&ceph, "ours"), options), 4, "LUKS");
+    refused(create(&folder, &target(&ceph, "ours"), options), 5, "LUKS");
 }
 
 #[test]
