@@ -98,31 +98,39 @@ fn is_the_same_for_both(ceph: &Ceph, folder: &Folder, image: &str, form: &str) {
     assert!(read[2 * MIB..] == data[..4 * MIB], "ours is not read");
 }
 
+fn opens_in_both(form: &str, options: &[&str]) {
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = Folder::new();
+    make_image(&ceph, "theirs", "32M");
+    let key = text(&folder.key());
+    ceph.rbd(["encryption", "format", "rbd/theirs", form, &key])
+        .success();
+    is_the_same_for_both(&ceph, &folder, "theirs", form);
+
+    make_image(&ceph, "ours", "32M");
+    create(&folder, &target(&ceph, "ours"), options).success();
+    is_the_same_for_both(&ceph, &folder, "ours", form);
+    // What is there is not overwritten by mistake.
+    refused(create(&folder, &target(&ceph, "ours"), options), 5, "LUKS");
+}
+
 #[test]
-fn heavy_images_that_ceph_has_encrypted_and_ours_open_in_both() {
+fn heavy_luks1_that_ceph_has_made_and_ours_open_in_both() {
+    opens_in_both("luks1", &["--luks1"]);
+}
+
+#[test]
+fn heavy_luks2_that_ceph_has_made_and_ours_open_in_both() {
+    opens_in_both("luks2", &[]);
+}
+
+#[test]
+fn image_of_cryptsetup_opens_and_parts_of_images_are_filled() {
     let Some(cryptsetup) = peer::require("cryptsetup") else {
         return;
     };
     let Some(ceph) = Ceph::start() else { return };
     let folder = Folder::new();
-    let key = text(&folder.key());
-    for form in ["luks1", "luks2"] {
-        let (theirs, ours) = (format!("their-{form}"), format!("our-{form}"));
-        make_image(&ceph, &theirs, "64M");
-        let spec = format!("rbd/{theirs}");
-        ceph.rbd(["encryption", "format", &spec, form, &key])
-            .success();
-        is_the_same_for_both(&ceph, &folder, &theirs, form);
-
-        make_image(&ceph, &ours, "64M");
-        let version: &[&str] = if form == "luks1" { &["--luks1"] } else { &[] };
-        create(&folder, &target(&ceph, &ours), version).success();
-        is_the_same_for_both(&ceph, &folder, &ours, form);
-    }
-    // What is there is not overwritten by mistake.
-    let again = create(&folder, &target(&ceph, "our-luks2"), &[]);
-    refused(again, 4, "LUKS");
-
     let disk = server::Disk::new(&cryptsetup, "luks2");
     ceph.rbd(["import", &disk.image, "rbd/made"]).success();
     let made = target(&ceph, "made");
@@ -130,7 +138,6 @@ fn heavy_images_that_ceph_has_encrypted_and_ours_open_in_both() {
     let info = cryptline(["info", &made]).success().stdout_text();
     assert!(info.contains("LUKS2"), "{info}");
 
-    // A part of an image, and a copy into one.
     make_image(&ceph, "plain", "32M");
     let clear = text(&folder.path("clear"));
     fs::write(&clear, noise(8 * MIB)).expect("room");
