@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{Extent, Fault, Gate, OpenError, RoamingRing};
@@ -12,6 +12,10 @@ use crate::{Result, Volume};
 
 /// Threads that are served at a time. More wait for each other.
 const PLACES: usize = 16;
+
+/// Where one thread at a time does its work; empty until then.
+type Place = Mutex<Option<Blocking<RoamingRing>>>;
+type PlaceGuard<'a> = MutexGuard<'a, Option<Blocking<RoamingRing>>>;
 
 /// An open volume as bytes: any offset, any length, any thread.
 ///
@@ -27,7 +31,7 @@ const PLACES: usize = 16;
 /// volume is closed when this is dropped.
 pub struct Disk {
     // Before the volume, which they lead into.
-    places: Vec<Mutex<Option<Blocking<RoamingRing>>>>,
+    places: Vec<Place>,
     gate: Gate,
     volume: Volume,
 }
@@ -138,20 +142,13 @@ impl Disk {
         work: impl FnOnce(&mut Blocking<RoamingRing>) -> std::result::Result<T, Fault>,
     ) -> std::result::Result<T, Fault> {
         let (count, own) = (self.places.len(), own_place());
-        let in_turn = (0..count).map(|step| &self.places[(own + step) % count]);
-        let free = in_turn
-            .filter_map(|place| match place.try_lock() {
-                Ok(place) => Some(place),
-                // Whoever panicked there may have left it halfway through a request.
-                Err(TryLockError::Poisoned(poisoned)) => {
-                    let mut place = poisoned.into_inner();
-                    *place = None;
-                    Some(place)
-                }
-                Err(TryLockError::WouldBlock) => None,
-            })
-            .next();
-        let mut place = free.unwrap_or_else(|| cryptline_sys::lock(&self.places[own % count]));
+        let mut in_turn = (0..count).map(|step| &self.places[(own + step) % count]);
+        let free = in_turn.find_map(|place| match place.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(afresh(place, poisoned)),
+            Err(TryLockError::WouldBlock) => None,
+        });
+        let mut place = free.unwrap_or_else(|| wait_for(&self.places[own % count]));
         let disk = match &mut *place {
             Some(disk) => disk,
             empty => empty.insert(Blocking::roaming(&self.gate).map_err(|error| match error {
@@ -162,6 +159,19 @@ impl Disk {
         };
         work(disk)
     }
+}
+
+fn wait_for(place: &Place) -> PlaceGuard<'_> {
+    let locked = place.lock();
+    locked.unwrap_or_else(|poisoned| afresh(place, poisoned))
+}
+
+/// A place empty and sound again: whoever panicked there may have left it halfway through a request.
+fn afresh<'a>(place: &'a Place, poisoned: PoisonError<PlaceGuard<'a>>) -> PlaceGuard<'a> {
+    let mut guard = poisoned.into_inner();
+    place.clear_poison();
+    *guard = None;
+    guard
 }
 
 /// A number of this thread's own.
@@ -178,3 +188,7 @@ fn own_place() -> usize {
         })
     })
 }
+
+#[cfg(test)]
+#[path = "disk_tests.rs"]
+mod tests;
