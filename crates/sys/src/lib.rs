@@ -43,7 +43,10 @@ mod ublk;
 mod zone;
 
 pub use buffer::{Arena, Buffer};
-pub use confine::{Attempt, Restriction, attempts, landlock_version, on_confined_thread};
+pub use confine::{
+    Attempt, Restriction, attempts, confined_threads_have_capabilities, landlock_version,
+    on_confined_thread,
+};
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use fuse::{
