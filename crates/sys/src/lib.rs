@@ -57,7 +57,10 @@ pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, take_listen_fds, take_passed_fd};
 pub use mapping::{Lost, Mapping};
 #[cfg(feature = "rbd")]
-pub use rbd::{Cluster, RbdCall, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdQueue};
+pub use rbd::{
+    Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting,
+    RbdQueue,
+};
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
     SendBatch, Simulation, Source, Waker,
