@@ -476,3 +476,23 @@ fn unreadable(source: io::Error, target: &Source) -> Error {
     let action = "use it";
     Problem::Io { action, source }.on(target)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_begins_with_a_round_of_objects_where_there_is_room() {
+        const MIB: u64 = 1 << 20;
+        let fit = |period, size| {
+            let mut options = FormatOptions::default();
+            let warning = fit_to_rbd(&mut options, period, size);
+            (options.data_offset, warning.is_some())
+        };
+        assert_eq!(fit(4 * MIB, 20 * MIB), (Some(16 * MIB), false));
+        assert_eq!(fit(12 * MIB, 32 * MIB), (Some(24 * MIB), false));
+        assert_eq!(fit(12 * MIB, 20 * MIB), (None, true));
+        // Too small for any: the error is that of all targets.
+        assert_eq!(fit(4 * MIB, 8 * MIB), (Some(16 * MIB), false));
+    }
+}
