@@ -12,6 +12,7 @@ use std::time::Duration;
 use common::{Folder, PASSPHRASE, cryptline, refused};
 use cryptline_testkit::ceph::Ceph;
 use cryptline_testkit::peer::{self, Peer, Run, run};
+use rustix::process::Signal;
 use server::{Server, noise, text, wait_until};
 
 const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
@@ -222,29 +223,42 @@ fn heavy_storage_daemons_come_and_go_under_load() {
     make_image(&ceph, "disk", "48M");
     create(&folder, &disk, &[]).success();
     let server = serve(&disk, &folder, &["--sandbox=on"]);
-    let mut command = fio.command();
     let uri = format!("--uri={}", server.uri);
-    command.current_dir(folder.root()).args([
-        "--name=load",
-        "--ioengine=nbd",
-        &uri,
-        "--rw=randwrite",
-        "--bs=16k",
-        "--iodepth=8",
-        "--size=24M",
-        "--loops=6",
-        "--verify=crc32c",
-        "--verify_state_save=0",
-        "--output-format=terse",
-    ]);
-    let mut load = peer::Background::spawn(&mut command);
+    let load = |loops: &str| {
+        let mut command = fio.command();
+        command.current_dir(folder.root()).args([
+            "--name=load",
+            "--ioengine=nbd",
+            &uri,
+            "--rw=randwrite",
+            "--bs=16k",
+            "--iodepth=8",
+            "--size=8M",
+            loops,
+            "--verify=crc32c",
+            "--verify_state_save=0",
+            "--output-format=terse",
+        ]);
+        peer::Background::spawn(&mut command)
+    };
+    // It lasts until it is told to end, so it runs when daemons are killed, however fast this machine is.
+    let mut long = load("--loops=1000000");
     for osd in 0..2 {
         ceph.kill_osd(osd);
         ceph.start_osds();
     }
-    let ended = load.wait(2 * TIMEOUT);
-    assert!(ended.is_some(), "the load hangs:\n{}", load.collect());
-    load.collect().success();
+    let early = long.wait(Duration::ZERO);
+    assert!(early.is_none(), "it ended early:\n{}", long.collect());
+    long.signal(Signal::INT);
+    let ended = long.wait(2 * TIMEOUT);
+    assert!(ended.is_some(), "the load hangs:\n{}", long.collect());
+    let long = long.collect();
+    let asked = long.status.code() == Some(128) && long.stdout_text().contains(";load;0;0;");
+    assert!(asked, "{long}");
+    let mut short = load("--loops=1");
+    let ended = short.wait(2 * TIMEOUT);
+    assert!(ended.is_some(), "the load hangs:\n{}", short.collect());
+    short.collect().success();
     server.stop();
 }
 

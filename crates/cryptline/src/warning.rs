@@ -46,6 +46,11 @@ pub enum Warning {
     Zones(String),
     /// A partition table is damaged, and could be used.
     PartitionTable(String),
+    /// A Ceph image is too small for data to begin where Ceph's own encryption wants it.
+    CephOffset {
+        /// Where it wants it.
+        wanted: u64,
+    },
     /// More helpers were asked for than there are cores.
     FewerHelpers {
         /// What was asked for.
@@ -102,6 +107,11 @@ impl fmt::Display for Warning {
             Self::PartitionTable(why) => {
                 write!(f, "the partition table is damaged ({why}); fdisk or gdisk repairs it")
             }
+            Self::CephOffset { wanted } => write!(
+                f,
+                "the image is too small for data to begin at {wanted} bytes, so this program opens the volume, and \
+                 Ceph's own encryption (rbd encryption) does not"
+            ),
             Self::FewerHelpers { wanted, cores } => write!(
                 f,
                 "this program may use {cores} cores, and more helpers would only wait for each other: of \

@@ -78,7 +78,10 @@ fn heavy_image_keeps_what_devices_promise() {
 
     let _watchdog = Watchdog::start(Duration::from_secs(120));
     holes_are_holes_until_they_are_written_to(&ceph);
+    data_is_found_from_inside_an_object_and_in_a_clone(&ceph);
+    image_that_caches_by_its_own_settings_is_only_read(&ceph);
     second_writer_is_refused_and_readers_are_not(&ceph);
+    flush_fails_once_its_writes_may_be_cut_off(&ceph);
     device_grows_with_its_image_and_notices_when_it_shrinks(&ceph);
 }
 
@@ -103,6 +106,79 @@ fn holes_are_holes_until_they_are_written_to(ceph: &Ceph) {
         // As long as two parts are, of which the last is short.
         disk.write_zeroes(0, 64 << 20, true).expect("zeros");
     }
+}
+
+fn data_is_found_from_inside_an_object_and_in_a_clone(ceph: &Ceph) {
+    let name = make(ceph, "base", 64 << 20, &[]);
+    let gate = Gate::new(RbdDevice::open(&name, false).expect("it was just made"));
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
+    disk.write_at(8 << 20, &[7; 8 << 20], true)
+        .expect("a write");
+    let rest = |gate: &Gate, at: u64| gate.extent(at, (64 << 20) - at).expect("an extent");
+    // The first question of all, so no other answer is used.
+    let inside = rest(&gate, 9 << 20);
+    assert_eq!((inside.len, inside.hole), (7 << 20, false));
+    assert!(rest(&gate, 17 << 20).hole);
+    drop((disk, gate));
+
+    for words in [
+        &["snap", "create", "rbd/base@snap"][..],
+        &["snap", "protect", "rbd/base@snap"],
+        &["clone", "rbd/base@snap", "rbd/heir"],
+    ] {
+        ceph.rbd(words.iter().copied()).success();
+    }
+    let heir = RbdName {
+        image: "heir".to_owned(),
+        ..name
+    };
+    let gate = Gate::new(RbdDevice::open(&heir, false).expect("it was just made"));
+    for at in [8 << 20, 9 << 20] {
+        let inherited = rest(&gate, at);
+        assert!(!inherited.hole && !inherited.zero, "{inherited:?}");
+    }
+    let mut read = [0; 4096];
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
+    disk.read_at(9 << 20, &mut read).expect("a read");
+    assert_eq!(read, [7; 4096]);
+}
+
+fn image_that_caches_by_its_own_settings_is_only_read(ceph: &Ceph) {
+    let name = make(ceph, "cached", 8 << 20, &[]);
+    let set = |level: &str, of: &str, value: &str| {
+        ceph.rbd(["config", level, "set", of, "rbd_cache", value])
+            .success();
+    };
+    for (level, of) in [("image", "rbd/cached"), ("pool", "rbd")] {
+        set(level, of, "true");
+        let why = RbdDevice::open(&name, false).map(drop).unwrap_err();
+        let why = why.to_string();
+        let remedy = format!("`rbd config {level} rm {of} rbd_cache`");
+        assert!(why.contains(&remedy), "{why}");
+        drop(RbdDevice::open(&name, true).expect("for reading"));
+        ceph.rbd(["config", level, "rm", of, "rbd_cache"]).success();
+    }
+    set("image", "rbd/cached", "false");
+    drop(RbdDevice::open(&name, false).expect("nothing is cached"));
+}
+
+fn flush_fails_once_its_writes_may_be_cut_off(ceph: &Ceph) {
+    let name = make(ceph, "shrinks", 16 << 20, &[]);
+    let gate = Gate::new(RbdDevice::open(&name, false).expect("it was just made"));
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
+    disk.write_at(0, &[3; 4096], false).expect("a write");
+    disk.flush().expect("a flush");
+    // A snapshot is news, too, and changes nothing.
+    ceph.rbd(["snap", "create", "rbd/shrinks@then"]).success();
+    disk.flush().expect("a flush");
+    ceph.rbd(["snap", "rm", "rbd/shrinks@then"]).success();
+    let resize = ["resize", "--size", "9M", "--allow-shrink", "rbd/shrinks"];
+    ceph.rbd(resize).success();
+    // Across the new end: the library writes the first half and says that it has written all.
+    let across = disk.write_at((9 << 20) - (128 << 10), &[4; 256 << 10], false);
+    assert_eq!(across, Ok(()), "the library has become honest");
+    assert!(disk.flush().is_err(), "half of the write is nowhere");
+    assert!(gate.is_latched());
 }
 
 fn second_writer_is_refused_and_readers_are_not(ceph: &Ceph) {

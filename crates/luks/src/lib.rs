@@ -100,7 +100,7 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
     let version = u16::from_be_bytes([start[6], start[7]]);
     if start[..6] == MAGIC_CEPH {
         return Err(Error::NotSupported(
-            "Ceph layered encryption (RBDL header); make it a LUKS image of its own with `rbd flatten`".into(),
+            "Ceph layered encryption (RBDL header); make it a LUKS image of its own with `rbd flatten --encryption-passphrase-file`, as docs/ceph.md says: without the passphrases it destroys the data".into(),
         ));
     }
     if start[..6] == MAGIC && version == 1 {

@@ -43,7 +43,10 @@ mod ublk;
 mod zone;
 
 pub use buffer::{Arena, Buffer};
-pub use confine::{Attempt, Restriction, attempts, landlock_version, on_confined_thread};
+pub use confine::{
+    Attempt, Restriction, attempts, confined_threads_have_capabilities, landlock_version,
+    on_confined_thread,
+};
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use fuse::{
@@ -54,7 +57,10 @@ pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, take_listen_fds, take_passed_fd};
 pub use mapping::{Lost, Mapping};
 #[cfg(feature = "rbd")]
-pub use rbd::{Cluster, RbdCall, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdQueue};
+pub use rbd::{
+    Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting,
+    RbdQueue,
+};
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
     RoamingRing, SendBatch, Simulation, Source, Waker,

@@ -8,6 +8,7 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -243,10 +244,18 @@ fn configuration(folder: &Path, fsid: &str, port: u16) -> String {
     text
 }
 
-/// A port that nobody listens on.
+/// A port that nobody listens on, and nobody gets before the monitor does: below those that the system gives out, at
+/// another place in each process, and another for each cluster of it.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("its address").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let place = std::process::id() % 2000 * 10;
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let ports = (0..10).filter_map(|_| {
+        let more = NEXT.fetch_add(1, Ordering::Relaxed) % 10;
+        u16::try_from(10_000 + place + more).ok()
+    });
+    let mut free = ports.filter(is_free);
+    free.next().expect("a port that is free")
 }
 
 fn uuid() -> String {

@@ -296,7 +296,7 @@ impl Create {
         target: &Source,
         path: Option<&Path>,
     ) -> Result<(BaseDevice, FormatOptions)> {
-        let device = target.open_device(Access::default())?;
+        let mut device = target.open_device(Access::default())?;
         let geometry = *device.gate.geometry();
         let size = geometry.size;
         if self.size.is_some() || self.preallocate {
@@ -312,7 +312,8 @@ impl Create {
             options.sector_size.get_or_insert(sector);
         }
         if let BaseInfo::Rbd { stripe_period } = device.info {
-            fit_to_rbd(&mut options, stripe_period, size);
+            let warning = fit_to_rbd(&mut options, stripe_period, size);
+            device.warnings.extend(warning);
         }
         let unit = match options.version {
             Version::Luks1 => 512,
@@ -403,18 +404,26 @@ impl Create {
 }
 
 /// What Ceph's own encryption would make, so that it opens it, too: data begins with a round of objects, and a sector of
-/// LUKS2 has 4096 bytes. What was asked for stays as it is.
-fn fit_to_rbd(options: &mut FormatOptions, stripe_period: u64, size: u64) {
+/// LUKS2 has 4096 bytes. What was asked for stays as it is; where there is no room for that, so does what is usual.
+fn fit_to_rbd(options: &mut FormatOptions, stripe_period: u64, size: u64) -> Option<Warning> {
     let usual = match options.version {
         Version::Luks1 => 2 << 20,
         Version::Luks2 => 16 << 20,
     };
+    let mut warning = None;
     if options.data_offset.is_none() && !options.detached {
-        options.data_offset = u64::checked_next_multiple_of(usual, stripe_period);
+        let wanted = u64::checked_next_multiple_of(usual, stripe_period).unwrap_or(u64::MAX);
+        // A small image without room for any data has its own error.
+        if wanted < size || wanted == usual {
+            options.data_offset = Some(wanted);
+        } else {
+            warning = Some(Warning::CephOffset { wanted });
+        }
     }
     if options.version == Version::Luks2 && size.is_multiple_of(u64::from(LARGEST_SECTOR)) {
         options.sector_size.get_or_insert(LARGEST_SECTOR);
     }
+    warning
 }
 
 /// The name of what would be lost; `None` where there is nothing.
@@ -466,4 +475,24 @@ fn made_no_header(error: cryptline_luks::Error, name: &str) -> Error {
 fn unreadable(source: io::Error, target: &Source) -> Error {
     let action = "use it";
     Problem::Io { action, source }.on(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_begins_with_a_round_of_objects_where_there_is_room() {
+        const MIB: u64 = 1 << 20;
+        let fit = |period, size| {
+            let mut options = FormatOptions::default();
+            let warning = fit_to_rbd(&mut options, period, size);
+            (options.data_offset, warning.is_some())
+        };
+        assert_eq!(fit(4 * MIB, 20 * MIB), (Some(16 * MIB), false));
+        assert_eq!(fit(12 * MIB, 32 * MIB), (Some(24 * MIB), false));
+        assert_eq!(fit(12 * MIB, 20 * MIB), (None, true));
+        // Too small for any: the error is that of all targets.
+        assert_eq!(fit(4 * MIB, 8 * MIB), (Some(16 * MIB), false));
+    }
 }

@@ -230,7 +230,7 @@ fn ceph_layered_header_is_refused_by_name() {
     let message = image.read().unwrap_err().to_string();
     assert_eq!(
         message,
-        "not supported yet: Ceph layered encryption (RBDL header); make it a LUKS image of its own with `rbd flatten`"
+        "not supported yet: Ceph layered encryption (RBDL header); make it a LUKS image of its own with `rbd flatten --encryption-passphrase-file`, as docs/ceph.md says: without the passphrases it destroys the data"
     );
 }
 

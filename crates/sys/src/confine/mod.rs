@@ -15,7 +15,7 @@ mod attempts;
 mod foreign;
 
 pub use attempts::{Attempt, attempts};
-pub use foreign::on_confined_thread;
+pub use foreign::{confined_threads_have_capabilities, on_confined_thread};
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -127,13 +127,6 @@ impl Restriction<'_> {
     }
 
     fn signal(self, thread: i32) -> io::Result<()> {
-        if let Some(foreign) = foreign::Foreign::find(thread) {
-            return if foreign.is_settled(self) {
-                Ok(())
-            } else {
-                Err(no_signals(thread))
-            };
-        }
         let (what, fd) = self.encode();
         ORDER.what.store(what, Ordering::Relaxed);
         ORDER.fd.store(fd, Ordering::Relaxed);
@@ -144,10 +137,12 @@ impl Restriction<'_> {
         while is_there {
             match ORDER.result.load(Ordering::Acquire) {
                 0 => return Ok(()),
-                PENDING if Instant::now() > deadline => {
-                    return Err(no_signals(thread));
-                }
-                PENDING => std::thread::sleep(PAUSE),
+                PENDING => match foreign::Foreign::find(thread) {
+                    Some(foreign) if foreign.is_settled(self) => return Ok(()),
+                    Some(_) => return Err(no_signals(thread)),
+                    None if Instant::now() > deadline => return Err(no_signals(thread)),
+                    None => std::thread::sleep(PAUSE),
+                },
                 errno => return Err(io::Error::from_raw_os_error(errno)),
             }
             is_there = send(thread, 0);

@@ -155,7 +155,7 @@ impl Inner {
         // SAFETY: the handle lives as long as `self`, and both texts end with a zero and are copied.
         let set =
             unsafe { (self.library.rados_conf_set)(self.handle, option.as_ptr(), value.as_ptr()) };
-        RbdError::check(RbdCall::Configure, set).map(|_| ())
+        RbdError::check(RbdCall::Set, set).map(|_| ())
     }
 
     /// Bounds a time that is 0 where it is not bounded.

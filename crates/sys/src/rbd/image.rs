@@ -3,10 +3,10 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use super::changes::RbdChanges;
 use super::cluster::{Cluster, Pool, text};
 use super::library::{Handle, ImageInfo, Library};
 use super::{RbdCall, RbdError};
@@ -14,9 +14,14 @@ use crate::lock;
 
 /// From librbd.h.
 const RBD_LOCK_MODE_EXCLUSIVE: c_int = 0;
-/// From features.h: the object map, and what makes it answer at once.
+/// From features.h: stripes other than whole objects, the lock, the object map, what makes it answer at once, and an
+/// image that is moving here from another.
+const FEATURE_STRIPING: u64 = 1 << 1;
 const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
 const FEATURE_FAST_DIFF: u64 = 1 << 4;
+const FEATURE_MIGRATING: u64 = 1 << 11;
+/// The first version that tells of all data of clones and of striped images (ceph issue 53784).
+const DIFF_IS_WHOLE: (c_int, c_int) = (1, 17);
 const FLAG_FAST_DIFF_INVALID: u64 = 1 << 1;
 /// How long the end waits for requests that nobody waits for any more, and for the cluster to be told.
 const END_MAX: Duration = Duration::from_secs(10);
@@ -32,7 +37,7 @@ pub(super) struct Open {
     pub library: &'static Library,
     pub handle: Handle,
     watch: Option<u64>,
-    pub changes: Arc<Changes>,
+    pub changes: Arc<RbdChanges>,
     pub under_way: Arc<UnderWay>,
     /// Not here where it was left open.
     pool: Option<Pool>,
@@ -43,10 +48,6 @@ pub(super) struct Open {
 unsafe impl Send for Open {}
 // SAFETY: as above.
 unsafe impl Sync for Open {}
-
-/// What the library says of the image on its own.
-#[derive(Default)]
-pub(super) struct Changes(AtomicBool);
 
 /// The tables of queues that may still be used by requests under way.
 #[derive(Default)]
@@ -109,7 +110,7 @@ impl RbdImage {
         })))
     }
 
-    /// Bytes in it now.
+    /// Bytes in it now. After a change the library reads the header first, however long the cluster takes.
     pub fn size(&self) -> Result<u64, RbdError> {
         self.number(self.0.library.rbd_get_size)
     }
@@ -150,6 +151,32 @@ impl RbdImage {
         Ok(features & FEATURE_FAST_DIFF != 0 && flags & FLAG_FAST_DIFF_INVALID == 0)
     }
 
+    /// Whether [`data`](Self::data) tells of all data, if it is asked from the start of a stripe on. An older library
+    /// forgets what a clone inherits, and misplaces what is striped.
+    pub fn knows_all_data(&self) -> Result<bool, RbdError> {
+        let (mut major, mut minor, mut more) = (0, 0, 0);
+        // SAFETY: the function writes three numbers, whose places live through the call.
+        unsafe {
+            (self.0.library.rbd_version)(&raw mut major, &raw mut minor, &raw mut more);
+        }
+        if (major, minor) >= DIFF_IS_WHOLE {
+            return Ok(true);
+        }
+        let features = self.number(self.0.library.rbd_get_features)?;
+        Ok(features & (FEATURE_STRIPING | FEATURE_MIGRATING) == 0 && !self.inherits()?)
+    }
+
+    /// Whether some of its data is a parent's.
+    fn inherits(&self) -> Result<bool, RbdError> {
+        match self.number(self.0.library.rbd_get_overlap) {
+            Ok(bytes) => Ok(bytes > 0),
+            Err(RbdError::Call { error, .. }) if error.raw_os_error() == Some(libc::ENOENT) => {
+                Ok(false)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
     /// Becomes its only writer, until it is closed. Waits for one that is gone to be given up.
     pub fn acquire_lock(&self) -> Result<(), RbdError> {
         // SAFETY: the image is open, and the mode is one of the library's.
@@ -175,19 +202,13 @@ impl RbdImage {
         Ok(())
     }
 
-    /// Whether it was changed by others since this was last asked.
+    /// What the library says of it on its own.
     #[must_use]
-    pub fn was_changed(&self) -> bool {
-        let changed = &self.0.changes.0;
-        changed.load(Ordering::Relaxed) && changed.swap(false, Ordering::AcqRel)
+    pub fn changes(&self) -> &Arc<RbdChanges> {
+        &self.0.changes
     }
 
-    /// To be told again that it was changed.
-    pub fn note_change(&self) {
-        self.0.changes.0.store(true, Ordering::Release);
-    }
-
-    /// Where there is data in the `len` bytes from `offset` on, in whole objects; at most `found.capacity()` runs,
+    /// Where there is data in the `len` bytes from `offset` on, which is the start of a stripe, in whole objects; at most `found.capacity()` runs,
     /// and whether that is all. Asks the cluster.
     pub fn data(
         &self,
@@ -258,9 +279,9 @@ impl Drop for Open {
 
 /// Called by the library's threads.
 unsafe extern "C" fn on_change(noted: *mut c_void) {
-    // SAFETY: the pointer is the one that was given with the watch: a `Changes` that lives as long as it.
-    let noted = unsafe { &*noted.cast::<Changes>() };
-    noted.0.store(true, Ordering::Release);
+    // SAFETY: the pointer is the one that was given with the watch: an `RbdChanges` that lives as long as it.
+    let noted = unsafe { &*noted.cast::<RbdChanges>() };
+    noted.note();
 }
 
 struct Runs<'a> {

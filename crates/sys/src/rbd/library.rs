@@ -26,6 +26,25 @@ pub(super) struct ImageInfo {
     pub parent_name: [c_char; 96],
 }
 
+/// `rbd_config_option_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct ConfigOption {
+    pub name: *mut c_char,
+    pub value: *mut c_char,
+    /// 0 for a configuration, 1 for the pool, 2 for the image.
+    pub source: c_int,
+}
+
+/// `rbd_mirror_image_info_t`.
+#[repr(C)]
+pub(super) struct MirrorInfo {
+    pub global_id: *mut c_char,
+    /// 1 where it is mirrored.
+    pub state: c_int,
+    pub primary: bool,
+}
+
 /// Declares the table of functions and how it is filled.
 macro_rules! functions {
     ($($library:ident { $(fn $name:ident($($argument:ty),*) $(-> $result:ty)?;)* })*) => {
@@ -66,6 +85,7 @@ functions! {
     fn rados_ioctx_set_namespace(Handle, *const c_char);
     }
     rbd {
+    fn rbd_version(*mut c_int, *mut c_int, *mut c_int);
     fn rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     fn rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     fn rbd_close(Handle) -> c_int;
@@ -74,6 +94,11 @@ functions! {
     fn rbd_get_features(Handle, *mut u64) -> c_int;
     fn rbd_get_flags(Handle, *mut u64) -> c_int;
     fn rbd_get_stripe_count(Handle, *mut u64) -> c_int;
+    fn rbd_get_overlap(Handle, *mut u64) -> c_int;
+    fn rbd_mirror_image_get_info(Handle, *mut MirrorInfo, usize) -> c_int;
+    fn rbd_mirror_image_get_info_cleanup(*mut MirrorInfo);
+    fn rbd_config_image_list(Handle, *mut ConfigOption, *mut c_int) -> c_int;
+    fn rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
     fn rbd_lock_acquire(Handle, c_int) -> c_int;
     fn rbd_update_watch(Handle, *mut u64, UpdateCallback, *mut c_void) -> c_int;
     fn rbd_update_unwatch(Handle, u64) -> c_int;

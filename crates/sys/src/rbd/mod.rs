@@ -12,13 +12,17 @@
 //!
 //! A program that is linked statically cannot load a library.
 
+mod changes;
 mod cluster;
 mod image;
 mod library;
+mod own;
 mod queue;
 
+pub use changes::RbdChanges;
 pub use cluster::{Cluster, RbdLimits};
 pub use image::RbdImage;
+pub use own::RbdOwnSetting;
 pub use queue::{RbdDone, RbdIo, RbdQueue};
 
 use std::io;
@@ -46,6 +50,8 @@ pub enum RbdCall {
     Create,
     /// To read the configuration.
     Configure,
+    /// To set what it must not say.
+    Set,
     /// To reach the monitors.
     Connect,
     /// To find the pool.

@@ -68,6 +68,14 @@ pub enum RbdIo {
     },
 }
 
+impl RbdIo {
+    /// Whether it changes the image.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        !matches!(self, Self::Read { .. } | Self::Flush)
+    }
+}
+
 /// What has ended.
 #[derive(Debug)]
 pub struct RbdDone {
@@ -103,7 +111,7 @@ struct Table {
 #[derive(Default)]
 struct End {
     table: UnderWay,
-    /// A request has failed.
+    /// A change has failed, and nobody has taken its result.
     failed: AtomicBool,
 }
 
@@ -261,8 +269,8 @@ impl RbdQueue {
         Some(RbdDone { io, token, result })
     }
 
-    /// Waits for what is under way, whose results are nobody's any more. Whether all of it has ended well before the
-    /// time is over.
+    /// Waits for what is under way, whose results are nobody's any more. Whether all of it has ended before the time is
+    /// over, and all changes well.
     #[must_use]
     pub fn finish(self, limit: Duration) -> bool {
         let end = Arc::clone(&self.table.end);
@@ -286,8 +294,19 @@ impl RbdQueue {
     }
 }
 
+impl Place {
+    /// Once everything has ended.
+    fn holds_failed_change(&mut self) -> bool {
+        let request = self.request.get_mut();
+        request.as_ref().is_some_and(|(io, _)| io.is_change()) && *self.result.get_mut() < 0
+    }
+}
+
 impl Drop for Table {
     fn drop(&mut self) {
+        if self.places.iter_mut().any(Place::holds_failed_change) {
+            self.end.failed.store(true, Ordering::Relaxed);
+        }
         // Last of all, so that the image is not closed before.
         self.under_way.remove();
         self.end.table.remove();
@@ -328,13 +347,56 @@ unsafe extern "C" fn on_end(completion: Handle, place: *mut c_void) {
             Err(other) => first = other,
         }
     }
-    if result < 0 {
-        table.end.failed.store(true, Ordering::Relaxed);
-    }
     table.waker.wake();
 }
 
 /// Of a negative return value.
 fn errno(code: i64) -> Errno {
     Errno::from_raw_os_error(i32::try_from(code.saturating_neg()).unwrap_or(libc::EIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BackendChoice, Ring};
+
+    /// A table at its end, with what nobody has taken.
+    fn end_of(left: Vec<(Option<RbdIo>, i64)>) -> bool {
+        let mut ring = Ring::new(BackendChoice::Auto, 8).expect("a ring");
+        let end = Arc::<End>::default();
+        let under_way = Arc::<UnderWay>::default();
+        under_way.add();
+        end.table.add();
+        let place = |(index, (io, result)): (usize, (Option<RbdIo>, i64))| Place {
+            index: u32::try_from(index).expect("few"),
+            next: AtomicU32::new(NONE),
+            result: AtomicI64::new(result),
+            table: UnsafeCell::new(ptr::null()),
+            request: UnsafeCell::new(io.map(|io| (io, 0))),
+        };
+        drop(Table {
+            places: left.into_iter().enumerate().map(place).collect(),
+            ended: AtomicU32::new(NONE),
+            waker: ring.waker().expect("a waker"),
+            under_way,
+            end: Arc::clone(&end),
+        });
+        assert!(end.table.wait(Duration::ZERO));
+        end.failed.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn only_failed_changes_that_nobody_was_told_of_count_at_the_end() {
+        let failed = i64::from(-libc::EIO);
+        let discard = || {
+            Some(RbdIo::Discard {
+                offset: 0,
+                len: 512,
+            })
+        };
+        assert!(!end_of(vec![(discard(), 0), (Some(RbdIo::Flush), failed)]));
+        // A result that was taken is its submitter's.
+        assert!(!end_of(vec![(None, failed), (discard(), 0)]));
+        assert!(end_of(vec![(discard(), 0), (discard(), failed)]));
+    }
 }

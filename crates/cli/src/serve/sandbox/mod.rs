@@ -223,7 +223,13 @@ impl Sandbox {
             let nothing = |()| String::new();
             let done = everywhere(Restriction::NoNewPrivileges).map(nothing);
             in_force.note("no_new_privs", done);
-            let done = everywhere(Restriction::NoCapabilities).map(nothing);
+            let done = everywhere(Restriction::NoCapabilities).map(|()| {
+                if cryptline_sys::confined_threads_have_capabilities() {
+                    "but Ceph's threads may read any file and change the user".to_owned()
+                } else {
+                    String::new()
+                }
+            });
             in_force.note("no capabilities", done);
         }
         warn(&what_stays(made.files.iter().chain(&made.directories)));

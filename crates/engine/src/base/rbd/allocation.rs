@@ -5,8 +5,8 @@
 //! writer. An object that is not there reads as zeros; one that is may have any bytes.
 
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::Shared;
@@ -21,11 +21,25 @@ const OBJECTS_ASKED: u64 = 64;
 const RUNS_MAX: usize = 16 * 1024;
 
 pub(super) struct Allocation {
-    /// Bytes that are asked for at a time.
+    /// Where questions begin: at multiples of this. From inside an object, some versions of the library answer for
+    /// bytes further on, which would make holes of data.
+    period: u64,
+    /// Bytes that are asked for at a time; 0 where the library cannot be believed.
     window: u64,
     known: Mutex<Option<Known>>,
     /// A change of ours has ended since the last question.
     changed: AtomicBool,
+}
+
+/// What the library's answers are worth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answers {
+    /// They come from a map of all objects.
+    Mapped,
+    /// Each object is asked.
+    Asked,
+    /// They may be without some data, so nobody asks.
+    Incomplete,
 }
 
 /// One answer.
@@ -37,13 +51,15 @@ struct Known {
 }
 
 impl Allocation {
-    pub fn new(object: u64, is_mapped: bool) -> Self {
-        let objects = if is_mapped {
-            OBJECTS_MAPPED
-        } else {
-            OBJECTS_ASKED
+    /// With bytes in an object, and in a round over the objects that a stripe lies on.
+    pub fn new(object: u64, period: u64, answers: Answers) -> Self {
+        let objects = match answers {
+            Answers::Mapped => OBJECTS_MAPPED,
+            Answers::Asked => OBJECTS_ASKED,
+            Answers::Incomplete => 0,
         };
         Self {
+            period: period.max(1),
             window: object.max(4096).saturating_mul(objects),
             known: Mutex::default(),
             changed: AtomicBool::new(true),
@@ -56,6 +72,13 @@ impl Allocation {
         if !self.changed.load(Ordering::SeqCst) {
             self.changed.store(true, Ordering::SeqCst);
         }
+    }
+
+    /// What to ask for to learn of `offset`, in an image of `size` bytes.
+    fn question(&self, offset: u64, size: u64) -> Option<Range<u64>> {
+        let start = offset - offset % self.period;
+        let end = start.saturating_add(self.window).min(size);
+        (start..end).contains(&offset).then_some(start..end)
     }
 
     fn is_fresh(&self, known: &Known) -> bool {
@@ -94,7 +117,10 @@ impl Shared {
             return data;
         }
         let allocation = &self.allocation;
-        let mut known = cryptline_sys::lock(&allocation.known);
+        // Where another lane asks, which can take as long as the cluster likes, this one need not wait, too.
+        let Some(mut known) = try_lock(&allocation.known) else {
+            return data;
+        };
         let fresh = known
             .as_ref()
             .filter(|known| allocation.is_fresh(known) && known.range.contains(&offset));
@@ -116,18 +142,19 @@ impl Shared {
         answer.find(offset, len)
     }
 
-    /// Runs of data from `offset` on, and the range that they are all of.
+    /// Runs of data around `offset`, and the range that they are all of.
     fn ask(&self, offset: u64) -> Option<(Range<u64>, Vec<Range<u64>>)> {
-        let size = self.size.load(std::sync::atomic::Ordering::Acquire);
-        let len = self.allocation.window.min(size.checked_sub(offset)?);
+        let size = self.size.load(Ordering::Acquire);
+        let asked = self.allocation.question(offset, size)?;
         let mut runs = Vec::with_capacity(RUNS_MAX);
-        let is_all = self.image.data(offset, len, &mut runs).ok()?;
+        let len = asked.end - asked.start;
+        let is_all = self.image.data(asked.start, len, &mut runs).ok()?;
         let end = match runs.last() {
             // The next run is not among them.
             Some(last) if !is_all => last.end,
-            _ => offset + len,
+            _ => asked.end,
         };
-        let range = offset..end.min(offset + len);
+        let range = asked.start..end.min(asked.end);
         // By our own rules, whatever the library says: in order, and apart.
         let is_sound = runs.windows(2).all(|two| two[0].end < two[1].start)
             && runs.iter().all(|run| run.start < run.end);
@@ -135,9 +162,35 @@ impl Shared {
     }
 }
 
+/// `None` where somebody else has it.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn questions_begin_with_a_stripe_and_hold_what_is_asked_for() {
+        const MIB: u64 = 1 << 20;
+        let mapped = Allocation::new(4 * MIB, 12 * MIB, Answers::Mapped);
+        assert_eq!(
+            mapped.question(25 * MIB, 64 * MIB),
+            Some(24 * MIB..64 * MIB)
+        );
+        assert_eq!(mapped.question(11 * MIB, 64 * MIB), Some(0..64 * MIB));
+        let asked = Allocation::new(4096, 4096, Answers::Asked);
+        let end = 4096 + 64 * 4096;
+        assert_eq!(asked.question(5000, 64 * MIB), Some(4096..end));
+        assert_eq!(asked.question(64 * MIB, 64 * MIB), None);
+        let incomplete = Allocation::new(4 * MIB, 4 * MIB, Answers::Incomplete);
+        assert_eq!(incomplete.question(0, 64 * MIB), None);
+    }
 
     #[test]
     fn runs_are_found_between_holes() {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use cryptline_sys::{RbdCall, RbdError};
+use cryptline_sys::{RbdCall, RbdError, RbdOwnSetting};
 use rustix::io::Errno;
 
 use super::RbdName;
@@ -32,6 +32,33 @@ pub(super) fn no_lock(name: &RbdName) -> OpenError {
         name,
         format!(
             "the image has no exclusive lock, so nothing would keep another client from writing to it; give it one with `rbd feature enable {spec} exclusive-lock`, or open it read-only"
+        ),
+    )
+}
+
+/// A flush would not be the cluster's word.
+pub(super) fn is_cached(name: &RbdName, setting: RbdOwnSetting) -> OpenError {
+    let option = setting.name;
+    let (whose, of) = if setting.is_of_pool {
+        ("pool", name.pool.clone())
+    } else {
+        ("image", name.spec())
+    };
+    OpenError::remote(
+        name,
+        format!(
+            "the {whose} itself switches on {option}, so what is written could be lost after it was acknowledged; take that back with `rbd config {whose} rm {of} {option}`, or open it read-only"
+        ),
+    )
+}
+
+/// Its lock is not to be had.
+pub(super) fn is_mirror(name: &RbdName) -> OpenError {
+    let spec = name.spec();
+    OpenError::remote(
+        name,
+        format!(
+            "it is a mirror's copy, which nobody else writes to (see `rbd mirror image status {spec}`); open it read-only, or make it the primary one with `rbd mirror image promote {spec}`"
         ),
     )
 }
@@ -84,6 +111,7 @@ fn step(what: RbdCall) -> &'static str {
     match what {
         RbdCall::Create => "begin with Ceph",
         RbdCall::Configure => "read the cluster's configuration",
+        RbdCall::Set => "set an option of Ceph's library",
         RbdCall::Connect => "reach the cluster",
         RbdCall::Pool => "find the pool",
         RbdCall::Open => "open the image",

@@ -13,8 +13,11 @@
 //! An open image has one writer. The lock is held until it is closed, other clients are refused, and a client that was
 //! shut out by the cluster loses it: its writes fail then, and the device is latched.
 //!
-//! Nothing is cached here (`rbd_cache` is off), so what the library has acknowledged is on all daemons that it
+//! Nothing is cached here (`rbd_cache` is off, and an image that has it on by its own settings is not opened for writing), so what the library has acknowledged is on all daemons that it
 //! belongs on. What is written is not copied by the library, since nobody can change a request's buffer on its way.
+//!
+//! The library shortens a write across the end of an image that was made smaller, and says that all of it is written. So
+//! each flush asks for the size before it says yes, and a smaller one latches the device (`size`).
 //!
 //! A queue can go with requests under way: their memory belongs to them until the library has ended them.
 
@@ -22,6 +25,7 @@ mod allocation;
 mod error;
 mod name;
 mod queue;
+mod size;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +34,7 @@ use std::time::Duration;
 use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, Ring, on_confined_thread};
 
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
-use allocation::Allocation;
+use allocation::{Allocation, Answers};
 pub use name::RbdName;
 use queue::ImageQueue;
 
@@ -48,7 +52,8 @@ struct Shared {
     /// Bytes of one round over the objects that a stripe lies on.
     stripe_period: u64,
     allocation: Allocation,
-    /// The cluster has shut this client out, or a change was given up, and nobody knows what became of it.
+    /// The cluster has shut this client out, a change was given up, or the image was made smaller, and nobody knows what
+    /// became of what was written.
     lost: AtomicBool,
 }
 
@@ -83,26 +88,39 @@ impl RbdDevice {
             if !image.has_exclusive_lock().map_err(failed)? {
                 return Err(error::no_lock(name));
             }
-            image.acquire_lock().map_err(failed)?;
+            if let Some(setting) = image.cache_setting().map_err(failed)? {
+                return Err(error::is_cached(name, setting));
+            }
+            image
+                .acquire_lock()
+                .map_err(|error| match image.is_mirror() {
+                    Ok(true) => error::is_mirror(name),
+                    _ => failed(error),
+                })?;
             image.watch().map_err(failed)?;
         }
         let size = image.size().map_err(failed)?;
         let (object, stripe_period) = image.object_sizes().map_err(failed)?;
-        let allocation = Allocation::new(object, image.knows_objects().map_err(failed)?);
+        let answers = answers(&image).map_err(failed)?;
+        let allocation = Allocation::new(object, stripe_period, answers);
         cluster.be_patient();
         let geometry = geometry(size, read_only);
         if geometry.size == 0 || i64::try_from(size).is_err() {
             let why = format!("the image has {size} bytes, which cannot hold a disk");
             return Err(OpenError::remote(name, why));
         }
-        Ok(Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             image,
             size: AtomicU64::new(geometry.size),
             geometry,
             stripe_period,
             allocation,
             lost: AtomicBool::new(false),
-        })))
+        });
+        if !read_only {
+            size::watch(&shared).map_err(OpenError::Ring)?;
+        }
+        Ok(Self(shared))
     }
 
     /// Bytes of one round over the objects that a stripe lies on. Where encryption begins at a multiple of it, the
@@ -111,6 +129,16 @@ impl RbdDevice {
     pub fn stripe_period(&self) -> u64 {
         self.0.stripe_period
     }
+}
+
+fn answers(image: &RbdImage) -> Result<Answers, RbdError> {
+    Ok(if !image.knows_all_data()? {
+        Answers::Incomplete
+    } else if image.knows_objects()? {
+        Answers::Mapped
+    } else {
+        Answers::Asked
+    })
 }
 
 /// With a name that tells which of the two is not there.
@@ -144,17 +172,9 @@ impl Device for RbdDevice {
         self.0.geometry
     }
 
-    /// The library says when it was resized, and is asked only then.
+    /// A thread of its own asks the library, which can take as long as the cluster likes.
     fn grow(&self) -> u64 {
-        let shared = &self.0;
-        if shared.image.was_changed() {
-            match shared.image.size() {
-                Ok(size) => _ = shared.size.fetch_max(whole_blocks(size), Ordering::AcqRel),
-                // Next time.
-                Err(_) => shared.image.note_change(),
-            }
-        }
-        shared.size.load(Ordering::Acquire)
+        self.0.size.load(Ordering::Acquire)
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

@@ -50,7 +50,7 @@ impl ImageQueue {
 
     /// Hands it down; its end where the library does not take it.
     fn start(&mut self, io: RbdIo, token: u64) -> Option<Completion> {
-        let is_change = !matches!(io, RbdIo::Read { .. } | RbdIo::Flush);
+        let is_change = io.is_change();
         let Some(requests) = &mut self.requests else {
             return self.end(io, token, Err(Fault::Lost));
         };
@@ -59,7 +59,6 @@ impl ImageQueue {
                 self.changes += usize::from(is_change);
                 None
             }
-            Err((io, Errno::AGAIN)) => self.end(io, token, Err(Fault::Busy)),
             Err((io, errno)) => {
                 let fault = self.fault(errno);
                 self.end(io, token, Err(fault))
@@ -70,17 +69,24 @@ impl ImageQueue {
     /// The completion of what has ended; `None` where its request goes on.
     fn ended(&mut self, done: RbdDone) -> Option<Completion> {
         let RbdDone { io, token, result } = done;
-        let is_change = !matches!(io, RbdIo::Read { .. } | RbdIo::Flush);
-        if is_change {
+        if io.is_change() {
             self.changes -= 1;
             self.shared.allocation.note_change();
+        }
+        let is_sync = matches!(io, RbdIo::Flush | RbdIo::Write { durable: true, .. });
+        if is_sync && result.is_ok() && !self.shared.geometry.read_only && !self.shared.is_lost() {
+            if self.shared.is_news() {
+                // Once more, behind the library's own look at what has changed.
+                return self.start(io, token);
+            }
+            if self.shared.look().is_err() {
+                self.shared.lose();
+            }
         }
         let result = match (result, &io) {
             // Behind the end of an image that was made smaller.
             (Ok(len), RbdIo::Read { buffer, .. }) if len < buffer.len() => Err(Fault::Truncated),
-            (Ok(_), RbdIo::Flush | RbdIo::Write { durable: true, .. }) if self.shared.is_lost() => {
-                Err(Fault::Latched)
-            }
+            (Ok(_), _) if is_sync && self.shared.is_lost() => Err(Fault::Latched),
             (Ok(_), _) => Ok(()),
             (Err(errno), _) => Err(self.fault(errno)),
         };
@@ -133,7 +139,12 @@ impl ImageQueue {
             }
             // The gate has checked the range, so it was inside the image once.
             Errno::INVAL => Fault::Truncated,
-            errno => errno.into(),
+            // No refusal: what the library has begun may be done in part. Nor is there another time to try it at, as
+            // after `Busy`.
+            errno => match errno.into() {
+                Fault::NotSupported => Fault::Io(errno),
+                fault => fault,
+            },
         }
     }
 
@@ -226,7 +237,7 @@ impl Drop for ImageQueue {
     fn drop(&mut self) {
         while let Some(ended) = self.requests.as_mut().and_then(RbdQueue::next_done) {
             // The rest of a range is not begun.
-            let part = usize::from(!matches!(ended.io, RbdIo::Read { .. } | RbdIo::Flush));
+            let part = usize::from(ended.io.is_change());
             self.changes -= part;
             if part > 0 && ended.result.is_err() {
                 self.shared.lose();
