@@ -44,6 +44,7 @@ mod open;
 pub mod partition;
 mod places;
 pub mod size;
+mod stamp;
 mod table;
 mod target;
 mod tokens;
