@@ -68,7 +68,7 @@ pub use create::{Create, CreateBtt, Created, CreatedBtt, Progress};
 pub use direction::Direction;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
-pub use header::{Edited, Header, ResizeError, Resized, Shrink, TangKeys};
+pub use header::{Edited, Header, ResizeError, ResizeOptions, Resized, TangKeys};
 pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
 pub use keyed::Keyed;
 pub use keys::{Key, KeyRequest, Keys};

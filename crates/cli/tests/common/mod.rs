@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Parser;
 use cryptline::{Volume, Warning};
 use cryptline_cli::args::{self, KeyArgs, TargetArgs};
-use cryptline_testkit::peer::{Run, run, run_with_input};
+use cryptline_testkit::peer::{Run, run, run_with_input, skip};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -216,4 +216,26 @@ pub fn resize(image: &Path, len: u64) {
         .open(image)
         .expect("the image opens");
     file.set_len(len).expect("the image can be resized");
+}
+
+/// A loop device, detached when dropped.
+pub struct LoopDevice(pub String);
+
+impl LoopDevice {
+    /// `None` without the rights to make one.
+    pub fn over(path: &Path) -> Option<Self> {
+        let mut losetup = Command::new("losetup");
+        let made = run(losetup.args(["--find", "--show"]).arg(path), TIMEOUT);
+        if !made.status.success() {
+            skip("no loop device can be made here");
+            return None;
+        }
+        Some(Self(made.stdout_text().trim().to_owned()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
 }
