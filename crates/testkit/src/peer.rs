@@ -104,7 +104,6 @@ pub const PEERS: &[PeerInfo] = &[
     program("pwmake", "libpwquality-tools"),
     // Makes recovery keys.
     program("systemd-cryptenroll", "systemd"),
-    program("systemd-socket-activate", "systemd"),
     PeerInfo {
         name: "tang",
         package: "tang-common",
