@@ -324,7 +324,7 @@ fn advice(problem: &Problem) -> &'static str {
 fn resize_advice(error: &ResizeError) -> &'static str {
     match error {
         ResizeError::Smaller { .. } => "; give --shrink to make it smaller",
-        ResizeError::InUse { .. } => "; --force loses what is there",
+        ResizeError::InUse { .. } | ResizeError::Taken { .. } => "; --force loses what is there",
         ResizeError::NotAFile { .. } => "; resize what it lies on first",
         _ => "",
     }

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use common::*;
@@ -34,6 +35,7 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
     cryptline([&made[..], &cheap].concat()).success();
     for (source, options) in [(&raw, &[][..]), (&luks, &[&*key][..])] {
         let out = folder.path("out");
+        let part = folder.path(".out.cryptline-part");
         let run = |wait: Duration| {
             let mut copy = command();
             copy.arg("copy").arg(source).arg(&out).arg("--resume");
@@ -43,16 +45,23 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
             }
             process.wait(TIMEOUT).expect("it ends").success()
         };
-        let (mut kills, mut wait) = (0, Duration::from_millis(2));
-        while !run(wait) {
-            // Whatever has the name is whole.
-            assert!(!out.exists() || fs::read(&out).unwrap() == bytes);
-            kills += 1;
-            wait += wait / 6 + Duration::from_millis(2);
+        // Runs that were killed, and those of them that had marked something for the next one.
+        let (mut kills, mut marked, mut rounds) = (0, 0, 0);
+        while marked == 0 {
+            rounds += 1;
+            assert!(rounds < 20, "of {kills} kills none left anything behind");
+            let mut wait = Duration::from_millis(2);
             let _ = fs::remove_file(&out);
+            while !run(wait) {
+                // Whatever has the name is whole.
+                assert!(!out.exists() || fs::read(&out).unwrap() == bytes);
+                let _ = fs::remove_file(&out);
+                kills += 1;
+                marked += u32::from(mark_of(&part) > 0);
+                wait += wait / 6 + Duration::from_millis(2);
+            }
+            assert!(fs::read(&out).unwrap() == bytes);
         }
-        println!("kills: {kills}");
-        assert!(fs::read(&out).unwrap() == bytes);
         let left = fs::read_dir(folder.root()).unwrap();
         let left = left.filter(|it| {
             let name = it.as_ref().unwrap().file_name();
@@ -61,6 +70,16 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
         assert_eq!(left.count(), 0);
         fs::remove_file(&out).unwrap();
     }
+}
+
+/// How far an unfinished copy says that it has come: the mark of its newer record.
+fn mark_of(part: &Path) -> u64 {
+    let bytes = fs::read(part).unwrap_or_default();
+    let records = bytes.rchunks(4096).take(2);
+    let records = records.filter(|it| it.starts_with(b"cryptline copy 1"));
+    let number = |it: &[u8], at: usize| u64::from_le_bytes(it[at..at + 8].try_into().unwrap());
+    let newest = records.max_by_key(|it| number(it, 16));
+    newest.map_or(0, |it| number(it, 32))
 }
 
 #[test]

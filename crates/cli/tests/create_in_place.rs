@@ -183,31 +183,6 @@ fn targets_without_a_place_for_a_volume_are_refused() {
     }
 }
 
-/// A loop device, detached when dropped.
-struct LoopDevice(String);
-
-impl LoopDevice {
-    /// `None` without the rights to make one.
-    fn over(path: &Path) -> Option<Self> {
-        let mut losetup = Command::new("losetup");
-        let made = run(
-            losetup.args(["--find", "--show"]).arg(path),
-            Duration::from_secs(30),
-        );
-        if !made.status.success() {
-            peer::skip("no loop device can be made here");
-            return None;
-        }
-        Some(Self(made.stdout_text().trim().to_owned()))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
-    }
-}
-
 #[test]
 fn a_volume_that_will_be_replaced_is_not_served_meanwhile() {
     let folder = Folder::new();

@@ -5,9 +5,13 @@ mod server;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::process::Command;
 
-use common::{Folder, SIZE, cryptline, edit_metadata, metadata, open, refused, resize as set_len};
+use common::{
+    Folder, LoopDevice, SIZE, cryptline, edit_metadata, metadata, open, refused, resize as set_len,
+};
 use cryptline_testkit::peer;
 use server::Server;
 
@@ -78,26 +82,157 @@ fn volumes_grow_with_their_files_and_keep_what_they_hold() {
 fn size_that_the_header_says_follows() {
     let folder = Folder::new();
     let image = folder.luks2();
-    edit_metadata(&image, |json| {
-        json["segments"]["0"]["size"] = "1048576".into();
-    });
-    let size = |image: &Path| metadata(image)["segments"]["0"]["size"].clone();
+    fix(&image, 1 << 20);
     assert_eq!(data_size(&folder, &image), 1 << 20);
     write(&folder, &image, 0, &[7; 4096]);
     // As a run leaves it that was cut off between the file and the header.
     set_len(&image, SIZE + (1 << 20));
     resize(&image, SIZE + (1 << 20), &[]).success();
-    assert_eq!(size(&image), (5 << 20).to_string());
+    assert_eq!(fixed(&image), (5 << 20).to_string());
     assert_eq!(data_size(&folder, &image), 5 << 20);
     // Without a size, as far as there is room; and no whole sector is lost to what is none.
     set_len(&image, SIZE + (2 << 20) + 512);
     cryptline(["resize", image.to_str().unwrap()]).success();
     assert_eq!(data_size(&folder, &image), 6 << 20);
     resize(&image, HEADER + (1 << 20), &["--shrink"]).success();
-    assert_eq!(size(&image), (1 << 20).to_string());
+    assert_eq!(fixed(&image), (1 << 20).to_string());
     assert_eq!(fs::metadata(&image).unwrap().len(), HEADER + (1 << 20));
     assert!(read(&folder, &image, 0) == [7; 4096]);
     opens_there(&folder, &image);
+}
+
+/// The size of the data, where the header says it.
+fn fixed(image: &Path) -> serde_json::Value {
+    metadata(image)["segments"]["0"]["size"].clone()
+}
+
+fn fix(image: &Path, size: u64) {
+    edit_metadata(image, |json| {
+        json["segments"]["0"]["size"] = size.to_string().into();
+    });
+}
+
+/// A size that the header says, on `target`, which has room for 4 MiB of data.
+fn shrinks_and_grows_where_nothing_is_lost(folder: &Folder, target: &str) {
+    let key = format!("--key-file={}", folder.key().display());
+    let resize = |size: u64, options: &[&str]| {
+        let size = (HEADER + size).to_string();
+        cryptline([&["resize", target, &size], options].concat())
+    };
+    let size = || open(&[target, &key, "--read-only"]).size();
+    let put = |at: u64| {
+        let volume = open(&[target, &key]);
+        let mut disk = volume.blocking().unwrap();
+        disk.write_at(at, &[9; 4096], false).unwrap();
+        disk.flush().unwrap();
+    };
+    resize(4 << 20, &[]).success();
+    assert_eq!(size(), 4 << 20);
+    put(2 << 20);
+    refused(resize(1 << 20, &[]), 1, "--shrink");
+    let least = HEADER + (2 << 20) + 4096;
+    let smaller = resize(1 << 20, &["--shrink"]);
+    refused(smaller, 5, &format!("{least} bytes are the least"));
+    assert_eq!(size(), 4 << 20);
+    resize((2 << 20) + 4096, &["--shrink"]).success();
+    resize(1 << 20, &["--shrink", "--force"]).success();
+    assert_eq!(size(), 1 << 20);
+    // What is behind it now is not taken in unnoticed.
+    refused(resize(4 << 20, &[]), 5, "behind that place");
+    assert_eq!(size(), 1 << 20);
+    resize(2 << 20, &[]).success();
+    resize(4 << 20, &["--force"]).success();
+    assert_eq!(size(), 4 << 20);
+}
+
+#[test]
+fn volume_on_a_slice_shrinks_and_grows_where_nothing_is_lost() {
+    let folder = Folder::new();
+    let image = folder.luks2();
+    fix(&image, 1 << 20);
+    let disk = folder.path("disk");
+    let file = File::create(&disk).unwrap();
+    file.set_len(SIZE + (2 << 20)).unwrap();
+    file.write_all_at(&fs::read(&image).unwrap(), 1 << 20)
+        .unwrap();
+    // Neighbours do not count.
+    file.write_all_at(&[5; 4096], SIZE + (1 << 20)).unwrap();
+    let part = format!("{}?offset=1M&length={SIZE}", disk.display());
+    shrinks_and_grows_where_nothing_is_lost(&folder, &part);
+}
+
+#[test]
+fn volume_on_a_block_device_shrinks_and_grows_where_nothing_is_lost_and_nobody_has_it() {
+    let folder = Folder::new();
+    let image = folder.luks2();
+    fix(&image, 1 << 20);
+    let Some(device) = LoopDevice::over(&image) else {
+        return;
+    };
+    shrinks_and_grows_where_nothing_is_lost(&folder, &device.0);
+    // As a mapping of the kernel or a mount has it.
+    let claim = File::options()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::EXCL.bits().cast_signed())
+        .open(&device.0)
+        .unwrap();
+    let smaller = || {
+        let size = (HEADER + (3 << 20)).to_string();
+        cryptline(["resize", &device.0, &size, "--shrink"])
+    };
+    smaller().exited_with(5);
+    drop(claim);
+    smaller().success();
+}
+
+#[test]
+fn what_lies_behind_a_volume_is_not_taken_in_unnoticed() {
+    let folder = Folder::new();
+    let image = folder.luks2();
+    fix(&image, 1 << 20);
+    let place = HEADER + (3 << 20);
+    let file = File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&[1], place).unwrap();
+    let before = fs::read(&image).unwrap();
+    let whole = || cryptline(["resize", image.to_str().unwrap()]);
+    refused(whole(), 5, "behind that place");
+    refused(resize(&image, SIZE + 4096, &[]), 5, "--force");
+    assert!(fs::read(&image).unwrap() == before);
+    resize(&image, SIZE, &["--force"]).success();
+    assert_eq!(data_size(&folder, &image), 4 << 20);
+}
+
+#[test]
+fn file_and_header_grow_at_once_and_neither_is_ahead_of_the_other_where_it_is_cut() {
+    let folder = Folder::new();
+    let image = folder.luks2();
+    fix(&image, 1 << 20);
+    let limited = |bytes: u64, size: u64, options: &[&str]| {
+        let mut limited = Command::new("prlimit");
+        limited
+            .arg(format!("--fsize={bytes}"))
+            .arg(env!("CARGO_BIN_EXE_cryptline"))
+            .arg("resize")
+            .arg(&image)
+            .arg(size.to_string())
+            .args(options);
+        let ended = peer::run(&mut limited, peer::TIMEOUT_DEFAULT);
+        assert!(!ended.status.success(), "{ended}");
+    };
+    let len = || fs::metadata(&image).unwrap().len();
+    // The file cannot grow: the header does not say that it has.
+    limited(SIZE, SIZE + (2 << 20), &[]);
+    assert_eq!((fixed(&image), len()), ((1 << 20).to_string().into(), SIZE));
+    resize(&image, SIZE + (2 << 20), &[]).success();
+    let grown = (6 << 20).to_string().into();
+    assert_eq!((fixed(&image), len()), (grown, SIZE + (2 << 20)));
+    assert_eq!(data_size(&folder, &image), 6 << 20);
+    // The header cannot be written: the file is not cut.
+    limited(0, SIZE, &["--shrink"]);
+    assert_eq!(len(), SIZE + (2 << 20));
+    assert_eq!(data_size(&folder, &image), 6 << 20);
+    resize(&image, SIZE, &["--shrink"]).success();
+    assert_eq!(data_size(&folder, &image), 4 << 20);
 }
 
 #[test]
@@ -127,9 +262,7 @@ fn detached_header_says_how_long_data_is_that_lies_elsewhere() {
     assert_eq!(size(), 4 << 20);
     resize(&data, 6 << 20, &[&elsewhere]).success();
     assert_eq!(size(), 6 << 20);
-    edit_metadata(&header, |json| {
-        json["segments"]["0"]["size"] = "1048576".into();
-    });
+    fix(&header, 1 << 20);
     resize(&data, 8 << 20, &[&elsewhere]).success();
     assert_eq!(size(), 8 << 20);
     resize(&data, 2 << 20, &[&elsewhere, "--shrink"]).success();

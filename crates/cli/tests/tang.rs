@@ -2,18 +2,24 @@
 
 mod lab;
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
-use cryptline_testkit::peer::{self, Background, Peer, TIMEOUT_DEFAULT, run};
+use cryptline_testkit::peer::{self, Peer, TIMEOUT_DEFAULT, run};
 use lab::Lab;
 use lab::common::*;
+use rustix::net::{AddressFamily, Shutdown, SocketType};
 
 const TANGD: &str = "/usr/libexec/tangd";
 
 /// Debian's server, a process for each connection, with keys of its own.
 struct Tang {
-    _process: Background,
+    listener: Arc<TcpListener>,
+    accepting: Option<JoinHandle<()>>,
     url: String,
     keys: PathBuf,
     clevis: Peer,
@@ -21,8 +27,7 @@ struct Tang {
 
 impl Tang {
     fn new(lab: &Lab) -> Option<Self> {
-        let [activate, jose, clevis] =
-            peer::require_all(["systemd-socket-activate", "jose", "clevis"])?;
+        let [jose, clevis] = peer::require_all(["jose", "clevis"])?;
         peer::require("tang")?;
         let keys = lab.folder.path("tang");
         std::fs::create_dir(&keys).unwrap();
@@ -32,19 +37,22 @@ impl Tang {
             jose.run(["jwk", "gen", "-i", &made, "-o", key.to_str().unwrap()])
                 .success();
         }
-        // Free until a moment ago.
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap().to_string();
-        drop(free);
-        let mut command = activate.command();
-        command
-            .args(["-l", &address, "--inetd", "-a", TANGD])
-            .arg(&keys);
-        let process = Background::spawn(&mut command);
-        wait_until_it_listens(&address);
+        let listener = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (accepts, folder) = (Arc::clone(&listener), keys.clone());
+        let accepting = std::thread::spawn(move || {
+            while let Ok((stream, _)) = accepts.accept() {
+                let out = OwnedFd::from(stream.try_clone().unwrap());
+                let mut server = Command::new(TANGD);
+                server.arg(&folder).stderr(Stdio::null());
+                server.stdin(OwnedFd::from(stream)).stdout(out);
+                std::thread::spawn(move || server.status());
+            }
+        });
         Some(Self {
-            _process: process,
-            url: format!("http://{address}"),
+            listener,
+            accepting: Some(accepting),
+            url,
             keys,
             clevis,
         })
@@ -55,12 +63,21 @@ impl Tang {
     }
 }
 
-fn wait_until_it_listens(address: &str) {
-    let deadline = std::time::Instant::now() + TIMEOUT_DEFAULT;
-    while std::net::TcpStream::connect(address).is_err() {
-        assert!(std::time::Instant::now() < deadline, "no tang server");
-        std::thread::sleep(std::time::Duration::from_millis(10));
+impl Drop for Tang {
+    fn drop(&mut self) {
+        let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
+        let _ = self.accepting.take().map(JoinHandle::join);
     }
+}
+
+/// An address that nobody listens at, nor will while the socket is there.
+fn nobody() -> (OwnedFd, String) {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let any = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+    rustix::net::bind(&socket, &any).unwrap();
+    let bound = rustix::net::getsockname(&socket).unwrap();
+    let bound = SocketAddrV4::try_from(bound).unwrap();
+    (socket, bound.to_string())
 }
 
 /// Whether the volume opens by its tokens alone.
@@ -150,9 +167,7 @@ fn server_that_cannot_be_used_leaves_the_header_alone() {
     let Some(lab) = Lab::new() else { return };
     let key = format!("--key-file={}", lab.folder.key().display());
     let before = std::fs::read(&lab.disk).unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = free.local_addr().unwrap().to_string();
-    drop(free);
+    let (_bound, nobody) = nobody();
     for (url, code, expected) in [
         (&*nobody, 4, "cannot be reached"),
         ("https://tang.example", 4, "only http"),

@@ -6,6 +6,7 @@ use cryptline_engine::{BackendChoice, Channel, Extent, Fault, Gate, Zone};
 
 use crate::error::Problem;
 use crate::info::Info;
+use crate::stamp::Stamp;
 use crate::{Disk, Result, Warning};
 
 /// The smallest I/O that every program knows: one that never asks takes it for granted.
@@ -20,6 +21,8 @@ pub struct Volume {
     warnings: Vec<Warning>,
     /// The smallest I/O stays as it is: it was asked for, or others write to the target.
     keeps_blocks: bool,
+    /// Of the file that it lies in.
+    stamp: Option<Stamp>,
 }
 
 impl Volume {
@@ -29,7 +32,17 @@ impl Volume {
             info,
             warnings,
             keeps_blocks,
+            stamp: None,
         }
+    }
+
+    pub(crate) fn stamped(mut self, stamp: Option<Stamp>) -> Self {
+        self.stamp = stamp;
+        self
+    }
+
+    pub(crate) fn stamp(&self) -> Option<&Stamp> {
+        self.stamp.as_ref()
     }
 
     pub(crate) fn identified(mut self, identity: Option<String>) -> Self {

@@ -5,7 +5,9 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use cryptline::{Copied, Copy, CopySource, Error, ErrorKind, Left, Problem, Progress, ResumeError};
+use cryptline::{
+    Copied, Copy, CopySource, Error, ErrorKind, Left, Open, Plain, Problem, Progress, ResumeError,
+};
 use tempfile::TempDir;
 
 const MIB: usize = 1 << 20;
@@ -177,6 +179,28 @@ fn source_that_changes_during_the_copy_leaves_nothing() {
     let refused = copy.into_file(&lab.dest).unwrap_err();
     assert_eq!(*why(&refused), ResumeError::ChangedNow);
     assert!(!lab.dest.exists() && !lab.part.exists());
+}
+
+/// Between the opening, after which somebody may be asked for a passphrase, and the copy.
+#[test]
+fn source_that_another_file_takes_the_place_of_is_not_taken_for_that() {
+    let lab = Lab::new();
+    let open = || {
+        let plain = Plain::new("aes-xts-plain64", 64);
+        let open = Open::new(&lab.source).plain(plain).key([7; 64]);
+        open.read_only(true).open().unwrap()
+    };
+    let volume = open();
+    let other = lab.folder.path().join("other");
+    fs::copy(&lab.source, &other).unwrap();
+    fs::rename(&other, &lab.source).unwrap();
+    let copy = Copy::new(CopySource::volume(&volume)).resume("");
+    let refused = copy.into_file(&lab.dest).unwrap_err();
+    assert_eq!(*why(&refused), ResumeError::ChangedNow);
+    assert!(!lab.dest.exists() && !lab.part.exists());
+    drop(volume);
+    let copy = Copy::new(CopySource::volume(&open())).resume("");
+    copy.into_file(&lab.dest).unwrap();
 }
 
 #[test]

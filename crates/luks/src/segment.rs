@@ -16,7 +16,7 @@ pub struct SegmentPolicy {
 }
 
 /// A range of the data, and how it is encrypted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Cipher, mode and IV; `None` for what lies there in the clear.
     pub cipher: Option<CipherSpec>,

@@ -115,7 +115,6 @@ pub const PEERS: &[PeerInfo] = &[
     program("systemd-analyze", "systemd"),
     // Makes recovery keys.
     program("systemd-cryptenroll", "systemd"),
-    program("systemd-socket-activate", "systemd"),
     PeerInfo {
         name: "tang",
         package: "tang-common",

@@ -20,7 +20,7 @@ Examples:
   cryptline encrypt disk.raw old.luks --force                take the place of old.luks
 
 It is the same as `cryptline create DST --from FILE`, which can do more: fill devices, take an encrypted source, and
-sizes. FILE stays as it is; remove it when you need it no more. What is encrypted already is refused.
+sizes. FILE stays as it is; remove it when you no longer need it. What is encrypted already is refused.
 
 Exit codes: 0 encrypted, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk failed or is
 full, 5 DST exists (see --force), or one of them is in use.")]
@@ -67,7 +67,7 @@ pub fn run(args: EncryptArgs) -> Result<ExitCode, CliError> {
     let name = args.source.display();
     let in_place = || {
         CliError::parameters(format!(
-            "{name}: encrypting in place comes with reencryption, which is not there yet; name a new file, as in `cryptline encrypt FILE DST`"
+            "{name}: encrypting in place is not supported; name a new file, as in `cryptline encrypt FILE DST`"
         ))
     };
     let destination = args.destination.ok_or_else(in_place)?;

@@ -25,7 +25,7 @@ pub struct EraseArgs {
     #[command(flatten)]
     pub place: Place,
 
-    /// For certain?
+    /// Confirmation.
     #[command(flatten)]
     pub confirm: Confirm,
 }

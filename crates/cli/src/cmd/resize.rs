@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use cryptline::Shrink;
+use cryptline::ResizeOptions;
 
 use super::create::show;
 use super::key::Place;
@@ -26,9 +26,10 @@ its file or device. No passphrase is needed. What is new reads as noise until it
 the volume afterwards (resize2fs, xfs_growfs), and make it smaller before you shrink the volume.
 
 A file can grow while it is served: guests of `vhost-user` and mounts notice within a second, NBD clients when they
-connect again, block devices when they are made anew. It shrinks only while nobody has it open. A size that the LUKS2
-header itself says can be changed in both cases only while nobody has it open for writing, and is changed there. Block
-devices, partitions and exports keep their own size.
+connect again, block devices when they are made anew. A volume shrinks only while nobody has it open. A size that the
+LUKS2 header itself says can be changed in both cases only while nobody has it open for writing, and is changed there;
+what lies behind its end becomes a part of the volume when it grows, so there must be only zeros: all of a file is
+looked at, and thousands of places of a device. Block devices, partitions and exports keep their own size.
 
 Exit codes: 0 success, 1 invalid parameters, or smaller without --shrink, 4 wrong device, damaged header or I/O error,
 5 in use, or something would be lost (see --force).")]
@@ -45,8 +46,8 @@ pub struct ResizeArgs {
     #[arg(long)]
     pub shrink: bool,
 
-    /// With --shrink: lose what was written there
-    #[arg(long, requires = "shrink")]
+    /// Lose what was written behind the new end, or where the volume grows to
+    #[arg(long)]
     pub force: bool,
 }
 
@@ -55,13 +56,13 @@ pub struct ResizeArgs {
 /// # Errors
 /// As the help says.
 pub fn run(args: &ResizeArgs) -> Result<ExitCode, CliError> {
-    let shrink = match (args.shrink, args.force) {
-        (false, _) => Shrink::Refuse,
-        (true, false) => Shrink::Unused,
-        (true, true) => Shrink::Lose,
+    let options = ResizeOptions {
+        size: args.size,
+        shrink: args.shrink,
+        force: args.force,
     };
     let header = args.place.open().on_progress(show(false));
-    let resized = header.resize(args.size, shrink);
+    let resized = header.resize(&options);
     let resized = resized.map_err(|error| CliError::of_header(&error))?;
     warn_of(&resized.warnings);
     let name = args.place.target.display();
@@ -69,7 +70,9 @@ pub fn run(args: &ResizeArgs) -> Result<ExitCode, CliError> {
     let what = if resized.data_size == resized.before {
         format!("{name}: {now} of clear disk, as before")
     } else if resized.is_fixed {
-        format!("{name}: {now} of clear disk, {before} before; who has it open keeps the old size")
+        format!(
+            "{name}: {now} of clear disk, {before} before; programs that have it open keep the old size"
+        )
     } else {
         format!("{name}: {now} of clear disk, {before} before")
     };

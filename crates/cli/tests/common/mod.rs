@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use cryptline::{Volume, Warning};
 use cryptline_cli::args::{self, KeyArgs, TargetArgs};
-use cryptline_testkit::peer::{Background, Run, run, run_with_input};
+use cryptline_testkit::peer::{Background, Run, run, run_with_input, skip};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -238,4 +238,26 @@ pub fn is_ended_by_a_signal(bench: &mut Command, dir: &Path, sign: &str) {
     assert!(run.stderr_text().contains("stopped by a signal"), "{run}");
     let left = fs::read_dir(dir).expect("a folder").count();
     assert_eq!(left, 0, "something was left behind");
+}
+
+/// A loop device, detached when dropped.
+pub struct LoopDevice(pub String);
+
+impl LoopDevice {
+    /// `None` without the rights to make one.
+    pub fn over(path: &Path) -> Option<Self> {
+        let mut losetup = Command::new("losetup");
+        let made = run(losetup.args(["--find", "--show"]).arg(path), TIMEOUT);
+        if !made.status.success() {
+            skip("no loop device can be made here");
+            return None;
+        }
+        Some(Self(made.stdout_text().trim().to_owned()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
 }

@@ -1,7 +1,8 @@
 //! One request of a server that is not trusted: bounded in bytes and in time.
 
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Longest answer; an advertisement has about 2 KiB.
@@ -94,7 +95,7 @@ pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Resul
             Ok(read) => answer.bytes.extend_from_slice(&piece[..read]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                return Err("it takes too long to answer".to_owned());
+                return Err(too_long());
             }
             Err(error) => return Err(broken(error)),
         }
@@ -104,10 +105,16 @@ pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Resul
 
 fn connect(url: &Url, deadline: Instant) -> Result<TcpStream, String> {
     let host = url.host.trim_start_matches('[').trim_end_matches(']');
-    let found = (host, url.port).to_socket_addrs();
-    let found = found.map_err(|error| format!("it is not found: {error}"))?;
+    let found = match host.parse::<IpAddr>() {
+        Ok(address) => vec![SocketAddr::new(address, url.port)],
+        Err(_) => {
+            let name = (host.to_owned(), url.port);
+            in_time(deadline, move || addresses_of(&name))?
+                .map_err(|error| format!("it is not found: {error}"))?
+        }
+    };
     let mut failed = "it has no address".to_owned();
-    for address in found.take(ADDRESSES) {
+    for address in found {
         match TcpStream::connect_timeout(&address, left(deadline)?) {
             Ok(stream) => return Ok(stream),
             Err(error) => failed = format!("it cannot be reached: {error}"),
@@ -116,12 +123,38 @@ fn connect(url: &Url, deadline: Instant) -> Result<TcpStream, String> {
     Err(failed)
 }
 
+fn addresses_of(name: &(String, u16)) -> io::Result<Vec<SocketAddr>> {
+    let (host, port) = name;
+    let found = (host.as_str(), *port).to_socket_addrs()?;
+    Ok(found.take(ADDRESSES).collect())
+}
+
+/// What `work` comes to, which nobody can end, such as the search for a name: after the deadline it is left to itself.
+fn in_time<T: Send + 'static>(
+    deadline: Instant,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let left = left(deadline)?;
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name("names".to_owned());
+    let started = thread.spawn(move || {
+        // Nobody may be there any more.
+        let _ = sender.send(work());
+    });
+    started.map_err(|error| format!("no thread can be started: {error}"))?;
+    receiver.recv_timeout(left).map_err(|_| too_long())
+}
+
 fn left(deadline: Instant) -> Result<Duration, String> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err("it takes too long to answer".to_owned());
+        return Err(too_long());
     }
     Ok(left)
+}
+
+fn too_long() -> String {
+    "it takes too long to answer".to_owned()
 }
 
 #[derive(Default)]
@@ -282,6 +315,25 @@ mod tests {
                 Err(why) => assert!(said.as_ref().unwrap_err().contains(why), "{said:?} {why}"),
             }
         }
+    }
+
+    #[test]
+    fn nothing_is_begun_after_the_deadline_or_waited_for_until_later() {
+        let (sender, begun) = mpsc::channel();
+        let said = in_time(Instant::now(), move || sender.send(()).is_ok());
+        assert!(said.unwrap_err().contains("too long"));
+        assert!(begun.recv().is_err(), "it was begun");
+        // It does not end before this test does.
+        let (sender, receiver) = mpsc::channel::<()>();
+        let deadline = Instant::now() + Duration::from_millis(50);
+        let said = in_time(deadline, move || receiver.recv().is_ok());
+        assert!(said.unwrap_err().contains("too long"));
+        drop(sender);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert_eq!(in_time(deadline, || 7), Ok(7));
+        let url = Url::parse("tang.invalid").unwrap();
+        let said = ask(&url, "/adv", None, Instant::now()).unwrap_err();
+        assert!(said.contains("too long"), "{said}");
     }
 
     #[test]

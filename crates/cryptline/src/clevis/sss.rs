@@ -5,6 +5,7 @@
 use base64ct::{Base64UrlUnpadded, Encoding};
 use cryptline_sys::SecretBuf;
 use serde_json::Value;
+use zeroize::Zeroize;
 
 use super::Refusal;
 use super::jwe::Jwe;
@@ -22,7 +23,7 @@ pub fn key_of(
     let sss = &header["clevis"]["sss"];
     let needed = sss["t"].as_u64().and_then(|it| usize::try_from(it).ok());
     let needed = needed.filter(|it| (1..=PINS_MAX).contains(it));
-    let needed = needed.ok_or("it says not how many of its pins are needed")?;
+    let needed = needed.ok_or("it does not say how many of its pins are needed")?;
     let mut prime = [0; LEN];
     let text = sss["p"].as_str().unwrap_or_default();
     let decoded = Base64UrlUnpadded::decode(text, &mut prime);
@@ -52,6 +53,14 @@ pub fn key_of(
 struct Share {
     x: Number,
     y: Number,
+}
+
+/// Enough of them are the key.
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.x.0.zeroize();
+        self.y.0.zeroize();
+    }
 }
 
 impl Share {

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image};
+use cryptline_engine::{Gate, OpenError};
 
 use super::journal::{Journal, ResumeError};
 use super::transfer::{Again, Moved, Transfer};
@@ -55,7 +55,7 @@ impl Copy {
         self.tell(Progress::Unfinished(draft.path()))?;
         let known = self.source.size();
         draft.set_size(known.unwrap_or(FIRST).next_multiple_of(512), false)?;
-        let gate = file_gate(draft.path(), known.is_none(), false)?;
+        let gate = draft_gate(&draft, known.is_none())?;
         let grow = |room: u64| {
             let grown = draft.file().set_len(room).map_err(Trouble::Grow);
             grown.map(|()| {
@@ -78,7 +78,7 @@ impl Copy {
         drop(gate);
         // What was written behind the end of a stream was hashed, too.
         if self.verify {
-            let gate = file_gate(draft.path(), false, true)?;
+            let gate = file_gate(Image::open(draft.path(), true)?, false)?;
             self.compare(&gate, &moved).map_err(failed)?;
         }
         draft.set_size(moved.bytes, false)?;
@@ -100,7 +100,7 @@ impl Copy {
         let journal = Journal::open(draft.file(), size, source);
         let journal = journal.map_err(|error| Trouble::Grow(error).into_kept(&self, &name))?;
         let journal = journal.ok_or_else(|| refused(ResumeError::Changed { part: part() }))?;
-        let gate = file_gate(draft.path(), false, false)?;
+        let gate = draft_gate(&draft, false)?;
         if let Some(from) = self.source.gate()
             && !journal.agrees(from, &gate)?
         {
@@ -289,9 +289,18 @@ fn is_file_or_new(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |found| found.is_file())
 }
 
+/// The bytes of a draft, as long as it is the file of that name.
+fn draft_gate(draft: &Draft, grows: bool) -> Result<Gate> {
+    let image = Image::open(draft.path(), false)?;
+    if !draft.is(image.file()) {
+        let path = draft.path().to_owned();
+        return Err(Problem::Device(OpenError::Busy { path }).into());
+    }
+    file_gate(image, grows)
+}
+
 /// The bytes of a file that nobody else knows.
-fn file_gate(path: &Path, grows: bool, read_only: bool) -> Result<Gate> {
-    let image = Image::open(path, read_only)?;
+fn file_gate(image: Image, grows: bool) -> Result<Gate> {
     let granularity = if image.size().is_multiple_of(4096) {
         4096
     } else {

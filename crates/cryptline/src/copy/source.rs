@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cryptline_engine::Gate;
@@ -13,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::base::{Access, BaseDevice, Source};
 use crate::error::Problem;
+use crate::stamp::Stamp;
 use crate::target::Target;
 use crate::volume::Volume;
 use crate::{Open, Result, Warning};
@@ -24,12 +24,9 @@ pub struct CopySource {
     /// What it lies on, to tell whether the copy would overwrite it.
     path: Option<PathBuf>,
     warnings: Vec<Warning>,
-    /// What tells whether it has changed: a regular file, and how it was when it was opened.
-    file: Option<(PathBuf, Stamp)>,
+    /// What tells whether it has changed, where it is a regular file.
+    stamp: Option<Stamp>,
 }
-
-/// A change of a file changes one of these.
-type Stamp = [u64; 7];
 
 pub(super) enum Bytes {
     Device {
@@ -50,7 +47,7 @@ impl CopySource {
         let target = Target::parse(name).ok();
         Self {
             name: name.clone(),
-            file: target.as_ref().and_then(stamped),
+            stamp: volume.stamp().cloned(),
             path: target.and_then(|target| target.path().map(Path::to_owned)),
             bytes: Bytes::Device {
                 gate: volume.gate().clone(),
@@ -69,6 +66,7 @@ impl CopySource {
         let target = Target::parse(target)?;
         let name = target.to_string();
         let path = target.path().map(Path::to_owned);
+        let stamp = Stamp::of(&target);
         let (device, size, file) = match &target {
             Target::Path(path) => raw_file(path)?,
             target if target.is_memory() => return Err(Problem::HoldsNothing.on(name)),
@@ -89,7 +87,7 @@ impl CopySource {
         Ok(Self {
             name,
             path,
-            file: stamped(&target),
+            stamp,
             bytes: Bytes::Device {
                 gate: device.gate,
                 size,
@@ -105,7 +103,7 @@ impl CopySource {
         Self {
             name: name.to_owned(),
             path: None,
-            file: None,
+            stamp: None,
             bytes: Bytes::Stream(stream),
             warnings: Vec::new(),
         }
@@ -128,18 +126,18 @@ impl CopySource {
 
     /// What is copied, as it was when it was opened, and `how`; `None` where nothing tells whether it changes.
     pub(super) fn fingerprint(&self, how: &str) -> Option<[u8; 32]> {
-        let (path, stamp) = self.file.as_ref()?;
+        let stamp = self.stamp.as_ref()?;
         let mut hash = Sha256::new();
         for text in [
             self.name.as_bytes(),
-            path.as_os_str().as_bytes(),
+            stamp.path.as_os_str().as_bytes(),
             how.as_bytes(),
         ] {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
         }
         let size = self.size()?;
-        for number in stamp.iter().chain([&size]) {
+        for number in stamp.numbers.iter().chain([&size]) {
             hash.update(number.to_le_bytes());
         }
         Some(hash.finalize().into())
@@ -147,8 +145,7 @@ impl CopySource {
 
     /// Whether it is still as it was.
     pub(super) fn is_unchanged(&self) -> bool {
-        let file = self.file.as_ref();
-        file.is_some_and(|(path, was)| stamp(path).is_some_and(|is| is == *was))
+        self.stamp.as_ref().is_some_and(Stamp::is_unchanged)
     }
 
     pub(crate) fn take_warnings(&mut self) -> Vec<Warning> {
@@ -168,25 +165,6 @@ impl CopySource {
     }
 }
 
-/// The regular file that a target lies in, and how it is now.
-fn stamped(target: &Target) -> Option<(PathBuf, Stamp)> {
-    match target {
-        Target::Path(path) => Some((path.clone(), stamp(path)?)),
-        Target::Slice(slice) => stamped(&slice.of),
-        Target::Keyed(keyed) => stamped(&keyed.of),
-        _ => None,
-    }
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let it = std::fs::metadata(path)
-        .ok()
-        .filter(std::fs::Metadata::is_file)?;
-    let times = [it.mtime(), it.mtime_nsec(), it.ctime(), it.ctime_nsec()];
-    let [a, b, c, d] = times.map(i64::cast_unsigned);
-    Some([it.dev(), it.ino(), it.len(), a, b, c, d])
-}
-
 /// A file or block device, with its bytes behind the last whole block.
 fn raw_file(path: &Path) -> Result<(BaseDevice, u64, Option<File>)> {
     let image = Image::open(path, true)?;
@@ -197,7 +175,8 @@ fn raw_file(path: &Path) -> Result<(BaseDevice, u64, Option<File>)> {
             let action = "open";
             Problem::Io { action, source }.on(path.display())
         };
-        Some(File::open(path).map_err(failed)?)
+        // Not by its path, which may lead elsewhere by now.
+        Some(image.file().try_clone().map_err(failed)?)
     } else {
         None
     };

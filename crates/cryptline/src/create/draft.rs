@@ -16,6 +16,9 @@ use crate::Result;
 use crate::copy::ResumeError;
 use crate::error::{Error, Problem};
 
+/// How often a part is opened whose owner is just done with it.
+const TRIES: usize = 16;
+
 /// A volume in the making: a file in the folder of its final place, readable by its owner only. Removed when dropped,
 /// unless published or kept.
 pub struct Draft {
@@ -54,41 +57,20 @@ impl Draft {
     /// The same under a name that is always the same, so that another process can go on with it.
     pub fn kept(path: &Path, force: bool) -> Result<Self> {
         let name = path.display().to_string();
-        let (place, old) = place_of(path, force, &name)?;
-        let file_name = place.file_name().unwrap_or_default();
-        let mut part = OsString::from(".");
-        part.push(file_name);
-        part.push(".cryptline-part");
-        let part = folder_of(&place).join(part);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
-            .open(&part)
-            .map_err(|error| failed("make a file for", &name, error))?;
-        let found = file.metadata();
-        let found = found.map_err(|error| failed("make a file for", &name, error))?;
-        // Somebody else who can open it would read what is written there.
-        let is_ours = found.is_file()
-            && found.uid() == rustix::process::geteuid().as_raw()
-            && found.mode() & 0o077 == 0
-            && found.nlink() == 1;
-        if !is_ours {
-            return Err(Problem::Resume(ResumeError::NotOurs { part }).on(name));
-        }
-        // File systems without locks: as without us.
-        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-        if locked == Err(Errno::WOULDBLOCK) {
-            return Err(Problem::Device(OpenError::Busy { path: part }).into());
+        let (place, _) = place_of(path, force, &name)?;
+        let part = part_of(&place);
+        let file = locked_part(&part, &name, || open_part(&part))?;
+        // Whoever had it until now may have made what was not there before.
+        let old = place_of(path, force, &name).map(|(_, old)| old);
+        let is_empty = || file.metadata().is_ok_and(|found| found.len() == 0);
+        if old.is_err() && is_empty() {
+            let _ = std::fs::remove_file(&part);
         }
         Ok(Self {
+            old: old?,
             file: Held::Kept(file, part),
             place,
             name,
-            old,
         })
     }
 
@@ -98,6 +80,12 @@ impl Draft {
             Held::Temporary(file) => file.as_file(),
             Held::Kept(file, _) => file,
         }
+    }
+
+    /// Whether `other` is the same file.
+    pub fn is(&self, other: &File) -> bool {
+        let file = identity(self.file().metadata());
+        file.is_some() && file == identity(other.metadata())
     }
 
     /// Where it is for now.
@@ -110,7 +98,9 @@ impl Draft {
 
     /// Removes it, though it would be kept.
     pub fn remove(self) {
-        if let Held::Kept(_, path) = &self.file {
+        if let Held::Kept(file, path) = &self.file
+            && is_at(file, path)
+        {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -146,7 +136,8 @@ impl Draft {
                 let persisted = file.persist_noclobber(&place);
                 persisted.map_err(|it| it.error).map(drop)
             }
-            Held::Kept(_file, path) => rename(&path, &place, force),
+            Held::Kept(file, path) if is_at(&file, &path) => rename(&path, &place, force),
+            Held::Kept(..) => Err(io::ErrorKind::NotFound.into()),
         };
         published.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(&name, None),
@@ -155,6 +146,71 @@ impl Draft {
         let synced = File::open(folder_of(&place)).and_then(|folder| folder.sync_all());
         synced.map_err(|error| Problem::NameNotDurable(error).on(&name))
     }
+}
+
+/// The part of what will be `place`.
+fn part_of(place: &Path) -> PathBuf {
+    let mut part = OsString::from(".");
+    part.push(place.file_name().unwrap_or_default());
+    part.push(".cryptline-part");
+    folder_of(place).join(part)
+}
+
+fn open_part(part: &Path) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
+        .open(part)
+}
+
+/// What `open` opens at `part`, locked, and still there once it is.
+fn locked_part(
+    part: &Path,
+    name: &str,
+    mut open: impl FnMut() -> io::Result<File>,
+) -> Result<File> {
+    let busy = || {
+        let path = part.to_owned();
+        Err(Problem::Device(OpenError::Busy { path }).into())
+    };
+    for _ in 0..TRIES {
+        let file = open().map_err(|error| failed("make a file for", name, error))?;
+        // File systems without locks: as without us.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            return busy();
+        }
+        // Whoever held the lock has given the file its name, or removed it: it is no part any more.
+        if !is_at(&file, part) {
+            continue;
+        }
+        let found = file.metadata();
+        let found = found.map_err(|error| failed("make a file for", name, error))?;
+        // Somebody else who can open it would read what is written there.
+        let is_ours = found.is_file()
+            && found.uid() == rustix::process::geteuid().as_raw()
+            && found.mode() & 0o077 == 0
+            && found.nlink() == 1;
+        if !is_ours {
+            let part = part.to_owned();
+            return Err(Problem::Resume(ResumeError::NotOurs { part }).on(name));
+        }
+        return Ok(file);
+    }
+    busy()
+}
+
+/// Whether an open file is the one of this name, links not followed.
+fn is_at(file: &File, path: &Path) -> bool {
+    let file = identity(file.metadata());
+    file.is_some() && file == identity(std::fs::symlink_metadata(path))
+}
+
+fn identity(metadata: io::Result<std::fs::Metadata>) -> Option<(u64, u64)> {
+    metadata.map(|it| (it.dev(), it.ino())).ok()
 }
 
 /// Where it will be, and what is there already: refused unless `force`d.
@@ -237,4 +293,47 @@ pub(super) fn failed(action: &'static str, name: &str, error: io::Error) -> Erro
         None => error,
     };
     Problem::Draft { action, source }.on(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_that_gets_its_name_before_it_is_locked_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let (part, place) = (folder.path().join("part"), folder.path().join("place"));
+        let mut opened = 0;
+        let file = locked_part(&part, "place", || {
+            let file = open_part(&part)?;
+            opened += 1;
+            if opened == 1 {
+                // As whoever held the lock does once its copy is whole.
+                std::fs::write(&part, "whole")?;
+                std::fs::rename(&part, &place)?;
+            }
+            Ok(file)
+        });
+        let file = file.unwrap();
+        assert!(opened == 2 && is_at(&file, &part));
+        assert_eq!(std::fs::read(&place).unwrap(), b"whole");
+        let removed = locked_part(&part, "place", || {
+            let file = open_part(&part)?;
+            std::fs::remove_file(&part)?;
+            Ok(file)
+        });
+        assert!(removed.is_err(), "it is never there");
+    }
+
+    #[test]
+    fn part_that_somebody_has_moved_gets_no_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("place");
+        let draft = Draft::kept(&place, false).unwrap();
+        let part = draft.path().to_owned();
+        std::fs::rename(&part, folder.path().join("elsewhere")).unwrap();
+        std::fs::write(&part, "another").unwrap();
+        assert!(draft.publish(false).is_err());
+        assert!(!place.exists() && part.exists());
+    }
 }

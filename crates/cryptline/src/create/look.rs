@@ -128,6 +128,23 @@ pub fn end_of_data(file: &File, range: Range<u64>) -> io::Result<Option<u64>> {
     Ok(end)
 }
 
+/// The same on anything else, from its end, where less has to be read.
+pub fn end_of_bytes(device: &mut (impl Read + Seek), range: Range<u64>) -> io::Result<Option<u64>> {
+    let (mut piece, mut end) = (vec![0; PIECE], range.end);
+    while end > range.start {
+        // Whoever reads ahead does so in pieces of this size.
+        let start = ((end - 1) - (end - 1) % PIECE as u64).max(range.start);
+        let piece = &mut piece[..piece_len(end - start)];
+        device.seek(SeekFrom::Start(start))?;
+        device.read_exact(piece)?;
+        if let Some(last) = piece.iter().rposition(|&byte| byte != 0) {
+            return Ok(Some(start + last as u64 + 1));
+        }
+        end = start;
+    }
+    Ok(None)
+}
+
 /// The first run in `range` that is no hole.
 fn next_data(file: &File, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
     if range.is_empty() {
@@ -275,6 +292,23 @@ mod tests {
         assert!(!looked(&mut bytes, 0..AT + 1));
         assert!(looked(&mut bytes, AT + 1..8 << 20));
         assert!(!looked(&mut bytes, AT - 5..8 << 20));
+    }
+
+    #[test]
+    fn last_byte_of_a_range_is_found_wherever_it_lies() {
+        let size = 5 * PIECE as u64 + 100;
+        let mut bytes = Cursor::new(vec![0; 5 * PIECE + 100]);
+        for at in [7, PIECE - 1, PIECE, 3 * PIECE + 5, 5 * PIECE + 99] {
+            bytes.get_mut()[at] = 1;
+            let end = at as u64 + 1;
+            let mut found = |range| end_of_bytes(&mut bytes, range).unwrap();
+            assert_eq!(found(0..size), Some(end));
+            assert_eq!(found(end - 1..size), Some(end));
+            assert_eq!(found(end - 1..end), Some(end));
+            assert_eq!(found(end..size), None);
+        }
+        assert_eq!(end_of_bytes(&mut bytes, 0..7).unwrap(), None);
+        assert_eq!(end_of_bytes(&mut bytes, 9..9).unwrap(), None);
     }
 
     #[test]

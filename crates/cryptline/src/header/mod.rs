@@ -35,7 +35,7 @@ use crate::tokens::{self, Tokens};
 use crate::{Result, Warning};
 use lock::Lock;
 
-pub use resize::{ResizeError, Resized, Shrink};
+pub use resize::{ResizeError, ResizeOptions, Resized};
 pub use token::TangKeys;
 
 /// The LUKS header of a volume that exists, to be changed.

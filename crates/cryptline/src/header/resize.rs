@@ -6,19 +6,22 @@
 //! ```
 //!
 //! So whatever is cut off on the way, the volume lies inside its file, and the same again finishes it. A file that only
-//! becomes longer is not locked: servers that have it open notice.
+//! becomes longer is not locked: servers that have it open notice. Everything else that changes is opened
+//! first and compared with what was planned, and what was written behind the new end, or where the volume grows to, is
+//! not given up unless that was said.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use cryptline_engine::base::Image;
 use cryptline_luks::{Segment, SegmentPolicy};
 
 use super::lock::Lock;
 use super::{Header, Opened};
 use crate::base::Source;
+use crate::bytes::WindowBytes;
 use crate::create::{Progress, look};
 use crate::error::{Error, ErrorKind, Problem};
 use crate::open::read_header;
@@ -26,16 +29,15 @@ use crate::size::human;
 use crate::target::Target;
 use crate::{Result, Warning};
 
-/// Whether a volume may become smaller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Shrink {
-    /// It may not.
-    #[default]
-    Refuse,
-    /// Where nothing lies behind its new end.
-    Unused,
-    /// Whatever is lost.
-    Lose,
+/// How large a volume is to be, and what that may cost.
+#[derive(Clone, Debug, Default)]
+pub struct ResizeOptions {
+    /// Bytes of its file or device, header included. `None`: as many as there are.
+    pub size: Option<u64>,
+    /// It may become smaller.
+    pub shrink: bool,
+    /// What was written behind its new end, or where it grows to, is lost.
+    pub force: bool,
 }
 
 /// A volume with its new size.
@@ -73,6 +75,11 @@ pub enum ResizeError {
         /// The least size that loses nothing, in bytes.
         least: u64,
     },
+    /// Something lies where it would grow to.
+    Taken {
+        /// Its end now, in bytes from the beginning of its file or device.
+        end: u64,
+    },
     /// It is no file of its own.
     NotAFile {
         /// Its size, in bytes.
@@ -85,7 +92,7 @@ pub enum ResizeError {
 impl ResizeError {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
-            Self::InUse { .. } | Self::Changed => ErrorKind::Busy,
+            Self::InUse { .. } | Self::Taken { .. } | Self::Changed => ErrorKind::Busy,
             _ => ErrorKind::Parameters,
         }
     }
@@ -102,6 +109,10 @@ impl fmt::Display for ResizeError {
                 f,
                 "something was written behind that place; {least} bytes are the least that lose nothing"
             ),
+            Self::Taken { end } => write!(
+                f,
+                "it ends at byte {end}, and something was written behind that place, where it would grow to"
+            ),
             Self::NotAFile { size } => write!(
                 f,
                 "its size, {size} bytes, is not that of a file of its own, so it is not changed here"
@@ -109,6 +120,19 @@ impl fmt::Display for ResizeError {
             Self::Changed => f.write_str("somebody else has changed it meanwhile; try again"),
         }
     }
+}
+
+/// The parts of a volume.
+struct Places {
+    target: Source,
+    /// What has the header, where that is not the target.
+    header: Option<Source>,
+}
+
+/// The same while they are changed.
+struct Opens {
+    data: Opened,
+    header: Option<Opened>,
 }
 
 /// What is to be done.
@@ -121,6 +145,53 @@ struct Plan {
     ends: [u64; 2],
     /// The new length of the last segment, where the header says it and it is another.
     length: Option<u64>,
+}
+
+impl Places {
+    /// Nothing of it is decrypted, so it may be in clear.
+    fn policy(&self) -> SegmentPolicy {
+        SegmentPolicy {
+            allow_null_cipher: true,
+            detached: self.header.is_some(),
+        }
+    }
+
+    /// Where the data is.
+    fn segments(&self) -> Result<Vec<Segment>> {
+        let look = self.header.as_ref().unwrap_or(&self.target).look()?;
+        let read = read_header(look.reader()?, look.size, &look.name)?;
+        let segments = read.segments(self.policy());
+        segments.map_err(|error| Problem::Luks(error).on(&look.name))
+    }
+
+    /// A regular file that is the target, and the bytes of the target.
+    fn file(&self) -> Result<(Option<PathBuf>, u64)> {
+        let look = self.target.look()?;
+        let file = match &self.target {
+            Source::Target(Target::Path(path)) if look.device_number.is_none() => {
+                Some(path.clone())
+            }
+            _ => None,
+        };
+        Ok((file, look.size))
+    }
+
+    /// For what the plan changes. Nobody may have the data open while a part of it goes.
+    fn open(&self, plan: &Plan) -> Result<Opens> {
+        let alone = plan.is_smaller();
+        let is_left_alone = self.header.is_some() && !alone && plan.sizes[0] == plan.sizes[1];
+        let data = Opened::beside(&self.target, is_left_alone, !alone)?;
+        let header = self.header.as_ref().filter(|_| plan.length.is_some());
+        let header = header.map(|header| Opened::of(header, false)).transpose()?;
+        Ok(Opens { data, header })
+    }
+}
+
+impl Opens {
+    /// What has the header, where that is changed.
+    fn holder(&self) -> &Opened {
+        self.header.as_ref().unwrap_or(&self.data)
+    }
 }
 
 impl Plan {
@@ -161,6 +232,18 @@ impl Plan {
     fn is_smaller(&self) -> bool {
         self.cut().is_some() || self.ends[1] < self.ends[0]
     }
+
+    /// What is lost behind the new end.
+    fn lost(&self) -> Range<u64> {
+        let has = self.sizes[0];
+        let to = self.cut().map_or(self.ends[0].min(has), |_| has);
+        self.ends[1]..to
+    }
+
+    /// What is there already of what becomes a part of the volume.
+    fn taken(&self) -> Range<u64> {
+        self.ends[0]..self.ends[1].min(self.sizes[0])
+    }
 }
 
 impl Header {
@@ -168,33 +251,32 @@ impl Header {
     /// volume as large as there is room. What is new reads as noise until it is written.
     ///
     /// # Errors
-    /// A volume that would become smaller; one that is no file of its own and has another size; a header that must be
-    /// left alone.
-    pub fn resize(mut self, size: Option<u64>, shrink: Shrink) -> Result<Resized> {
+    /// A volume that would become smaller; one that is no file of its own and has another size; what was written where
+    /// it ends or grows to; a header that must be left alone.
+    pub fn resize(mut self, options: &ResizeOptions) -> Result<Resized> {
         let target = self.given.take_source()?;
-        let elsewhere = self
-            .header
-            .take()
-            .map(|path| Source::Target(Target::Path(path)));
-        let header = elsewhere.as_ref().unwrap_or(&target);
-        let name = target.to_string();
+        let header = self.header.take();
+        let header = header.map(|path| Source::Target(Target::Path(path)));
+        let places = Places { target, header };
+        let name = places.target.to_string();
         let failed = |error| Problem::Resize(error).on(&name);
-        let segments = segments_of(header, elsewhere.is_some())?;
+        let segments = places.segments()?;
         let last = segments
             .last()
             .ok_or_else(|| failed(ResizeError::Changed))?;
-        let (file, has) = place_of(&target)?;
-        let plan = Plan::new(last, file, [has, size.unwrap_or(has)]).map_err(failed)?;
-        if plan.is_smaller() && shrink == Shrink::Refuse {
+        let (file, has) = places.file()?;
+        let plan = Plan::new(last, file, [has, options.size.unwrap_or(has)]).map_err(failed)?;
+        if plan.is_smaller() && !options.shrink {
             return Err(failed(ResizeError::Smaller { size: has }));
         }
-        let warnings = if plan.is_smaller() {
-            self.make_smaller(&plan, header, elsewhere.is_some(), shrink)
+        let warnings = if plan.length.is_some() || plan.cut().is_some() {
+            self.change(&plan, &places, &segments, options.force)
         } else {
-            make_larger(&plan, header)
+            let lengthened = plan.file.as_deref().map(|path| lengthen(path, plan.sizes));
+            lengthened.transpose().map(|_| Vec::new())
         };
         let warnings = warnings.map_err(|error| error.on(&name))?;
-        let now = segments_of(header, elsewhere.is_some())?;
+        let now = places.segments()?;
         Ok(Resized {
             size: plan.sizes[1],
             data_size: data_size(&now, plan.sizes[1]),
@@ -204,93 +286,116 @@ impl Header {
         })
     }
 
-    /// First the header, then the file: the volume never ends behind it.
-    fn make_smaller(
+    /// Does what was planned if all is still as it was then. The volume never ends behind its file: a file becomes
+    /// longer before the header says so, and shorter after it.
+    fn change(
         &self,
         plan: &Plan,
-        header: &Source,
-        is_detached: bool,
-        shrink: Shrink,
+        places: &Places,
+        segments: &[Segment],
+        force: bool,
     ) -> Result<Vec<Warning>> {
-        // Nobody may have it open while a part of it goes.
-        let is_shared = is_detached || plan.cut().is_none();
-        let opened = plan
-            .length
-            .map(|_| Opened::beside(header, false, is_shared));
-        let opened = opened.transpose()?;
-        let image = plan.cut().filter(|_| is_detached || opened.is_none());
-        let image = image.map(|path| Image::open(path, false)).transpose()?;
-        let file = match (&image, &opened) {
-            (Some(image), _) => Some(image.file()),
-            (None, Some(opened)) if !is_shared => opened.base.file(),
-            _ => None,
+        let opens = places.open(plan)?;
+        let holder = opens.holder();
+        let edit = plan.length.map(|_| holder.load()).transpose()?;
+        let now = match &edit {
+            Some(edit) => holder.on(edit.header().segments(places.policy()))?,
+            None => places.segments()?,
         };
-        if let Some(file) = file {
-            let len = file.metadata().map_err(|source| cannot("open", source))?;
-            if len.len() != plan.sizes[0] {
-                return Err(Problem::Resize(ResizeError::Changed).into());
-            }
-            if shrink == Shrink::Unused {
-                self.refuse_data(file, plan)?;
-            }
+        if opens.data.base.size() != plan.sizes[0] || now != segments {
+            return Err(Problem::Resize(ResizeError::Changed).into());
         }
-        let warnings = match (&opened, plan.length) {
-            (Some(opened), Some(length)) => set_length(opened, length)?,
-            _ => Vec::new(),
-        };
-        if let Some(file) = file {
-            set_size(file, plan.sizes[1])?;
+        if !force {
+            self.refuse_data(&opens.data, plan)?;
         }
-        Ok(warnings)
+        let change = edit.as_ref().zip(plan.length);
+        let change = change.map(|(edit, length)| holder.on(edit.set_data_size(length)));
+        let change = change.transpose()?;
+        let file = plan.file.as_ref().and_then(|_| opens.data.base.file());
+        if !plan.is_smaller() {
+            file.map_or(Ok(()), |file| set_size(file, plan.sizes))?;
+        }
+        let edited = change.map(|change| holder.commit(change, None));
+        let edited = edited.transpose()?;
+        if plan.is_smaller() {
+            file.map_or(Ok(()), |file| set_size(file, plan.sizes))?;
+        }
+        Ok(edited.map_or_else(Vec::new, |edited| edited.warnings))
     }
 
-    fn refuse_data(&self, file: &File, plan: &Plan) -> Result<()> {
+    fn refuse_data(&self, data: &Opened, plan: &Plan) -> Result<()> {
+        if plan.lost().is_empty() && plan.taken().is_empty() {
+            return Ok(());
+        }
         self.tell(Progress::Looking)?;
-        let least = least_kept(file, plan);
+        let found = found(data, plan);
         self.tell(Progress::Looked)?;
-        match least.map_err(|source| cannot("read", source))? {
-            Some(least) => Err(Problem::Resize(ResizeError::InUse { least }).into()),
+        match found? {
+            Some(error) => Err(Problem::Resize(error).into()),
             None => Ok(()),
         }
     }
 }
 
-/// First the file, then the header.
-fn make_larger(plan: &Plan, header: &Source) -> Result<Vec<Warning>> {
-    // A header that is in use is refused before anything is done.
-    let opened = plan.length.map(|_| Opened::of(header, false)).transpose()?;
-    if let Some(path) = &plan.file {
-        lengthen(path, plan.sizes)?;
+/// What speaks against it.
+fn found(data: &Opened, plan: &Plan) -> Result<Option<ResizeError>> {
+    let unread = |source| cannot("read", source);
+    let (lost, taken, base) = (plan.lost(), plan.taken(), &data.base);
+    let start = base.start();
+    let inside = |range: &Range<u64>| start + range.start..start + range.end;
+    let file = base.file().filter(|file| is_regular(file));
+    if !lost.is_empty() {
+        let last = match file {
+            Some(file) => look::end_of_data(file, inside(&lost)).map(|it| it.map(|at| at - start)),
+            None => look::end_of_bytes(&mut base.reader()?, lost.clone()),
+        };
+        // A multiple of all sectors behind the new end keeps whole sectors in front of it, too.
+        let (end, has) = (lost.start, plan.sizes[0]);
+        let least = |last: u64| (end + (last - end).next_multiple_of(4096)).min(has);
+        if let Some(last) = last.map_err(unread)? {
+            return Ok(Some(ResizeError::InUse { least: least(last) }));
+        }
     }
-    match (&opened, plan.length) {
-        (Some(opened), Some(length)) => set_length(opened, length),
-        _ => Ok(Vec::new()),
+    if taken.is_empty() {
+        return Ok(None);
     }
+    let is_taken = match file {
+        Some(file) => look::file_has_data(file, &[inside(&taken)]),
+        None => {
+            let mut window = WindowBytes::new(base.reader()?, taken.clone());
+            look::device_has_data(&mut window, |_, _| 0)
+        }
+    };
+    let end = taken.start;
+    Ok(is_taken
+        .map_err(unread)?
+        .then_some(ResizeError::Taken { end }))
 }
 
-fn set_length(opened: &Opened, length: u64) -> Result<Vec<Warning>> {
-    let edit = opened.load()?;
-    let change = opened.on(edit.set_data_size(length))?;
-    Ok(opened.commit(change, None)?.warnings)
+fn is_regular(file: &File) -> bool {
+    file.metadata().is_ok_and(|found| found.is_file())
 }
 
-/// Two of us do not undo each other's work; servers that have it open keep their lock.
-fn lengthen(path: &Path, [has, wanted]: [u64; 2]) -> Result<()> {
-    if has == wanted {
+/// Where nothing else changes. Servers that have the file open keep their lock.
+fn lengthen(path: &Path, sizes: [u64; 2]) -> Result<()> {
+    if sizes[0] == sizes[1] {
         return Ok(());
     }
     let file = File::options().write(true).open(path);
-    let file = file.map_err(|source| cannot("open", source))?;
-    let _lock = Lock::take(&file)?;
+    set_size(&file.map_err(|source| cannot("open", source))?, sizes)
+}
+
+/// Two of us do not undo each other's work.
+fn set_size(file: &File, [has, wanted]: [u64; 2]) -> Result<()> {
+    if has == wanted {
+        return Ok(());
+    }
+    let _lock = Lock::take(file)?;
     let found = file.metadata().map_err(|source| cannot("open", source))?;
     if !found.is_file() || found.len() != has {
         return Err(Problem::Resize(ResizeError::Changed).into());
     }
-    set_size(&file, wanted)
-}
-
-fn set_size(file: &File, size: u64) -> Result<()> {
-    let done = file.set_len(size).and_then(|()| file.sync_all());
+    let done = file.set_len(wanted).and_then(|()| file.sync_all());
     done.map_err(|source| cannot("resize", source))
 }
 
@@ -298,38 +403,12 @@ fn cannot(action: &'static str, source: io::Error) -> Error {
     Problem::Io { action, source }.into()
 }
 
-/// The least size that keeps what is written behind the new end; `None` where nothing is.
-fn least_kept(file: &File, plan: &Plan) -> io::Result<Option<u64>> {
-    let ([has, _], [_, end]) = (plan.sizes, plan.ends);
-    let last = look::end_of_data(file, end..has)?;
-    // A multiple of all sectors behind the new end keeps whole sectors in front of it, too.
-    Ok(last.map(|last| (end + (last - end).next_multiple_of(4096)).min(has)))
-}
-
-/// A regular file that is the target, and the bytes of the target.
-fn place_of(target: &Source) -> Result<(Option<PathBuf>, u64)> {
-    let look = target.look()?;
-    let file = match target {
-        Source::Target(Target::Path(path)) if look.device_number.is_none() => Some(path.clone()),
-        _ => None,
-    };
-    Ok((file, look.size))
-}
-
-/// Where the data is. Nothing of it is decrypted, so it may be in clear.
-fn segments_of(header: &Source, detached: bool) -> Result<Vec<Segment>> {
-    let look = header.look()?;
-    let read = read_header(look.reader()?, look.size, &look.name)?;
-    let policy = SegmentPolicy {
-        allow_null_cipher: true,
-        detached,
-    };
-    let segments = read.segments(policy);
-    segments.map_err(|error| Problem::Luks(error).on(&look.name))
-}
-
 /// Of a file that was cut short, what is left is not asked for.
 fn data_size(segments: &[Segment], size: u64) -> u64 {
     let sizes = segments.iter().map(|segment| segment.data_size(size));
     sizes.map(|size| size.unwrap_or(0)).sum()
 }
+
+#[cfg(test)]
+#[path = "resize_tests.rs"]
+mod tests;

@@ -39,6 +39,7 @@ use crate::given::Given;
 use crate::keys::{KeyFile, Keys, Passphrase, VolumeKey};
 use crate::medium::Medium;
 use crate::partition::PartitionName;
+use crate::stamp::Stamp;
 use crate::target::Target;
 use crate::tokens::Tokens;
 use crate::volume::Volume;
@@ -334,11 +335,16 @@ impl Open {
         } else {
             Format::Luks(None)
         };
-        match self.format.take().unwrap_or(usual) {
+        let stamp = match &source {
+            Source::Target(target) => Stamp::of(target),
+            _ => None,
+        };
+        let volume = match self.format.take().unwrap_or(usual) {
             Format::Luks(version) => luks::open(self, &source, version),
             Format::Plain(plain) => plain::open(self, &source, &plain),
             Format::RandomKey(random) => plain::open_random(self, &source, &random),
-        }
+        };
+        Ok(volume?.stamped(stamp))
     }
 
     /// The device that the encrypted data would lie on, without a look at what it holds, and what is to be said

@@ -73,7 +73,7 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "FILE", alias = "header-backup-file")]
     pub file: PathBuf,
 
-    /// For certain?
+    /// Confirmation.
     #[command(flatten)]
     pub confirm: Confirm,
 }

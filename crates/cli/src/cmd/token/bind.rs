@@ -49,7 +49,7 @@ pub struct BindArgs {
     #[arg(long, value_name = "N")]
     pub new_key_slot: Option<u32>,
 
-    /// For certain?
+    /// Confirmation.
     #[command(flatten)]
     pub confirm: Confirm,
 
