@@ -26,7 +26,7 @@ use crate::serve::front::Served;
 use crate::serve::log::Log;
 use crate::serve::notify::Notifier;
 use crate::serve::options::StatsArgs;
-use crate::serve::signals::{self, Stopper};
+use crate::serve::signals::{self, Stopper, Successor};
 use crate::serve::stats_socket::StatsSocket;
 
 /// How long requests may take when the server stops.
@@ -71,6 +71,8 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     let cleanup = Cleanup::default();
     let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
     signals::watch(stopper.clone(), cleanup.remover())?;
+    // What is known of the device is kept before it can be used, and so a successor may ask for it that early.
+    let asked = Successor::expect()?;
     stay_in_memory();
     let failures = Arc::new(Failures::default());
     let stats = start_statistics(volume, wanted, &cleanup)?;
@@ -78,7 +80,7 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     let _watch = device.watch();
     let successor: Arc<AtomicBool> = Arc::default();
     let watched = if device.can_be_handed_over() {
-        signals::watch_for_successor(stopper, Arc::clone(&successor))
+        asked.watch(stopper, Arc::clone(&successor))
     } else {
         Ok(())
     };
