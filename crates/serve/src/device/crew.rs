@@ -44,6 +44,9 @@ impl Drop for CountOut {
 }
 
 impl Crew {
+    /// How often is looked whether a thread that says nothing has been counted out.
+    const LOOK: Duration = Duration::from_millis(5);
+
     /// Nobody so far.
     pub fn new(stop: StopHandle) -> Self {
         Self {
@@ -95,7 +98,7 @@ impl Crew {
                 return false;
             }
             // A thread says how it has ended just before it is counted out; one that has panicked says nothing.
-            let _ = self.ended.1.recv_timeout(patience);
+            let _ = self.ended.1.recv_timeout(patience.min(Self::LOOK));
         }
         true
     }
