@@ -170,10 +170,16 @@ impl Gate {
         self.device.below().iter().for_each(Self::close_spare);
     }
 
-    /// Whether a write or flush has failed since the device was opened (I4).
+    /// Whether a write or flush has failed since the device was opened, or [`latch`](Self::latch) was called (I4).
     #[must_use]
     pub fn is_latched(&self) -> bool {
         self.shared.latch.is_set()
+    }
+
+    /// Lets no flush succeed any more, as after a failed one: for who knows of a loss that this device does not know of,
+    /// such as one before it was opened.
+    pub fn latch(&self) {
+        self.shared.latch.set();
     }
 }
 
@@ -356,6 +362,10 @@ impl Latch {
         self.0.load(Ordering::Acquire)
     }
 
+    fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
     /// Sets the latch on a lost write; fails a sync that was under way when it happened.
     ///
     /// Refusals do not latch, and neither does `NoSpace` for a plain write: nothing that anybody was
@@ -391,7 +401,7 @@ impl Latch {
             Err(Fault::Busy) => {}
             // Nothing is wrong with a flush, so a refusal of one is a promise that cannot be made.
             Err(fault) if request.is_write() && fault.is_refusal() => {}
-            Err(_) => self.0.store(true, Ordering::Release),
+            Err(_) => self.set(),
         }
         result
     }

@@ -197,6 +197,21 @@ fn failed_flush_fails_every_later_one() {
 }
 
 #[test]
+fn loss_that_the_device_is_told_of_fails_every_later_flush() {
+    everywhere(&[], |fresh, driver, _| {
+        assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        fresh.gate.latch();
+        assert!(fresh.gate.is_latched());
+        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+        let (write, offset) = durable(driver, 0);
+        assert_eq!(driver.result(write, offset), Err(Fault::Latched));
+        let plain = driver.write_request(0, 4096, 1, 1);
+        assert_eq!(driver.run(plain).result, Ok(()));
+        assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
+    });
+}
+
+#[test]
 fn full_medium_does_not_latch() {
     let rules = ["write:nth=1:error=ENOSPC"];
     everywhere(&rules, |fresh, driver, _| {

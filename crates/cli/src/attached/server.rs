@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cryptline::Volume;
-use cryptline_engine::BackendChoice;
+use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
 use cryptline_serve::device::{AttachError, EndError};
 use cryptline_serve::kernel_nbd::{self, KernelNbd};
@@ -26,7 +26,7 @@ use crate::serve::front::Served;
 use crate::serve::log::Log;
 use crate::serve::notify::Notifier;
 use crate::serve::options::StatsArgs;
-use crate::serve::signals::{self, Stopper};
+use crate::serve::signals::{self, Stopper, Successor};
 
 /// How long requests may take when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
@@ -63,13 +63,15 @@ pub struct Wanted<'a> {
 /// Exit code 4 where there is no driver or the last write failed, 5 where the device is in use.
 pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     if let Some(device) = &wanted.recover {
-        state::of(device)?.accept(&volume.info().identity)?;
+        go_on(volume, &state::of(device)?)?;
     }
     let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
     let manager = Arc::new(Notifier::connect());
     let cleanup = Cleanup::default();
     let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
     signals::watch(stopper.clone(), cleanup.remover())?;
+    // What is known of the device is kept before it can be used, and so a successor may ask for it that early.
+    let asked = Successor::expect()?;
     stay_in_memory();
     let failures = Arc::new(Failures::default());
     let stats = start_statistics(volume, wanted, &cleanup)?;
@@ -77,7 +79,7 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     let _watch = device.watch();
     let successor: Arc<AtomicBool> = Arc::default();
     let watched = if device.can_be_handed_over() {
-        signals::watch_for_successor(stopper, Arc::clone(&successor))
+        asked.watch(stopper, Arc::clone(&successor))
     } else {
         Ok(())
     };
@@ -100,9 +102,24 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
         state.remove();
         return Err(error);
     }
-    let _ = failures.state.set(state.clone());
+    let _ = failures.known.set((state.clone(), volume.gate().clone()));
     manager.tell("READY=1");
-    serve(device, &state, &successor)
+    serve(device, volume.gate(), &state, &successor)
+}
+
+/// Prepares the volume for what a server before has left.
+fn go_on(volume: &Volume, left: &State) -> Result<(), CliError> {
+    left.accept(&volume.info().identity)?;
+    if left.lost {
+        // Whoever has written it may not have asked yet, and a flush that succeeds would be taken for the answer.
+        volume.gate().latch();
+        let device = left.device.display();
+        warn(&[format!(
+            "what was written to {device} before may be lost, so no flush of it succeeds: unmount it, `cryptline detach` \
+             and attach it again, and check what is on it"
+        )]);
+    }
+    Ok(())
 }
 
 /// Counts what is done, for whoever may ask for it.
@@ -125,19 +142,26 @@ fn start_statistics(
 }
 
 /// Serves until the end, of which the state is to tell where it was not a good one.
-fn serve(mut device: Device, state: &State, successor: &AtomicBool) -> Result<ExitCode, CliError> {
+fn serve(
+    mut device: Device,
+    gate: &Gate,
+    state: &State,
+    successor: &AtomicBool,
+) -> Result<ExitCode, CliError> {
     let log = Log::new();
     let size = Cell::new(state.size);
     let now = || State {
         size: size.get(),
+        lost: gate.is_latched(),
         ..state.clone()
     };
+    // What is not kept is what people are told.
+    let keep = || drop(now().rewrite());
     let grown = |bytes| {
         size.set(bytes);
-        // What is not kept is what people are told.
-        let _ = now().rewrite();
+        keep();
     };
-    device.serve(grown, |line| log.line(line));
+    device.serve(grown, keep, |line| log.line(line));
     let trouble = OnceCell::new();
     let failed = |line: &str| {
         log.line(line);
@@ -184,7 +208,7 @@ fn keep_failure(state: &State, why: &str) {
 #[derive(Default)]
 struct Failures {
     /// Once there is a device.
-    state: OnceLock<State>,
+    known: OnceLock<(State, Gate)>,
 }
 
 impl Failures {
@@ -192,8 +216,15 @@ impl Failures {
         complain(&format!(
             "{why}; the server ends, and `cryptline recover` starts another"
         ));
-        if let Some(state) = self.state.get() {
-            keep_failure(state, why);
+        if let Some((state, gate)) = self.known.get() {
+            let lost = gate.is_latched();
+            keep_failure(
+                &State {
+                    lost,
+                    ..state.clone()
+                },
+                why,
+            );
         }
         std::process::exit(i32::from(CliError::device(why).exit_code()));
     }
@@ -247,6 +278,7 @@ fn state_of(volume: &Volume, wanted: &Wanted<'_>, device: PathBuf, queues: u16) 
         arguments: wanted.arguments.clone(),
         folder: wanted.folder.clone(),
         failure: None,
+        lost: volume.gate().is_latched(),
     }
 }
 
@@ -352,11 +384,12 @@ impl Device {
         watch.ok()
     }
 
-    /// Serves until it is to stop; `grown` is told when it has more bytes.
-    fn serve(&mut self, grown: impl Fn(u64), log: impl Fn(&str)) {
+    /// Serves until it is to stop; `grown` is told when it has more bytes, `lost` when a write has failed, if another
+    /// server can go on with it.
+    fn serve(&mut self, grown: impl Fn(u64), lost: impl FnOnce(), log: impl Fn(&str)) {
         match self {
             Self::Nbd(device) => device.serve(),
-            Self::Ublk(device) => device.serve(grown, log),
+            Self::Ublk(device) => device.serve(grown, lost, log),
         }
     }
 

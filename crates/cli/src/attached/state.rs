@@ -78,6 +78,9 @@ pub struct State {
     /// Why the server could not end well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// A write or flush has failed since the device was made: no server of it lets a flush succeed any more.
+    #[serde(default)]
+    pub lost: bool,
 }
 
 impl State {
@@ -275,6 +278,7 @@ mod tests {
             arguments: Vec::new(),
             folder: PathBuf::new(),
             failure: None,
+            lost: false,
         }
     }
 

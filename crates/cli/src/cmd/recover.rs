@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use cryptline_serve::ublk::{self, HandOver};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::OwnedFd;
 use rustix::process::{Signal, pidfd_send_signal};
 
@@ -14,6 +14,12 @@ use crate::CliError;
 use crate::attached::background;
 use crate::attached::state::{self, Driver, State, number_of};
 use crate::output::complain;
+
+/// How long a server may take to end before it is said what it does.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
 
 /// Which device.
 #[derive(Args, Debug)]
@@ -98,12 +104,52 @@ pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
     let more = [background::RECOVER.into(), known.device.clone().into()];
     arguments.splice(1.min(arguments.len())..1.min(arguments.len()), more);
     let started = background::start(arguments)?;
-    if args.replace && started != ExitCode::SUCCESS {
+    if started == ExitCode::SUCCESS {
+        return Ok(started);
+    }
+    // Another `recover` may have been faster.
+    if let Ok(found) = state::of(&known.device)
+        && !found.is_of_same_server(&known)
+        && found.server().is_some()
+    {
+        return Err(served(&found));
+    }
+    if args.replace {
         complain(&format!(
-            "{device} has no server now, and what is asked of it waits; `cryptline recover {device}` tries again"
+            "unless another `cryptline recover` is starting one, {device} has no server now, and what is asked of it \
+             waits; `cryptline recover {device}` tries again"
         ));
     }
     Ok(started)
+}
+
+fn served(by: &State) -> CliError {
+    CliError::busy(format!(
+        "{} is served, by process {}",
+        by.device.display(),
+        by.pid
+    ))
+}
+
+/// Waits until a server has ended, and says what for where that takes long.
+fn wait_for_end(known: &State, server: &OwnedFd) {
+    let mut polled = [PollFd::new(server, PollFlags::IN)];
+    let mut limit = Some(PATIENCE);
+    loop {
+        match rustix::event::poll(&mut polled, limit.as_ref()) {
+            Ok(0) => {
+                limit = None;
+                complain(&format!(
+                    "process {pid} answers what was asked of {device} before it ends, and that takes its time; where \
+                     its medium answers no more, `kill -KILL {pid}` lets the next server go on without it",
+                    pid = known.pid,
+                    device = known.device.display()
+                ));
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return,
+        }
+    }
 }
 
 /// Has the server of a device leave it to the next one, and waits for that.
@@ -129,13 +175,9 @@ fn replace(known: &State, server: &OwnedFd) -> Result<(), CliError> {
     pidfd_send_signal(server, Signal::USR1).map_err(|error| {
         CliError::device(format!("cannot ask process {} to end: {error}", known.pid))
     })?;
-    let mut polled = [PollFd::new(server, PollFlags::IN)];
-    while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut polled, None) {}
+    wait_for_end(known, server);
     match state::of(&known.device)? {
-        left if !left.is_of_same_server(known) => Err(CliError::busy(format!(
-            "{device} is served, by process {}",
-            left.pid
-        ))),
+        left if !left.is_of_same_server(known) => Err(served(&left)),
         State {
             failure: Some(why), ..
         } => Err(CliError::device(format!(

@@ -1,5 +1,6 @@
 //! Signals: the first asks the server to end properly, the second ends it.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -52,13 +53,12 @@ impl Stopper {
 /// stopping removes what `remover` knows and ends the process by that signal. What our parent
 /// had us ignore (`nohup`, a shell's background jobs) stays ignored.
 pub fn watch(stopper: Stopper, remover: Remover) -> Result<(), CliError> {
-    let failed = |error| CliError::device(format!("cannot handle signals: {error}"));
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
     let wanted = wanted
         .into_iter()
         .filter(|&signal| !is_set(ignored, signal));
-    let mut signals = Signals::new(wanted).map_err(failed)?;
+    let mut signals = Signals::new(wanted).map_err(cannot_handle)?;
     let watcher = move || {
         for signal in signals.forever() {
             if stopper.stop() {
@@ -73,24 +73,38 @@ pub fn watch(stopper: Stopper, remover: Remover) -> Result<(), CliError> {
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(watcher)
-        .map_err(failed)?;
+        .map_err(cannot_handle)?;
     Ok(())
 }
 
-/// From now on SIGUSR1 asks the server to leave what it serves to a successor, which `wanted` tells once it stops.
-pub fn watch_for_successor(stopper: Stopper, wanted: Arc<AtomicBool>) -> Result<(), CliError> {
-    let failed = |error| CliError::device(format!("cannot handle signals: {error}"));
-    let mut signals = Signals::new([SIGUSR1]).map_err(failed)?;
-    let watcher = move || {
-        for _ in signals.forever() {
-            stopper.stop_after(|| wanted.store(true, Ordering::SeqCst));
-        }
-    };
-    std::thread::Builder::new()
-        .name("successor".into())
-        .spawn(watcher)
-        .map_err(failed)?;
-    Ok(())
+/// What SIGUSR1 asks for, once it is known whether that can be had.
+pub struct Successor(Signals);
+
+impl Successor {
+    /// From now on SIGUSR1 does not end the process. What is asked for meanwhile is heard later.
+    pub fn expect() -> Result<Self, CliError> {
+        let signals = Signals::new([SIGUSR1]);
+        signals.map(Self).map_err(cannot_handle)
+    }
+
+    /// SIGUSR1 asks the server to leave what it serves to a successor, which `wanted` tells once it stops. Without this, it
+    /// asks for nothing.
+    pub fn watch(mut self, stopper: Stopper, wanted: Arc<AtomicBool>) -> Result<(), CliError> {
+        let watcher = move || {
+            for _ in self.0.forever() {
+                stopper.stop_after(|| wanted.store(true, Ordering::SeqCst));
+            }
+        };
+        std::thread::Builder::new()
+            .name("successor".into())
+            .spawn(watcher)
+            .map(drop)
+            .map_err(cannot_handle)
+    }
+}
+
+fn cannot_handle(error: io::Error) -> CliError {
+    CliError::device(format!("cannot handle signals: {error}"))
 }
 
 /// The kernel's mask of what this process ignores (proc_pid_status(5)); none where it is not told.

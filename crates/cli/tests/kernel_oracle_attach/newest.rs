@@ -12,6 +12,8 @@ fn kernel_oracle_newest_ublk_devices_change_servers_and_grow_while_they_are_used
     ask_of_recovery(&mut guest);
     ask_of_successors(&mut guest);
     ask_of_failed_successors(&mut guest);
+    ask_of_haste(&mut guest);
+    ask_of_losses(&mut guest);
     ask_of_growth(&mut guest);
     zones::ask_of_btrfs(&mut guest);
     all_passed(&guest.oracle.run());
@@ -107,6 +109,93 @@ fn ask_of_failed_successors(guest: &mut Guest) {
         dd if=$device bs=64k count=16 iflag=direct | cmp - /tmp/noise
         cryptline detach $device
         nothing_left
+        "#,
+    );
+}
+
+/// Of those that are asked for too early, or twice.
+fn ask_of_haste(guest: &mut Guest) {
+    guest.ask(
+        "server that is replaced while it makes its device makes it and leaves it",
+        r#"
+        format $volume
+        # The kernel looks for partitions before the device is there.
+        ( attach $volume --key-file $key --delay read=300ms >/tmp/device; echo $? >/tmp/over ) &
+        for _ in $(seq 1500); do [ -e /run/cryptline/attach-ublkb0.json ] && break; sleep 0.02; done
+        server=$(pid_of)
+        limit 100 cryptline recover --replace /dev/ublkb0
+        for _ in $(seq 300); do [ -e /tmp/over ] && break; sleep 0.1; done
+        [ "$(cat /tmp/over)" = 0 ]
+        [ "$(cat /tmp/device)" = /dev/ublkb0 ]
+        [ "$(pid_of)" != $server ]
+        [ "$(condition)" = serving ]
+        cryptline detach /dev/ublkb0
+        nothing_left
+        "#,
+    );
+    guest.ask(
+        "of two who replace a server at once one does and no other says that there is none",
+        r#"
+        format $volume
+        device=$(attach $volume --key-file $key)
+        for turn in 1 2; do
+            ( status=0
+            cryptline recover --replace $device 2>/tmp/said$turn || status=$?
+            echo $status >/tmp/over$turn ) &
+        done
+        for _ in $(seq 600); do [ -e /tmp/over1 ] && [ -e /tmp/over2 ] && break; sleep 0.1; done
+        cat /tmp/said1 /tmp/said2 >&2
+        case "$(cat /tmp/over1) $(cat /tmp/over2)" in "0 0" | "0 5" | "5 0") ;; *) false ;; esac
+        [ "$(condition)" = serving ]
+        dd if=$device of=/dev/null bs=64k count=1 iflag=direct
+        cryptline detach $device
+        nothing_left
+        "#,
+    );
+}
+
+/// Of what a server could not write, and the next one knows nothing of.
+fn ask_of_losses(guest: &mut Guest) {
+    guest.ask(
+        "loss that a server finds or has found fails what is flushed by all later ones",
+        r#"
+        heal() { sed -i 's/,"--fault","flush:after=0"//' /run/cryptline/attach-*; fails grep fault /run/cryptline/attach-*; }
+        kill_server() { local server=$(pid_of); kill -KILL $server; wait_for_end $server; }
+        noise /tmp/noise 65536
+        format $volume
+        for way in last earlier; do
+            device=$(attach $volume --key-file $key --fault flush:after=0)
+            dd if=/tmp/noise of=$device bs=64k oflag=direct
+            case $way in
+                last)
+                    status=0
+                    cryptline recover --replace $device 2>/tmp/said || status=$?
+                    [ $status = 4 ]
+                    grep -q 'last flush failed.*may be lost' /tmp/said
+                    [ "$(condition)" = failed ]
+                    ;;
+                earlier)
+                    fails dd if=/tmp/noise of=$device bs=64k conv=fsync
+                    for _ in $(seq 300); do cryptline devices --json | grep -q '"lost": true' && break; sleep 0.1; done
+                    kill_server
+                    [ "$(condition)" = orphaned ]
+                    ;;
+            esac
+            # By now the medium would take everything.
+            heal
+            for _ in 1 2; do
+                cryptline recover $device 2>/tmp/said
+                grep -q 'no flush of it succeeds' /tmp/said
+                dd if=/tmp/noise of=$device bs=64k oflag=direct
+                fails dd if=/tmp/noise of=$device bs=64k conv=fsync
+                kill_server
+            done
+            cryptline recover $device
+            status=0
+            cryptline detach $device || status=$?
+            [ $status = 4 ]
+            nothing_left
+        done
         "#,
     );
 }

@@ -44,6 +44,9 @@ impl Drop for CountOut {
 }
 
 impl Crew {
+    /// How often is looked whether a thread that says nothing has been counted out.
+    const LOOK: Duration = Duration::from_millis(5);
+
     /// Nobody so far.
     pub fn new(stop: StopHandle) -> Self {
         Self {
@@ -86,6 +89,20 @@ impl Crew {
         Ok(())
     }
 
+    /// Waits for as long as `limit` until all have ended by themselves; whether they have.
+    pub fn has_ended_within(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while self.left.load(Ordering::Acquire) > 0 {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            if patience.is_zero() {
+                return false;
+            }
+            // A thread says how it has ended just before it is counted out; one that has panicked says nothing.
+            let _ = self.ended.1.recv_timeout(patience.min(Self::LOOK));
+        }
+        true
+    }
+
     /// Waits until all have ended, once the device gives them nothing more. After `grace`, what is unfinished
     /// ends at its next chunk. What went wrong, if anything.
     pub fn end(self, grace: Duration) -> Vec<String> {
@@ -121,5 +138,32 @@ impl Crew {
             }
         }
         troubles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crew_has_ended_only_once_each_of_it_has_also_by_a_panic() {
+        let moment = Duration::from_millis(1);
+        let mut crew = Crew::new(StopHandle::new().unwrap());
+        let mut kept = Vec::new();
+        for number in 0..3 {
+            let (keep, end) = mpsc::channel::<()>();
+            kept.push(keep);
+            let work = move |_: Arc<Orders>| {
+                let _ = end.recv();
+                assert_ne!(number, 1, "a test's panic");
+                Ok(())
+            };
+            crew.start("lane".to_owned(), || {}, work).unwrap();
+        }
+        while let Some(keep) = kept.pop() {
+            assert!(!crew.has_ended_within(moment));
+            drop(keep);
+        }
+        assert!(crew.has_ended_within(Duration::from_secs(60)));
     }
 }

@@ -151,7 +151,7 @@ fn is_gone(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| gone.contains(&errno))
 }
 
-/// Flushes the volume itself, for the last time.
+/// Flushes the volume itself, for the last time. Where that fails, it is latched.
 pub(crate) fn flush(gate: &Gate, backend: BackendChoice) -> Result<(), EndError> {
     if gate.geometry().read_only {
         return Ok(());
@@ -159,5 +159,6 @@ pub(crate) fn flush(gate: &Gate, backend: BackendChoice) -> Result<(), EndError>
     Blocking::new(gate, backend)
         .map_err(|_| Fault::Io(Errno::IO))
         .and_then(|mut volume| volume.flush())
+        .inspect_err(|_| gate.latch())
         .map_err(EndError::Flush)
 }

@@ -64,6 +64,11 @@ impl Info {
         bytes
     }
 
+    /// Whether the device, as it was described, has a server.
+    pub fn is_live(bytes: &[u8]) -> bool {
+        bytes.get(4..6) == Some(&1_u16.to_ne_bytes()[..])
+    }
+
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             queues: u16::from_ne_bytes(*bytes.get(0..2)?.first_chunk()?),
@@ -269,6 +274,10 @@ mod tests {
         );
         bytes[40..48].copy_from_slice(&[232, 3, 0, 0, 100, 0, 0, 0]);
         assert_eq!(Info::parse(&bytes).unwrap().owner, (1000, 100));
+        for (state, is_live) in [(0, false), (1, true), (2, false)] {
+            bytes[4] = state;
+            assert_eq!(Info::is_live(&bytes), is_live);
+        }
         for short in [0, 20, 47] {
             assert_eq!(Info::parse(&vec![0; short]), None);
         }

@@ -143,8 +143,13 @@ impl Control {
             .map_err(AttachError::at("end the ublk device's recovery"))
     }
 
-    /// Gives a device another size, which its users are told.
+    /// Gives a device another size, which its users are told. Some kernels go wrong where the device has just been
+    /// stopped, so that is asked first.
     pub fn update_size(&mut self, id: u32, sectors: u64) -> io::Result<()> {
+        let found = self.run(command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT)?;
+        if !Info::is_live(&found) {
+            return Err(Errno::NODEV.into());
+        }
         self.run(command::UPDATE_SIZE, id, sectors, Vec::new(), SHORT)
             .map(drop)
     }

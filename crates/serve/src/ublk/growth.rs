@@ -1,8 +1,10 @@
 //! A device that grows with its volume.
 
+use std::io;
 use std::time::Duration;
 
 use cryptline_engine::Gate;
+use rustix::io::Errno;
 
 use super::abi::{GROWTH, Info, Parameters};
 use super::{Ublk, path};
@@ -58,7 +60,7 @@ impl Ublk {
         let updated = if self.growth.is_possible {
             self.control.update_size(self.id, sectors)
         } else {
-            Err(std::io::ErrorKind::Unsupported.into())
+            Err(io::ErrorKind::Unsupported.into())
         };
         match updated {
             Ok(()) => {
@@ -71,17 +73,26 @@ impl Ublk {
                 ));
                 grown(sectors * 512);
             }
+            // It is being taken away.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => {}
             Err(_) if self.growth.is_told => {}
             Err(error) => {
                 self.growth.is_told = true;
                 log(&format!(
-                    "the volume has grown to {} bytes, and {} cannot grow with it ({error}; it takes Linux 6.16 or \
-                     later): detach it, and attach it again",
+                    "the volume has grown to {} bytes, and {} cannot grow with it ({}): detach it, and attach it again",
                     sectors * 512,
-                    path(self.id).display()
+                    path(self.id).display(),
+                    reason(&error)
                 ));
             }
         }
+    }
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::Unsupported => "it takes Linux 6.16 or later".to_owned(),
+        _ => error.to_string(),
     }
 }
 
@@ -121,6 +132,14 @@ mod tests {
         }
         assert_eq!(growth.due(808 * 512), Some(808));
         assert_eq!(growth.due(823 * 512 + 511), Some(816));
+    }
+
+    #[test]
+    fn later_kernel_is_named_only_where_this_one_knows_no_growth() {
+        for (errno, named) in [(Errno::OPNOTSUPP, true), (Errno::IO, false)] {
+            let reason = reason(&errno.into());
+            assert_eq!(reason.contains("6.16"), named, "{reason}");
+        }
     }
 
     #[test]

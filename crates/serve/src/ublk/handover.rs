@@ -1,16 +1,20 @@
 //! A device that goes from one server to the next while it is used.
 //!
 //! ```text
-//! quiesce ─► new requests wait in the kernel
-//!            those under way are answered ─► flush ─► the process ends ─► another recovers the device
+//! quiesce ─► new requests wait in the kernel, idle tags come back
+//!            those under way are answered ─► quiesce again ─► the last tags come back ─► lanes end
+//!            flush ─► the process ends ─► another recovers the device
 //! ```
 //!
-//! The commands for tags that are answered meanwhile stay with the kernel, which ends them with the process. So this is
-//! safe at any moment: what was not answered is asked again of the next server.
+//! Only that every tag has come back proves that nothing is under way. A lane that has no request may have one all the
+//! same, which it sees once it enters the kernel, and an answer that it has queued may not have arrived there. What was
+//! not answered is asked again of the next server, and a write that reached the medium after that could undo a later one.
 
+use std::io;
 use std::sync::atomic::Ordering;
-use std::thread::sleep;
 use std::time::Duration;
+
+use rustix::io::Errno;
 
 use super::abi::QUIESCING;
 use super::control::Control;
@@ -18,8 +22,9 @@ use super::{Ublk, path};
 use crate::device::{AttachError, EndError, flush};
 
 const PAUSE: Duration = Duration::from_millis(20);
-/// Looks in a row at which no lane has a request: one may have been on its way.
-const LOOKS: u32 = 3;
+/// Looks in a row at which no lane has a request, and the kernel is asked for the rest: it gives back no tag that it
+/// still answers.
+const LOOKS: u32 = 2;
 
 /// Whether a device can go to another server while one serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,26 +64,60 @@ impl Ublk {
 
     /// Leaves the device to another server: new requests wait for it, and what is under way is answered, as long as that
     /// takes: what a slow medium did only after the next server would do harm. The device stays. The process must end at
-    /// once: only with that can another recover the device.
+    /// once.
     ///
     /// # Errors
     /// Where the last flush failed: what was written lately may be lost.
     pub fn hand_over(mut self, log: impl Fn(&str)) -> Result<(), EndError> {
-        if let Err(error) = self.control.quiesce(self.id) {
-            // New requests wait all the same.
-            log(&format!(
-                "{} does not come to rest: {error}",
-                path(self.id).display()
-            ));
+        let mut is_told = false;
+        loop {
+            if let Err(error) = self.quiesce()
+                && !is_told
+            {
+                is_told = true;
+                log(&format!(
+                    "{} does not come to rest: {error}",
+                    path(self.id).display()
+                ));
+            }
+            if self.has_ended_before_idle() {
+                break;
+            }
         }
+        flush(&self.gate, self.options.backend())
+    }
+
+    /// Has the kernel keep what is asked from now on, and give back the tags for which it has no request.
+    fn quiesce(&mut self) -> io::Result<()> {
+        match self.control.quiesce(self.id) {
+            Err(error) => match Errno::from_io_error(&error) {
+                // It waits for an idle tag; there will be one.
+                Some(Errno::BUSY | Errno::INTR) => Ok(()),
+                _ => {
+                    // One that has not answered in time is of no more use.
+                    if let Ok(control) = Control::of(self.id) {
+                        self.control = control;
+                    }
+                    Err(error)
+                }
+            },
+            done => done,
+        }
+    }
+
+    /// Waits until all lanes have ended, as they do without a tag, or seem to have nothing more to answer. Whether they
+    /// have ended.
+    fn has_ended_before_idle(&mut self) -> bool {
         let mut idle = 0;
         while idle < LOOKS {
-            sleep(PAUSE);
+            if self.team.crew.has_ended_within(PAUSE) {
+                return true;
+            }
             let lanes = &self.team.in_hand;
             let is_idle = lanes.iter().all(|count| count.load(Ordering::Acquire) == 0);
             idle = if is_idle { idle + 1 } else { 0 };
         }
-        flush(&self.gate, self.options.backend())
+        false
     }
 }
 

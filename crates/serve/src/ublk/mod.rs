@@ -81,7 +81,7 @@ pub struct Ublk {
 struct Team {
     crew: Crew,
     stop: StopHandle,
-    /// Requests that each of them has not answered.
+    /// Requests that each of them has not answered, as far as it knows of them.
     in_hand: Vec<Arc<AtomicUsize>>,
 }
 
@@ -208,11 +208,16 @@ impl Ublk {
     }
 
     /// Serves until it is stopped, or somebody else has stopped the device. Meanwhile the device grows with the volume,
-    /// and `grown` is told its size; `log` takes why it does not.
-    pub fn serve(&mut self, grown: impl Fn(u64), log: impl Fn(&str)) {
+    /// and `grown` is told its size; `log` takes why it does not. Once a write or flush has failed, `lost` is called,
+    /// for the servers to come.
+    pub fn serve(&mut self, grown: impl Fn(u64), lost: impl FnOnce(), log: impl Fn(&str)) {
         let look = Some(growth::LOOK).filter(|_| self.growth.may_come(&self.gate));
+        let mut lost = Some(lost).filter(|_| !self.gate.is_latched());
         while !crate::net::is_stopped_within(&self.team.stop, look) {
             self.look_for_growth(&grown, &log);
+            if let Some(lost) = lost.take_if(|_| self.gate.is_latched()) {
+                lost();
+            }
         }
     }
 

@@ -56,7 +56,8 @@ pub(super) struct UblkWire {
     reports: VecDeque<Report>,
     /// Tags that the kernel has not given up.
     live: usize,
-    /// Requests that were not answered; the second is for other threads.
+    /// Requests that were not answered; the second is for other threads, which must not rely on it: what the kernel has
+    /// for this one is not in it yet.
     in_hand: usize,
     in_hand_now: Arc<AtomicUsize>,
     /// Bytes of the device's blocks.
@@ -352,6 +353,7 @@ impl Wire for UblkWire {
                 }
             }
         }
+        self.in_hand_now.store(self.in_hand, Ordering::Release);
     }
 
     fn stop(&mut self) {
