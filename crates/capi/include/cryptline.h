@@ -202,8 +202,7 @@ int cryptline_open(struct cryptline_volume **volume,
                    const struct cryptline_open_options *given);
 
 // Closes a volume. It waits for calls under way in other threads; queues and servers over it go on until they are
-// closed, and the volume stays open until then.
-// Nothing is flushed: what must be durable is to be flushed first.
+// closed, and the volume stays open until then. Nothing is flushed: what must be durable is to be flushed first.
 int cryptline_close(struct cryptline_volume *volume);
 
 // Bytes of the decrypted disk, in `*size`.

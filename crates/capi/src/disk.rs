@@ -68,8 +68,7 @@ pub unsafe extern "C" fn cryptline_open(
 }
 
 /// Closes a volume. It waits for calls under way in other threads; queues and servers over it go on until they are
-/// closed, and the volume stays open until then.
-/// Nothing is flushed: what must be durable is to be flushed first.
+/// closed, and the volume stays open until then. Nothing is flushed: what must be durable is to be flushed first.
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_close(volume: *mut cryptline_volume) -> c_int {
     call(|| VOLUMES.take(volume).map(drop))
