@@ -7,14 +7,18 @@
         disk.read(512)
 """
 
+import contextlib
+import errno
 import io
 import json
 import os
 import shutil
 import socket as sockets
+import stat
 import tempfile
 import threading
 import urllib.parse
+import weakref
 
 from . import _cryptline
 from ._cryptline import Error, WrongKey, __version__
@@ -259,23 +263,18 @@ def keys(target, *, passphrase=None, volume_key=None, key_file=None, header=None
 
 
 class Server:
-    """A disk that is served over NBD until stop(), or the end of the `with` block. `uri` is for its clients."""
+    """A disk that is served over NBD until stop(), or the end of the `with` block. `uri` is for its clients.
 
-    def __init__(self, server, uri, folder, disk):
-        self._server = server
-        self._folder = folder
-        self._disk = disk
+    One that is forgotten, or that runs when the program ends, is stopped, too; what fails then is only printed."""
+
+    def __init__(self, server, uri, place, folder, disk):
         self.uri = uri
+        # Before the interpreter ends, since no file object can be flushed later.
+        self._end = weakref.finalize(self, _end, server, place, folder, disk, os.getpid())
 
     def stop(self):
         """Lets clients' requests end and makes everything durable; raises where that is not known."""
-        try:
-            self._server.stop()
-        finally:
-            if self._folder:
-                shutil.rmtree(self._folder, ignore_errors=True)
-            if self._disk:
-                self._disk.close()
+        self._end()
 
     def __enter__(self):
         return self
@@ -284,14 +283,65 @@ class Server:
         self.stop()
 
 
+def _end(server, place, folder, disk, process):
+    # A forked child has a copy of what is its parent's.
+    if os.getpid() != process:
+        return
+    try:
+        server.stop()
+    finally:
+        _remove(place, folder)
+        if disk:
+            disk.close()
+
+
+def _remove(place, folder):
+    """Removes the name of a socket, unless it is another's by now, and the folder that was made for it."""
+    if place:
+        path, identity = place
+        with contextlib.suppress(OSError):
+            found = os.lstat(path)
+            if (found.st_dev, found.st_ino) == identity:
+                os.unlink(path)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _listen(path):
+    """A socket that listens at `path`, and what to remove in the end. Only its owner can connect, whatever the umask."""
+    listening = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+    place = None
+    try:
+        # Linux gives these to the file, less what the umask forbids: it is private before it has a name.
+        os.fchmod(listening.fileno(), 0o600)
+        listening.bind(path)
+        # Never what somebody else puts there.
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+                raise FileExistsError(errno.EEXIST, "somebody else has put something in the place of the socket", path)
+            place = os.path.abspath(path), (found.st_dev, found.st_ino)
+            if stat.S_IMODE(found.st_mode) != 0o600:
+                os.chmod(f"/proc/self/fd/{descriptor}", 0o600)
+        finally:
+            os.close(descriptor)
+        listening.listen(16)
+    except BaseException:
+        listening.close()
+        _remove(place, None)
+        raise
+    return listening, place
+
+
 def serve(target, *, socket=None, name="", **how):
     """Serves a disk over NBD: one that is open, or what open() would open with the same arguments.
 
-    `socket` is a path for a Unix socket, or a Unix or TCP socket that listens; without it, there is a new one for this
-    user alone."""
+    `socket` is a path for a Unix socket, which only this user can connect to and which is removed in the end, or a Unix
+    or TCP socket that listens; without it, there is a new one for this user alone."""
     disk = target if isinstance(target, Disk) else open(target, **how)
     own = None if disk is target else disk
-    folder = listening = None
+    folder = listening = place = None
     try:
         if isinstance(target, Disk) and how:
             raise TypeError("a disk that is open takes no options")
@@ -302,19 +352,16 @@ def serve(target, *, socket=None, name="", **how):
             uri = None
             server = _cryptline.serve(disk._disk, socket.fileno(), name)
         else:
-            listening = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
-            listening.bind(os.fspath(socket))
-            listening.listen(16)
+            listening, place = _listen(os.fspath(socket))
             uri = "nbd+unix:///{}?socket={}".format(
                 urllib.parse.quote(name, safe=""), urllib.parse.quote(os.fspath(socket)))
             server = _cryptline.serve(disk._disk, listening.fileno(), name)
     except BaseException:
         if own:
             own.close()
-        if folder:
-            shutil.rmtree(folder, ignore_errors=True)
+        _remove(place, folder)
         raise
     finally:
         if listening:
             listening.close()
-    return Server(server, uri, folder, own)
+    return Server(server, uri, place, folder, own)

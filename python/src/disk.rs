@@ -80,7 +80,7 @@ impl Place {
 pub struct Disk {
     /// Until it is closed.
     disk: RwLock<Option<Arc<cryptline::Disk>>>,
-    raised: Raised,
+    pub raised: Raised,
     /// What the header says, as JSON.
     #[pyo3(get)]
     header: Option<String>,
@@ -102,12 +102,13 @@ impl Disk {
     ) -> PyResult<T> {
         let disk = self.get()?;
         // The last one of a disk that was closed meanwhile goes without the lock, too.
-        let done = python.detach(move || {
+        let work = move || {
             let done = work(&disk);
             drop(disk);
             done
-        });
-        done.map_err(|fault| self.raised.explain(python, errors::of_fault(fault)))
+        };
+        let failed = |fault: &cryptline::Fault| errors::of_fault(*fault);
+        self.raised.run(python, work, failed)
     }
 }
 
@@ -265,7 +266,7 @@ pub fn open(
         let text = "give one of passphrase, volume_key and key_file";
         return Err(PyValueError::new_err(text));
     }
-    let opened = python.detach(|| {
+    let work = || {
         let detached = |open: Open| match &header {
             Some(path) => open.header(path),
             None => open,
@@ -273,6 +274,7 @@ pub fn open(
         // Told with what was opened; a volume without a LUKS header has none.
         let inspected = detached(place.open()).inspect();
         let inspected = inspected.ok().map(|found| found.to_json());
+        raised.forget();
         let mut open = detached(place.open())
             .read_only(readonly)
             .discards(discards)
@@ -295,9 +297,8 @@ pub fn open(
             open = open.partition(name);
         }
         Ok((open.open()?.disk()?, inspected))
-    });
-    let failed = |error| raised.explain(python, errors::of(&error));
-    let (disk, header) = opened.map_err(failed)?;
+    };
+    let (disk, header) = raised.run(python, work, errors::of)?;
     if isize::try_from(disk.size()).is_err() {
         return Err(PyOverflowError::new_err(
             "the disk is larger than a file can be",

@@ -89,7 +89,7 @@ pub fn create(
         }
         format.key_len = bits / 8;
     }
-    let made = python.detach(|| {
+    let work = || {
         let mut create = match &place {
             Place::Name(name) => Create::new(name),
             Place::Object(object) => Create::medium(std::sync::Arc::clone(object)),
@@ -106,9 +106,8 @@ pub fn create(
             .preallocate(preallocate)
             .passphrase(&passphrase)
             .create()
-    });
-    let made = made.map_err(|error| raised.explain(python, errors::of(&error)))?;
-    Ok(made.data_size)
+    };
+    Ok(raised.run(python, work, errors::of)?.data_size)
 }
 
 /// Copies the decrypted disk to a new file, or to a device; bytes.
@@ -121,12 +120,12 @@ pub fn copy(
     verify: bool,
     replace: bool,
 ) -> PyResult<u64> {
-    let disk = disk.get()?;
-    let copied = python.detach(|| {
-        let copy = Copy::new(CopySource::volume(disk.volume()));
+    let source = disk.get()?;
+    let work = move || {
+        let copy = Copy::new(CopySource::volume(source.volume()));
         copy.verify(verify).replace(replace).into_target(target)
-    });
-    Ok(copied.map_err(|error| errors::of(&error))?.bytes)
+    };
+    Ok(disk.raised.run(python, work, errors::of)?.bytes)
 }
 
 /// What a header says, as JSON.
@@ -138,15 +137,14 @@ pub fn inspect(
     header: Option<OsString>,
 ) -> PyResult<String> {
     let (place, raised) = Place::new(target)?;
-    let found = python.detach(|| {
+    let work = || {
         let open = place.open();
         match header {
             Some(path) => open.header(path).inspect(),
             None => open.inspect(),
         }
-    });
-    let found = found.map_err(|error| raised.explain(python, errors::of(&error)))?;
-    Ok(found.to_json())
+    };
+    Ok(raised.run(python, work, errors::of)?.to_json())
 }
 
 /// Changes key slots: `add`, `change` or `remove`; the number of the key slot.
@@ -181,7 +179,7 @@ pub fn edit(
     } else {
         LastSlot::Keep
     };
-    let edited = python.detach(|| {
+    let work = || {
         let mut edit = match &place {
             Place::Name(name) => Header::new(name),
             Place::Object(object) => Header::medium(std::sync::Arc::clone(object)),
@@ -208,7 +206,6 @@ pub fn edit(
             (_, Some(slot)) => edit.kill_slot(slot, last),
             (_, None) => edit.remove_key(last),
         }
-    });
-    let edited = edited.map_err(|error| raised.explain(python, errors::of(&error)))?;
-    Ok(edited.slot)
+    };
+    Ok(raised.run(python, work, errors::of)?.slot)
 }

@@ -1,13 +1,15 @@
 //! A Python file object as a place for a volume: an E01 image, a split one, an object in a store.
 //!
 //! It is used by one thread at a time, since it has one position. What it raises becomes the cause of the exception
-//! that the caller gets.
+//! that the caller gets; what is no `Exception`, such as `KeyboardInterrupt`, comes out as itself.
 
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cryptline::Medium;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -23,30 +25,91 @@ pub struct FileObject {
     descriptor: Option<i32>,
     /// Its position is one user's at a time. Never waited for with the interpreter's lock.
     position: Mutex<()>,
+    /// The number of the thread that has it; 0 for none.
+    holder: AtomicU64,
     raised: Raised,
+}
+
+thread_local! {
+    /// What has been raised on this thread during a call and is to end more than the call.
+    static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// File objects that this thread has.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+    /// A number of this thread's own.
+    static OWN: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
 }
 
 /// What the object raised last.
 #[derive(Clone, Default)]
 pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 
+/// The position of a file object.
+struct Held<'a> {
+    object: &'a FileObject,
+    _alone: MutexGuard<'a, ()>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        HELD.with(|held| held.set(held.get() - 1));
+        self.object.holder.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Whether this runs inside of a file object, for which others may be waiting.
+pub fn is_inside() -> bool {
+    HELD.with(Cell::get) > 0
+}
+
 impl Raised {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<PyErr>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes what there is and puts `error` there.
+    fn replace(&self, error: Option<PyErr>) -> Option<PyErr> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *last, error)
     }
 
-    fn keep(&self, error: PyErr) -> io::Error {
+    /// What was raised is no cause of what fails later.
+    pub fn forget(&self) {
+        drop(self.replace(None));
+    }
+
+    fn keep(&self, python: Python<'_>, error: PyErr) -> io::Error {
         let text = format!("the file object raised {error}");
-        *self.lock() = Some(error);
+        if !error.is_instance_of::<PyException>(python) {
+            drop(INTERRUPT.replace(Some(error.clone_ref(python))));
+        }
+        // Dropped only when nothing is locked: that may run any code.
+        drop(self.replace(Some(error)));
         io::Error::other(text)
     }
 
-    /// `failure` with what was raised as its cause.
-    pub fn explain(&self, python: Python<'_>, failure: PyErr) -> PyErr {
-        if let Some(cause) = self.lock().take() {
-            failure.set_cause(python, Some(cause));
+    /// Does `work` without the interpreter's lock. Its failure is what `failed` makes of it, with what was raised as
+    /// the cause. An interrupt comes out even if the work has got over it.
+    pub fn run<T: Send, E: Send>(
+        &self,
+        python: Python<'_>,
+        work: impl FnOnce() -> Result<T, E> + Send,
+        failed: impl FnOnce(&E) -> PyErr,
+    ) -> PyResult<T> {
+        // A file object may use volumes itself, within a call.
+        let outer = INTERRUPT.take();
+        self.forget();
+        let done = python.detach(work);
+        let cause = self.replace(None);
+        if let Some(interrupt) = INTERRUPT.replace(outer) {
+            python.detach(move || drop(done));
+            return Err(interrupt);
         }
-        failure
+        done.map_err(|error| {
+            let failure = failed(&error);
+            if cause.is_some() {
+                failure.set_cause(python, cause);
+            }
+            failure
+        })
     }
 }
 
@@ -75,7 +138,36 @@ impl FileObject {
             is_read_only,
             descriptor,
             position: Mutex::new(()),
+            holder: AtomicU64::new(0),
             raised,
+        })
+    }
+
+    fn make_durable(&self, python: Python<'_>) -> PyResult<()> {
+        let object = self.object.bind(python);
+        if object.hasattr("flush")? {
+            object.call_method0("flush")?;
+        }
+        if let Some(descriptor) = self.descriptor {
+            python.import("os")?.call_method1("fsync", (descriptor,))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody else uses the object.
+    fn hold(&self) -> io::Result<Held<'_>> {
+        let own = OWN.with(|own| *own);
+        // Only this thread puts its number there. Whatever runs inside of a file object, such as the end of something
+        // that is collected, must not wait for it.
+        if self.holder.load(Ordering::Relaxed) == own {
+            return Err(io::Error::other("the file object is used inside of itself"));
+        }
+        let alone = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        self.holder.store(own, Ordering::Relaxed);
+        HELD.with(|held| held.set(held.get() + 1));
+        Ok(Held {
+            object: self,
+            _alone: alone,
         })
     }
 
@@ -85,13 +177,13 @@ impl FileObject {
         offset: u64,
         work: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>,
     ) -> io::Result<T> {
-        let _alone = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = self.hold()?;
         Python::attach(|python| {
             let object = self.object.bind(python);
             object
                 .call_method1("seek", (offset,))
                 .and_then(|_| work(object))
-                .map_err(|error| self.raised.keep(error))
+                .map_err(|error| self.raised.keep(python, error))
         })
     }
 }
@@ -145,17 +237,10 @@ impl Medium for FileObject {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let _alone = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = self.hold()?;
         Python::attach(|python| {
-            let object = self.object.bind(python);
-            if object.hasattr("flush")? {
-                object.call_method0("flush")?;
-            }
-            if let Some(descriptor) = self.descriptor {
-                python.import("os")?.call_method1("fsync", (descriptor,))?;
-            }
-            Ok(())
+            self.make_durable(python)
+                .map_err(|error| self.raised.keep(python, error))
         })
-        .map_err(|error| self.raised.keep(error))
     }
 }

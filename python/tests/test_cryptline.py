@@ -8,8 +8,10 @@ import pathlib
 import re
 import shutil
 import socket
+import stat
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -290,6 +292,76 @@ class FileObjects(WithFolder):
         for refused in (io.BytesIO(), io.BytesIO(bytes(4096)), io.BytesIO(image[:40_000])):
             self.assertRaises(cryptline.Error, cryptline.open, refused, passphrase=PHRASE)
 
+    def test_interrupts_inside_of_an_object_come_out_as_they_are(self):
+        image = self.image().read_bytes()
+
+        class Interrupted(io.BytesIO):
+            trouble = None
+
+            def read(self, count=-1):
+                if self.trouble:
+                    raise self.trouble
+                return super().read(count)
+
+            def write(self, data):
+                if self.trouble:
+                    raise self.trouble
+                return super().write(data)
+
+        odd = Interrupted(image)
+        with cryptline.open(odd, passphrase=PHRASE, readonly=True) as disk:
+            for trouble in (KeyboardInterrupt, SystemExit):
+                odd.trouble = trouble
+                with self.subTest(trouble):
+                    self.assertRaises(trouble, disk.pread, 10, 0)
+                    self.assertRaises(trouble, cryptline.open, odd, passphrase=PHRASE)
+                    self.assertRaises(trouble, cryptline.info, odd)
+            odd.trouble = None
+            # What is over is no cause of what comes later.
+            self.assertEqual(disk.pread(10, 0), PATTERN[:10])
+            with self.assertRaises(cryptline.Error) as caught:
+                disk.discard(0, 4096)
+            self.assertIsNone(caught.exception.__cause__)
+        disk = cryptline.open(odd, passphrase=PHRASE)
+        odd.trouble = KeyboardInterrupt
+        self.assertRaises(KeyboardInterrupt, disk.pwrite, bytes(4096), 0)
+        odd.trouble = None
+        # A part of it may be there.
+        self.assertRaises(cryptline.Error, disk.flush)
+        self.assertRaises(cryptline.Error, disk.close)
+
+    def test_failure_that_was_got_over_is_no_cause(self):
+        image = self.image().read_bytes()
+
+        class Late(io.BytesIO):
+            fails = True
+
+            def read(self, count=-1):
+                if self.fails:
+                    self.fails = False
+                    raise RuntimeError("at first")
+                return super().read(count)
+
+        with self.assertRaises(cryptline.WrongKey) as caught:
+            cryptline.open(Late(image), passphrase="wrong")
+        self.assertIsNone(caught.exception.__cause__)
+
+    def test_object_that_uses_its_own_volume_gets_an_error_and_does_not_wait_for_itself(self):
+        class Inward(io.BytesIO):
+            disk = None
+
+            def read(self, count=-1):
+                if self.disk:
+                    self.disk.pread(10, 0)
+                return super().read(count)
+
+        inward = Inward(self.image().read_bytes())
+        with cryptline.open(inward, passphrase=PHRASE, readonly=True) as disk:
+            inward.disk = disk
+            self.assertRaises(cryptline.Error, disk.pread, 10, 0)
+            inward.disk = None
+            self.assertEqual(disk.pread(10, 0), PATTERN[:10])
+
     def test_other_threads_run_while_one_waits_for_an_object(self):
         image = self.image().read_bytes()
         entered, go_on = threading.Event(), threading.Event()
@@ -415,6 +487,113 @@ class Serving(WithFolder):
                 with socket.create_connection(listening.getsockname()) as client:
                     self.assertEqual(client.recv(8, socket.MSG_WAITALL), b"NBDMAGIC")
             self.assertEqual(disk.pread(10, 0), PATTERN[:10])
+
+    def test_server_that_is_forgotten_ends_and_flushes_its_object(self):
+        image = self.image().read_bytes()
+        flushes = []
+
+        class Counting(io.BytesIO):
+            def flush(self):
+                flushes.append(threading.current_thread())
+                super().flush()
+
+        for end in ("collected", "dropped by the Rust part alone"):
+            with self.subTest(end):
+                disk = cryptline.open(Counting(image), passphrase=PHRASE)
+                disk.write(b"x")
+                flushes.clear()
+                if end == "collected":
+                    server = cryptline.serve(disk)
+                    path = server.uri.split("socket=")[1]
+                    del server
+                    self.assertFalse(os.path.exists(os.path.dirname(path)))
+                else:
+                    with socket.create_server(("127.0.0.1", 0)) as listening:
+                        server = cryptline._cryptline.serve(disk._disk, listening.fileno(), "")
+                        del server
+                self.assertTrue(flushes)
+                self.assertNotIn(threading.current_thread(), flushes)
+                disk.close()
+
+    def test_server_that_runs_at_the_end_of_the_program_is_stopped(self):
+        path = self.folder / "nbd.sock"
+        text = f"""
+import io, cryptline
+class Telling(io.BytesIO):
+    def flush(self):
+        print("flushed")
+memory = Telling(bytes(20 << 20))
+disk = cryptline.create(memory, passphrase="x", kdf="pbkdf2", iterations=1000)
+disk.write(b"x")
+print("served")
+server = cryptline.serve(disk, socket={str(path)!r})
+"""
+        said = run(sys.executable, "-W", "error", "-c", text)
+        self.assertEqual(said.stderr, b"")
+        self.assertIn(b"flushed", said.stdout.partition(b"served")[2])
+        self.assertFalse(path.exists())
+
+    def test_server_that_ends_inside_of_its_object_does_not_wait_for_itself(self):
+        class Ending(io.BytesIO):
+            server = None
+
+            def read(self, count=-1):
+                if self.server:
+                    server, self.server = self.server, None
+                    server.stop()
+                return super().read(count)
+
+        ending = Ending(self.image().read_bytes())
+        with cryptline.open(ending, passphrase=PHRASE, readonly=True) as disk:
+            ending.server = cryptline.serve(disk)
+            with self.assertRaises(cryptline.Error) as caught:
+                disk.pread(10, 0)
+            self.assertIsInstance(caught.exception.__cause__, RuntimeError)
+            self.assertEqual(disk.pread(10, 0), PATTERN[:10])
+
+    def test_forked_child_leaves_the_server_to_its_parent(self):
+        path = self.folder / "nbd.sock"
+        text = f"""
+import os, cryptline
+server = cryptline.serve({str(self.made())!r}, passphrase={PHRASE!r}, socket={str(path)!r})
+if os.fork() == 0:
+    server.stop()
+    del server
+    raise SystemExit
+assert os.wait()[1] == 0
+assert os.path.exists(server.uri.split("socket=")[1])
+import socket
+with socket.socket(socket.AF_UNIX) as client:
+    client.connect({str(path)!r})
+    assert client.recv(8, socket.MSG_WAITALL) == b"NBDMAGIC"
+server.stop()
+"""
+        # Newer versions warn of any fork beside threads.
+        run(sys.executable, "-c", text)
+        self.assertFalse(path.exists())
+
+    def test_socket_at_a_path_is_private_and_goes_with_the_server(self):
+        path = self.folder / "nbd.sock"
+        disk = cryptline.open(self.made(), passphrase=PHRASE)
+        self.addCleanup(disk.close)
+        for mask in (0, 0o777):
+            before = os.umask(mask)
+            try:
+                server = cryptline.serve(disk, socket=path)
+            finally:
+                os.umask(before)
+            with self.subTest(mask), server:
+                self.assertEqual(stat.S_IMODE(path.lstat().st_mode), 0o600)
+            self.assertFalse(path.exists())
+        # What somebody else has put there by now stays; so does what was there before.
+        with cryptline.serve(disk, socket=path):
+            path.unlink()
+            path.write_text("precious")
+        self.assertRaises(OSError, cryptline.serve, disk, socket=path)
+        self.assertEqual(path.read_text(), "precious")
+        path.unlink()
+        self.assertRaises(cryptline.Error, cryptline.serve, disk, socket=path, name="x" * 5000)
+        self.assertFalse(path.exists())
 
     def test_what_cannot_be_served_is_refused_and_leaves_nothing_open(self):
         path = self.made()

@@ -201,8 +201,8 @@ int cryptline_open(struct cryptline_volume **volume,
                    const char *target,
                    const struct cryptline_open_options *given);
 
-// Closes a volume. Calls under way in other threads end first; queues and servers over it go on until they are closed.
-// Nothing is flushed: what must be durable is to be flushed first.
+// Closes a volume. It waits for calls under way in other threads; queues and servers over it go on until they are
+// closed, and the volume stays open until then. Nothing is flushed: what must be durable is to be flushed first.
 int cryptline_close(struct cryptline_volume *volume);
 
 // Bytes of the decrypted disk, in `*size`.
@@ -363,8 +363,8 @@ int cryptline_queue_zero(struct cryptline_queue *queue,
                          uint64_t token);
 
 // Hands over what was submitted and collects up to `room` requests that have ended, in any order: how many, or
-// -errno. It waits until there is one, but no longer than `timeout_ms`: 0 not at all, less than 0 without end. Where
-// nothing is in flight it does not wait.
+// -errno where there are none to collect and the queue cannot be waited for. It waits until there is one, but no
+// longer than `timeout_ms`: 0 not at all, less than 0 without end. Where nothing is in flight it does not wait.
 //
 // # Safety
 // `room` completions can be written at `done`.

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use cryptline::Disk;
 
 use crate::call::{Failure, Out, Outcome, bytes, bytes_mut, call, give_text, text};
-use crate::handle::Table;
+use crate::handle::{Table, Use};
 use crate::options::{cryptline_open_options, options};
 
 /// An open volume: the decrypted disk. Any thread may use it.
@@ -36,7 +36,7 @@ pub struct cryptline_extent {
 
 static VOLUMES: Table<Disk> = Table::new("volume");
 
-pub(crate) fn disk(volume: *const cryptline_volume) -> Outcome<std::sync::Arc<Disk>> {
+pub(crate) fn disk(volume: *const cryptline_volume) -> Outcome<Use<Disk>> {
     VOLUMES.get(volume)
 }
 
@@ -67,8 +67,8 @@ pub unsafe extern "C" fn cryptline_open(
     })
 }
 
-/// Closes a volume. Calls under way in other threads end first; queues and servers over it go on until they are closed.
-/// Nothing is flushed: what must be durable is to be flushed first.
+/// Closes a volume. It waits for calls under way in other threads; queues and servers over it go on until they are
+/// closed, and the volume stays open until then. Nothing is flushed: what must be durable is to be flushed first.
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_close(volume: *mut cryptline_volume) -> c_int {
     call(|| VOLUMES.take(volume).map(drop))

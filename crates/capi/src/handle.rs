@@ -2,8 +2,9 @@
 //! null, closed, or from somewhere else gives an error and touches nothing.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
 
@@ -38,9 +39,42 @@ pub(crate) fn unknown(what: &str) -> Failure {
 }
 
 /// What the handles of one kind stand for. Calls look it up under a lock that only opening and closing take alone.
-pub(crate) struct Table<T> {
+pub(crate) struct Table<T: 'static> {
     what: &'static str,
     open: RwLock<Option<HashMap<u64, Arc<T>>>>,
+    /// Threads that close something and wait for calls under way.
+    closers: AtomicUsize,
+    /// They look again each time that a call has ended.
+    alone: Mutex<()>,
+    ended: Condvar,
+}
+
+/// What a handle stands for, while a call uses it.
+pub(crate) struct Use<T: 'static> {
+    /// Until it is dropped.
+    value: Option<Arc<T>>,
+    table: &'static Table<T>,
+}
+
+impl<T> Deref for Use<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("it is not dropped yet")
+    }
+}
+
+impl<T> Drop for Use<T> {
+    fn drop(&mut self) {
+        drop(self.value.take());
+        // Either this sees the closer, or the closer sees that this is over: see `wait_for_calls`.
+        fence(Ordering::SeqCst);
+        if self.table.closers.load(Ordering::Relaxed) > 0 {
+            // A closer that has looked, and does not wait yet, has this lock.
+            drop(cryptline_sys::lock(&self.table.alone));
+            self.table.ended.notify_all();
+        }
+    }
 }
 
 impl<T> Table<T> {
@@ -48,6 +82,9 @@ impl<T> Table<T> {
         Self {
             what,
             open: RwLock::new(None),
+            closers: AtomicUsize::new(0),
+            alone: Mutex::new(()),
+            ended: Condvar::new(),
         }
     }
 
@@ -62,18 +99,37 @@ impl<T> Table<T> {
     }
 
     /// What `handle` stands for, which lives as long as it is used, even if it is closed meanwhile.
-    pub fn get<H>(&self, handle: *const H) -> Outcome<Arc<T>> {
+    pub fn get<H>(&'static self, handle: *const H) -> Outcome<Use<T>> {
         let number = number(handle, self.what)?;
         let open = self.read();
         let found = open.as_ref().and_then(|open| open.get(&number));
-        found.cloned().ok_or_else(|| unknown(self.what))
+        let value = Some(found.cloned().ok_or_else(|| unknown(self.what))?);
+        let table = self;
+        Ok(Use { value, table })
     }
 
-    /// The same, and the handle stands for nothing from now on.
+    /// The same, and the handle stands for nothing from now on. Calls under way have ended then: nobody else has it.
     pub fn take<H>(&self, handle: *const H) -> Outcome<Arc<T>> {
         let number = number(handle, self.what)?;
         let taken = self.write().as_mut().and_then(|open| open.remove(&number));
-        taken.ok_or_else(|| unknown(self.what))
+        let taken = taken.ok_or_else(|| unknown(self.what))?;
+        self.wait_for_calls(&taken);
+        Ok(taken)
+    }
+
+    fn wait_for_calls(&self, taken: &Arc<T>) {
+        self.closers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let mut alone = cryptline_sys::lock(&self.alone);
+        // It is in no table any more, so nobody new gets it.
+        while Arc::strong_count(taken) > 1 {
+            alone = self
+                .ended
+                .wait(alone)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(alone);
+        self.closers.fetch_sub(1, Ordering::Relaxed);
     }
 
     // The table is whole at any moment, so one that was left in a panic is as good.
@@ -90,6 +146,8 @@ impl<T> Table<T> {
 mod tests {
     use super::*;
     use std::ffi::c_void;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
 
     #[test]
     fn handle_that_is_null_closed_or_foreign_stands_for_nothing() {
@@ -105,10 +163,35 @@ mod tests {
         for foreign in foreign {
             assert!(TABLE.get(foreign).is_err() && TABLE.take(foreign).is_err());
         }
-        let used = TABLE.get(handle).ok();
         assert_eq!(TABLE.take(handle).ok().as_deref(), Some(&7));
         assert!(TABLE.get(handle).is_err() && TABLE.take(handle).is_err());
-        assert_eq!(used.as_deref(), Some(&7), "who uses it is not cut off");
         assert_ne!(TABLE.add::<c_void>(8), handle);
+    }
+
+    #[test]
+    fn closing_waits_for_the_calls_under_way() {
+        static TABLE: Table<u32> = Table::new("number");
+        let number = TABLE.add::<c_void>(7).addr();
+        let handle = || std::ptr::without_provenance_mut::<c_void>(number);
+        let calls = [TABLE.get(handle()).ok(), TABLE.get(handle()).ok()];
+        let is_closed = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let closer = scope.spawn(|| {
+                let taken = TABLE.take(handle()).ok().unwrap();
+                assert_eq!(Arc::strong_count(&taken), 1);
+                is_closed.store(true, Ordering::Relaxed);
+            });
+            // New calls are refused before those under way have ended.
+            while TABLE.get(handle()).is_ok() {
+                thread::yield_now();
+            }
+            for call in calls {
+                assert!(!is_closed.load(Ordering::Relaxed));
+                assert_eq!(call.as_deref(), Some(&7));
+                drop(call);
+            }
+            closer.join().unwrap();
+        });
+        assert!(is_closed.load(Ordering::Relaxed));
     }
 }

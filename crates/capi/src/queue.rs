@@ -162,8 +162,12 @@ impl Queue {
                 self.end(&completion);
             }
             self.done = done;
+            // A failure is told when there is nothing else to tell: what has ended is not lost.
+            if !self.ended.is_empty() {
+                return Ok(());
+            }
             entered?;
-            if !waits || !self.ended.is_empty() {
+            if !waits {
                 return Ok(());
             }
         }
@@ -327,8 +331,8 @@ fn no_target(token: u64) -> Slot {
 }
 
 /// Hands over what was submitted and collects up to `room` requests that have ended, in any order: how many, or
-/// -errno. It waits until there is one, but no longer than `timeout_ms`: 0 not at all, less than 0 without end. Where
-/// nothing is in flight it does not wait.
+/// -errno where there are none to collect and the queue cannot be waited for. It waits until there is one, but no
+/// longer than `timeout_ms`: 0 not at all, less than 0 without end. Where nothing is in flight it does not wait.
 ///
 /// # Safety
 /// `room` completions can be written at `done`.

@@ -1,6 +1,7 @@
 /* Every call of the library, rightly and wrongly: calls FOLDER. Ends with 0 where all is as it should be. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -288,6 +289,57 @@ static void queues_end_what_was_submitted(const char *path)
     IS(cryptline_close(volume), 0);
 }
 
+/* Puts something else in the place of an io_uring, and the ring in `*kept`; where it was, or -1 where there is none. */
+static int break_ring(int *kept)
+{
+    char name[64], found[64];
+    for (int fd = 3; fd < 1024; fd++) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        ssize_t length = readlink(name, found, sizeof found - 1);
+        if (length <= 0)
+            continue;
+        found[length] = '\0';
+        if (strstr(found, "io_uring") == NULL)
+            continue;
+        int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        *kept = dup(fd);
+        IS(dup2(other, fd), fd);
+        close(other);
+        return fd;
+    }
+    return -1;
+}
+
+static void queue_that_fails_gives_what_has_ended(const char *path)
+{
+    struct cryptline_open_options options = opening("first");
+    cryptline_volume *volume = NULL;
+    cryptline_queue *queue = NULL;
+    struct cryptline_completion done[4];
+    char bytes[4096];
+    IS(cryptline_open(&volume, path, &options), 0);
+    IS(cryptline_queue_open(&queue, volume, 4), 0);
+    IS(cryptline_queue_read(queue, bytes, 4096, UINT64_MAX - 1, 1), 0);
+    IS(cryptline_queue_read(queue, bytes, 4096, UINT64_MAX - 1, 2), 0);
+    int kept = -1, broken = break_ring(&kept);
+    IS(cryptline_queue_read(queue, bytes, 4096, 0, 3), 0);
+    for (int token = 1; token <= 2; token++) {
+        IS(cryptline_queue_poll(queue, done, 1, -1), 1);
+        IS(done[0].token, token);
+        IS(done[0].result, -EINVAL);
+    }
+    if (broken >= 0) {
+        IS(cryptline_queue_poll(queue, done, 4, -1) < 0, 1);
+        IS(dup2(kept, broken), broken);
+        close(kept);
+    }
+    IS(cryptline_queue_poll(queue, done, 4, -1), 1);
+    IS(done[0].token, 3);
+    IS(done[0].result, 0);
+    IS(cryptline_queue_close(queue), 0);
+    IS(cryptline_close(volume), 0);
+}
+
 static void clients_are_served(const char *path, const char *folder)
 {
     struct cryptline_open_options options = opening("first");
@@ -329,6 +381,7 @@ int main(int argc, char **argv)
     bytes_are_kept(path);
     key_slots_are_changed(path);
     queues_end_what_was_submitted(path);
+    queue_that_fails_gives_what_has_ended(path);
     clients_are_served(path, argv[1]);
     puts("all calls do what the header says");
     return 0;
