@@ -33,7 +33,7 @@ fn encrypting_in_place_or_twice_is_refused() {
     fs::write(&raw, [7; 8192]).unwrap();
     let name = raw.to_str().unwrap();
     for arguments in [&["encrypt", name][..], &["encrypt", name, name, "--force"]] {
-        refused(cryptline(arguments), 1, "in place comes with reencryption");
+        refused(cryptline(arguments), 1, "in place is not supported");
     }
     let image = folder.luks2();
     let other = folder.path("other");
