@@ -115,6 +115,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("systemd-analyze", "systemd"),
     // Makes recovery keys.
     program("systemd-cryptenroll", "systemd"),
+    program("systemd-socket-activate", "systemd"),
     PeerInfo {
         name: "tang",
         package: "tang-common",
