@@ -49,6 +49,9 @@ _cryptline() {
             cryptline,devices)
                 cmd="cryptline__subcmd__devices"
                 ;;
+            cryptline,encrypt)
+                cmd="cryptline__subcmd__encrypt"
+                ;;
             cryptline,erase)
                 cmd="cryptline__subcmd__erase"
                 ;;
@@ -105,6 +108,9 @@ _cryptline() {
                 ;;
             cryptline,repair)
                 cmd="cryptline__subcmd__repair"
+                ;;
+            cryptline,resize)
+                cmd="cryptline__subcmd__resize"
                 ;;
             cryptline,serve)
                 cmd="cryptline__subcmd__serve"
@@ -199,6 +205,9 @@ _cryptline() {
             cryptline__subcmd__token,add)
                 cmd="cryptline__subcmd__token__subcmd__add"
                 ;;
+            cryptline__subcmd__token,bind)
+                cmd="cryptline__subcmd__token__subcmd__bind"
+                ;;
             cryptline__subcmd__token,export)
                 cmd="cryptline__subcmd__token__subcmd__export"
                 ;;
@@ -221,7 +230,7 @@ _cryptline() {
 
     case "${cmd}" in
         cryptline)
-            opts="-h -V --help --version serve vhost-user mount umount attach detach devices recover info open create copy key token header erase table btt zones top bench benchmark certs completions man luksAddKey luksChangeKey luksRemoveKey luksKillSlot luksConvertKey luksDump luksUUID luksHeaderBackup luksHeaderRestore luksErase repair config"
+            opts="-h -V --help --version serve vhost-user mount umount attach detach devices recover info open create copy encrypt resize key token header erase table btt zones top bench benchmark certs completions man luksAddKey luksChangeKey luksRemoveKey luksKillSlot luksConvertKey luksDump luksUUID luksHeaderBackup luksHeaderRestore luksErase repair config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -987,7 +996,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__copy)
-            opts="-h --force --from-raw --verify --zeroes --json --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --to-key-file --to-passphrase-fd --to-volume-key-file --to-key-slot --to-header --help"
+            opts="-h --force --from-raw --verify --zeroes --json --resume --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --to-key-file --to-passphrase-fd --to-volume-key-file --to-key-slot --to-header --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1204,6 +1213,96 @@ _cryptline() {
             fi
             case "${prev}" in
                 --owner-of)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__encrypt)
+            opts="-h --force --from-raw --verify --zeroes --json --holes --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --zeroes)
+                    COMPREPLY=($(compgen -W "detect decrypt" -- "${cur}"))
+                    return 0
+                    ;;
+                --holes)
+                    COMPREPLY=($(compgen -W "encrypt keep" -- "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -W "luks1 luks2" -- "${cur}"))
+                    return 0
+                    ;;
+                --cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hash)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sector-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf)
+                    COMPREPLY=($(compgen -W "pbkdf2 argon2i argon2id" -- "${cur}"))
+                    return 0
+                    ;;
+                --iter-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf-force-iterations)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf-parallel)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --uuid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file-newline)
+                    COMPREPLY=($(compgen -W "keep strip" -- "${cur}"))
+                    return 0
+                    ;;
+                --passphrase-fd)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2541,7 +2640,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__recover)
-            opts="-h --help"
+            opts="-h --replace --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2556,6 +2655,24 @@ _cryptline() {
             ;;
         cryptline__subcmd__repair)
             opts="-q -h --header --wipe-unused --batch-mode --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__resize)
+            opts="-h --header --shrink --force --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2969,7 +3086,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__token)
-            opts="-h --help list add import export remove unassign"
+            opts="-h --help list add bind import export remove unassign"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3002,6 +3119,72 @@ _cryptline() {
                     return 0
                     ;;
                 --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__token__subcmd__bind)
+            opts="-q -h --header --thumbprint --new-key-slot --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --help tang"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --thumbprint)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --new-key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file-newline)
+                    COMPREPLY=($(compgen -W "keep strip" -- "${cur}"))
+                    return 0
+                    ;;
+                --passphrase-fd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kdf-time-limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-type)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -38,6 +38,8 @@ complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "info" -d 'Show 
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "open" -d 'Check whether a passphrase or key unlocks a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "create" -d 'Create a LUKS volume in a new file'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "copy" -d 'Copy a disk: encrypted to clear, clear to encrypted, or between volumes'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "encrypt" -d 'Make a LUKS volume of a disk in the clear'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "resize" -d 'Make a volume larger, or smaller'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "key" -d 'Manage the key slots of a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "token" -d 'Manage the tokens of a volume, which say where passphrases come from (LUKS2)'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "header" -d 'Back up, restore, repair and label LUKS headers'
@@ -396,6 +398,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand detach" -s h -l help
 complete -c cryptline -n "__fish_cryptline_using_subcommand devices" -l owner-of -d 'Print user and group, by number, of a ublk device or its own side that was made without privileges: for udev' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand devices" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand devices" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand recover" -l replace -d 'Also where it has a server: that one hands the device over while programs use it'
 complete -c cryptline -n "__fish_cryptline_using_subcommand recover" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand info" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand info" -l json -d 'Print JSON'
@@ -480,7 +483,44 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l force -d 'R
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l from-raw -d 'Take the source as it is, even if it has a LUKS header or is an image in another format'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l json -d 'Print the result as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l resume -d 'Keep what was copied if it ends early, even by kill -9 or a power cut, and go on from there with the same command'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l zeroes -d 'What an encrypted source has where its medium holds only zeros' -r -f -a "detect\t'Zeros, which stay holes: nothing was ever written there, or it was discarded'
+decrypt\t'Their decryption, which is noise, as dm-crypt does'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l holes -d 'What becomes of holes and zeros' -r -f -a "encrypt\t'They are written as encrypted zeros: every reader sees zeros, and nobody which blocks are unused'
+keep\t'They stay holes of the new file, which shows which blocks are unused; cryptline reads zeros there with --zeroes detect, other programs read noise'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l type -d 'Header version' -r -f -a "luks1\t'LUKS1'
+luks2\t'LUKS2'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l cipher -d 'Cipher for the data' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l key-size -d 'Size of the volume key in bits: 512 is AES-256 in XTS mode' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l hash -d 'Hash for the header digest and for PBKDF2' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l sector-size -d 'Cipher sector size: 512, 1024, 2048 or 4096 bytes [default: 4096 if the size allows it]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf -d 'Key derivation function [default: argon2id; LUKS1: pbkdf2]' -r -f -a "pbkdf2\t'PBKDF2, which GPUs attack cheaply'
+argon2i\t'Argon2i'
+argon2id\t'Argon2id'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l iter-time -d 'Time that unlocking should take on this machine, in milliseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-force-iterations -d 'Number of PBKDF2 iterations or Argon2 passes, instead of measuring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l label -d 'Label of the volume (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l uuid -d 'UUID of the volume [default: random]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l key-file-newline -d 'What a newline at the end of the key file is' -r -f -a "keep\t'Part of the passphrase, as with cryptsetup'
+strip\t'The end of a line of text'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l force -d 'Replace DST if it exists'
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l from-raw -d 'Take the source as it is, even if it has a LUKS header or is an image in another format'
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l json -d 'Print the result as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l preallocate -d 'Allocate the disk space now'
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l luks1 -d 'Same as --type luks1'
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand resize" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand resize" -l shrink -d 'Make it smaller, if nothing was written behind its new end'
+complete -c cryptline -n "__fish_cryptline_using_subcommand resize" -l force -d 'Lose what was written behind the new end, or where the volume grows to'
+complete -c cryptline -n "__fish_cryptline_using_subcommand resize" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and not __fish_seen_subcommand_from add change remove kill list priority convert" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and not __fish_seen_subcommand_from add change remove kill list priority convert" -f -a "add" -d 'Add a passphrase'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and not __fish_seen_subcommand_from add change remove kill list priority convert" -f -a "change" -d 'Replace a passphrase with another one'
@@ -588,13 +628,14 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add import export remove unassign" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add import export remove unassign" -f -a "list" -d 'List the tokens'
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add import export remove unassign" -f -a "add" -d 'Add a token that names a key in the kernel\'s keyring'
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add import export remove unassign" -f -a "import" -d 'Add a token from its JSON'
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add import export remove unassign" -f -a "export" -d 'Print a token as JSON'
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add import export remove unassign" -f -a "remove" -d 'Remove a token'
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add import export remove unassign" -f -a "unassign" -d 'Say that a token is not for a key slot any more'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "list" -d 'List the tokens'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "add" -d 'Add a token that names a key in the kernel\'s keyring'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "bind" -d 'Add a key slot that opens while a server can be reached (clevis)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "import" -d 'Add a token from its JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "export" -d 'Print a token as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "remove" -d 'Remove a token'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "unassign" -d 'Say that a token is not for a key slot any more'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from list" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from list" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
@@ -605,6 +646,23 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from add" -l token-replace -d 'Replace the token that has this number'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from add" -l unbound -d 'Assign the token to no key slot yet'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l thumbprint -d 'Name of a key that the server must sign with; nothing is asked then' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l new-key-slot -d 'Number of the new key slot [default: the lowest that is free]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l key-file-newline -d 'What a newline at the end of the key file is' -r -f -a "keep\t'Part of the passphrase, as with cryptsetup'
+strip\t'The end of a line of text'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l key-slot -d 'Try only this key slot, whatever its priority' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -s q -l batch-mode -d 'Ask nothing: do it'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from import" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from import" -l json-file -d 'File with the token [default: standard input]' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from import" -l token-id -d 'Number of the token [default: the lowest that is free]' -r
