@@ -173,9 +173,7 @@ impl Command {
             Self::Btt(args) => cmd::btt::run(&args),
             Self::Zones(args) => cmd::zones::run(&args),
             Self::Certs(args) => cmd::certs::run(&args),
-            Self::Completions(args) => {
-                cmd::completions::run(&args, &mut Cli::command().disable_help_subcommand(true))
-            }
+            Self::Completions(args) => cmd::completions::run(&args, Cli::command()),
             Self::Man(args) => cmd::man::run(&args, Cli::command()),
         }
     }

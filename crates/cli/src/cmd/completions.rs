@@ -23,15 +23,17 @@ pub struct CompletionsArgs {
 ///
 /// # Errors
 /// When standard output takes no more.
-pub fn run(args: &CompletionsArgs, program: &mut Command) -> Result<ExitCode, CliError> {
+pub fn run(args: &CompletionsArgs, program: Command) -> Result<ExitCode, CliError> {
     crate::output::print(&script(args.shell, program))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The script for `shell` and the command line of `program`.
 #[must_use]
-pub fn script(shell: Shell, program: &mut Command) -> String {
+pub fn script(shell: Shell, program: Command) -> String {
+    // `help VERB` would have every verb a second time.
+    let mut program = program.disable_help_subcommand(true);
     let mut bytes = Vec::new();
-    clap_complete::generate(shell, program, "cryptline", &mut bytes);
+    clap_complete::generate(shell, &mut program, "cryptline", &mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
