@@ -47,6 +47,7 @@ pub(super) fn field_by_field(ivs: &IvSequence) -> IvSequence {
 /// An array of what `$value` is at each place, written out: closures that `map` takes, and zipped
 /// iterators, may become calls with all registers in memory where a program is built without
 /// link-time optimization.
+#[cfg(target_arch = "x86_64")]
 macro_rules! each {
     ([$($place:literal)+] $at:ident => $value:expr) => {
         [$({
@@ -336,4 +337,6 @@ macro_rules! xts_kernel {
     };
 }
 
-pub(super) use {each, xts_kernel};
+#[cfg(target_arch = "x86_64")]
+pub(super) use each;
+pub(super) use xts_kernel;
