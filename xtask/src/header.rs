@@ -1,22 +1,21 @@
 //! `crates/capi/include/cryptline.h`, made from the Rust source by cbindgen and compared with what is committed.
-//!
-//! cbindgen is a tool of the build and no dependency: it is installed below `target`.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
 use cryptline_testkit::peer;
 
-use crate::step::{Failed, cannot_run, cargo, output, succeeds};
+use crate::step::{Failed, cannot_run, output};
+use crate::tools::CBINDGEN;
 
-/// Another version writes another header.
-const CBINDGEN: &str = "0.29.4";
 const HEADER: &str = "crates/capi/include/cryptline.h";
 
 /// Compares the committed header with a new one.
 pub fn check() -> Result<(), Failed> {
-    let Some(program) = cbindgen(peer::in_ci())? else {
+    if peer::in_ci() {
+        CBINDGEN.install()?;
+    }
+    let Some(program) = CBINDGEN.find() else {
         return cannot_run(
             "C header",
             "cbindgen is missing: cargo xtask header installs it",
@@ -37,8 +36,10 @@ pub fn check() -> Result<(), Failed> {
 
 /// Writes the header again.
 pub fn update() -> Result<(), Failed> {
-    let program = cbindgen(true)?;
-    let program = program.ok_or_else(|| Failed("cbindgen was not installed".to_owned()))?;
+    CBINDGEN.install()?;
+    let program = CBINDGEN
+        .find()
+        .ok_or_else(|| Failed("cbindgen does not start".to_owned()))?;
     let new = generate(&program)?;
     fs::write(crate::root().join(HEADER), new).map_err(|error| Failed(error.to_string()))
 }
@@ -51,19 +52,4 @@ fn generate(program: &str) -> Result<String, Failed> {
         "crates/capi/cbindgen.toml",
         "crates/capi",
     ]))
-}
-
-/// The program, if it is there or may be installed.
-fn cbindgen(may_install: bool) -> Result<Option<String>, Failed> {
-    let folder: PathBuf = crate::root().join("target/tools");
-    let program = folder.join("bin/cbindgen").display().to_string();
-    if !succeeds(&program, &["--version"]) {
-        if !may_install {
-            return Ok(None);
-        }
-        let (root, package) = (folder.display().to_string(), format!("cbindgen@{CBINDGEN}"));
-        // A debug build takes a third of the time.
-        cargo(&["install", "--locked", "--debug", "--root", &root, &package])?;
-    }
-    Ok(Some(program))
 }

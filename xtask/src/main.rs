@@ -4,6 +4,7 @@
 //! cargo xtask test     peers, tidy, fmt, clippy, build, deny, fuzz, every test   (.ci/run calls this)
 //! cargo xtask tidy     only the style rules no other tool checks
 //! cargo xtask peers    only the Debian packages the tests need
+//! cargo xtask tools    only the programs that checks run (cargo-deny, cbindgen)
 //! cargo xtask counts   only the instruction counts of AES-XTS
 //! cargo xtask recount  write crates/cipher/instructions.txt again
 //! cargo xtask miri     only what Miri can run
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod arm;
+mod beside;
 mod counts;
 mod golden;
 mod header;
@@ -25,6 +27,7 @@ mod python;
 mod step;
 mod suite;
 mod tidy;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,6 +52,11 @@ const VERBS: &[Verb] = &[
         "peers",
         "install the Debian packages the tests need",
         peers::run,
+    ),
+    (
+        "tools",
+        "install the programs that checks run below target",
+        tools::run,
     ),
     (
         "counts",

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use cryptline_testkit::peer::{self, Background};
 
-use crate::step::{Failed, cargo, command, step, succeeds};
+use crate::beside::Beside;
+use crate::step::{Failed, cannot_run, cargo, command, run as run_command, step, succeeds};
+use crate::tools::CARGO_DENY;
 
-/// Known to work with `deny.toml`.
-const CARGO_DENY: &str = "cargo-deny@0.20.2";
 /// The advisory database comes over the network, which may swallow packets.
 const ADVISORIES_TIMEOUT: Duration = Duration::from_secs(120);
 /// Seconds for each fuzz target.
@@ -17,6 +17,8 @@ const FUZZ_SECONDS: &str = "10";
 
 /// Runs every step; the first failure is the answer.
 pub fn run() -> Result<(), Failed> {
+    let tools = peer::in_ci().then(|| Beside::start("tools")).transpose()?;
+    let miri = Beside::start("miri")?;
     step("test peers", crate::peers::run)?;
     step("tidy", crate::tidy::run)?;
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
@@ -40,15 +42,16 @@ pub fn run() -> Result<(), Failed> {
             "--locked",
         ])
     })?;
+    tools.map_or(Ok(()), |tools| step("tools", || tools.finish()))?;
     step("licences and sources", deny)?;
     step("documentation tests", || {
         cargo(&["test", "--workspace", "--doc", "--locked"])
     })?;
     step("instruction counts", crate::counts::run)?;
-    step("Miri", crate::miri::run)?;
     step("ARM", crate::arm::run)?;
     step("C header", crate::header::check)?;
     step("Python", crate::python::run)?;
+    step("Miri", || miri.finish())?;
     step("fuzz", fuzz)?;
     // No line of ours after the runner's summary.
     println!("== tests");
@@ -57,30 +60,19 @@ pub fn run() -> Result<(), Failed> {
 
 /// Licences, sources and duplicates need no network; advisories do, and are skipped without it.
 fn deny() -> Result<(), Failed> {
-    if !succeeds("cargo", &["deny", "--version"]) {
-        if !peer::in_ci() {
-            println!("SKIP cargo deny: not installed (cargo install --locked {CARGO_DENY})");
-            return Ok(());
-        }
-        // A debug build takes a third of the time and checks as fast.
-        cargo(&["install", "--locked", "--debug", CARGO_DENY])?;
-    }
-    cargo(&[
-        "deny",
-        "--locked",
-        "check",
-        "--hide-inclusion-graph",
-        "licenses",
-        "bans",
-        "sources",
-    ])?;
-    advisories()
+    let Some(program) = CARGO_DENY.find() else {
+        return cannot_run("cargo deny", "it is missing: cargo xtask tools installs it");
+    };
+    let mut check = Command::new(&program);
+    check.args(["deny", "--locked", "check", "--hide-inclusion-graph"]);
+    run_command(check.args(["licenses", "bans", "sources"]))?;
+    advisories(&program)
 }
 
 /// Known vulnerabilities among the dependencies. The database is fetched first; where that is
 /// impossible the check is skipped by name, in CI too: nothing about this tree has failed.
-fn advisories() -> Result<(), Failed> {
-    let mut check = Command::new("cargo");
+fn advisories(program: &str) -> Result<(), Failed> {
+    let mut check = Command::new(program);
     check
         .args(["deny", "--locked", "check", "advisories"])
         .current_dir(crate::root());

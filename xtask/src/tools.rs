@@ -1,0 +1,53 @@
+//! Programs that checks run and that are no dependencies: installed below `target`, so that somebody's own stay as
+//! they are.
+
+use crate::step::{Failed, cargo, succeeds};
+
+/// A program in a package of the same name.
+pub struct Tool {
+    name: &'static str,
+    version: &'static str,
+}
+
+/// Known to work with `deny.toml`.
+pub const CARGO_DENY: Tool = Tool {
+    name: "cargo-deny",
+    version: "0.20.2",
+};
+/// Another version writes another header.
+pub const CBINDGEN: Tool = Tool {
+    name: "cbindgen",
+    version: "0.29.4",
+};
+
+/// Installs what is missing.
+pub fn run() -> Result<(), Failed> {
+    [CARGO_DENY, CBINDGEN].iter().try_for_each(Tool::install)
+}
+
+impl Tool {
+    /// The program, where it has been installed.
+    pub fn find(&self) -> Option<String> {
+        let program = self.program();
+        succeeds(&program, &["--version"]).then_some(program)
+    }
+
+    /// Installs it unless it is there.
+    pub fn install(&self) -> Result<(), Failed> {
+        if self.find().is_some() {
+            return Ok(());
+        }
+        let (root, package) = (Self::root(), format!("{}@{}", self.name, self.version));
+        // A debug build takes a third of the time and works as fast.
+        cargo(&["install", "--locked", "--debug", "--root", &root, &package])
+    }
+
+    fn program(&self) -> String {
+        format!("{}/bin/{}", Self::root(), self.name)
+    }
+
+    fn root() -> String {
+        let folder = crate::root().join("target/tools");
+        folder.display().to_string()
+    }
+}
