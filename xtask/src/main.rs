@@ -4,12 +4,13 @@
 //! cargo xtask test     peers, tidy, fmt, clippy, build, deny, fuzz, every test   (.ci/run calls this)
 //! cargo xtask tidy     only the style rules no other tool checks
 //! cargo xtask peers    only the Debian packages the tests need
-//! cargo xtask tools    only the programs that checks run (cargo-deny, cbindgen)
+//! cargo xtask tools    only the programs that checks run (cargo-deny, cargo-deb, cbindgen)
 //! cargo xtask counts   only the instruction counts of AES-XTS
 //! cargo xtask recount  write crates/cipher/instructions.txt again
 //! cargo xtask miri     only what Miri can run
 //! cargo xtask arm      only the tests on an emulated ARM processor
 //! cargo xtask header   write crates/capi/include/cryptline.h again
+//! cargo xtask package  only the Debian package, from a release build
 //! cargo xtask python   only the Python module: build it and run its tests
 //! cargo xtask golden   ask the kernel for crates/cipher/tests/data/kernel-golden.txt again
 //! ```
@@ -22,6 +23,7 @@ mod counts;
 mod golden;
 mod header;
 mod miri;
+mod package;
 mod peers;
 mod python;
 mod step;
@@ -78,6 +80,11 @@ const VERBS: &[Verb] = &[
         "header",
         "write the C header again from the source",
         header::update,
+    ),
+    (
+        "package",
+        "make a Debian package of the release build; in CI, install, use and purge it",
+        package::run,
     ),
     ("python", "build and test the Python module", python::run),
     (

@@ -33,17 +33,9 @@ pub fn run() -> Result<(), Failed> {
             "warnings",
         ])
     })?;
-    step("build", || {
-        cargo(&[
-            "build",
-            "--release",
-            "--package",
-            "cryptline-cli",
-            "--locked",
-        ])
-    })?;
     tools.map_or(Ok(()), |tools| step("tools", || tools.finish()))?;
     step("licences and sources", deny)?;
+    step("release build and Debian package", crate::package::run)?;
     step("documentation tests", || {
         cargo(&["test", "--workspace", "--doc", "--locked"])
     })?;

@@ -14,6 +14,10 @@ pub const CARGO_DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
 };
+pub const CARGO_DEB: Tool = Tool {
+    name: "cargo-deb",
+    version: "3.8.0",
+};
 /// Another version writes another header.
 pub const CBINDGEN: Tool = Tool {
     name: "cbindgen",
@@ -22,7 +26,9 @@ pub const CBINDGEN: Tool = Tool {
 
 /// Installs what is missing.
 pub fn run() -> Result<(), Failed> {
-    [CARGO_DENY, CBINDGEN].iter().try_for_each(Tool::install)
+    [CARGO_DENY, CARGO_DEB, CBINDGEN]
+        .iter()
+        .try_for_each(Tool::install)
 }
 
 impl Tool {
