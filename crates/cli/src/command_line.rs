@@ -40,7 +40,7 @@ Exit codes (as cryptsetup's):
 /// device-mapper, and all but the last without root. It runs the cipher on the thread that handles
 /// the request. Its volumes are byte-compatible with dm-crypt and cryptsetup in both directions.
 #[derive(Parser, Debug)]
-#[command(name = "cryptline", version)]
+#[command(name = "cryptline", version, long_version = crate::version::LONG.as_str())]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Cli {
     /// What to do.

@@ -22,6 +22,7 @@ mod serve;
 mod short_help;
 mod terminal;
 mod top;
+mod version;
 
 use std::process::ExitCode;
 
