@@ -42,18 +42,21 @@ const OF_A_NEW_VOLUME: &[&str] = &["size", "from", "force", "label", "pbkdf"];
 /// The program with a short `-h`.
 #[must_use]
 pub fn shortened(program: Command) -> Command {
-    program.mut_subcommands(|verb| {
+    shortened_below("", program)
+}
+
+/// `path` is what is typed before its subcommands.
+fn shortened_below(path: &str, command: Command) -> Command {
+    command.mut_subcommands(|verb| {
+        let path = format!("{path} {}", verb.get_name());
         let count = verb
             .get_arguments()
             .filter(|arg| !arg.is_hide_set())
             .count();
         if count <= OPTIONS_MAX {
-            return shortened(verb);
+            return shortened_below(&path, verb);
         }
-        let advice = format!(
-            "These are the most used options; `cryptline help {}` has all.",
-            verb.get_name()
-        );
+        let advice = format!("These are the most used options; `cryptline help{path}` has all.");
         let is_new = verb.get_name() == "create";
         let verb = verb.mut_args(|arg| {
             let id = arg.get_id().as_str();
@@ -63,7 +66,7 @@ pub fn shortened(program: Command) -> Command {
                 || is_new && OF_A_NEW_VOLUME.contains(&id);
             arg.hide_short_help(!is_shown)
         });
-        shortened(verb.after_help(advice))
+        shortened_below(&path, verb.after_help(advice))
     })
 }
 
@@ -101,6 +104,18 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn advice_names_the_whole_verb() {
+        let mut program = shortened(Cli::command());
+        program.build();
+        let key = program.find_subcommand_mut("key").unwrap();
+        let help = key.find_subcommand_mut("add").unwrap().render_help();
+        assert!(
+            help.to_string().contains("`cryptline help key add`"),
+            "{help}"
+        );
     }
 
     #[test]

@@ -115,6 +115,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("systemd-analyze", "systemd"),
     // Makes recovery keys.
     program("systemd-cryptenroll", "systemd"),
+    program("setpriv", "util-linux"),
     program("systemd-socket-activate", "systemd"),
     PeerInfo {
         name: "tang",
