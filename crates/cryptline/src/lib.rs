@@ -37,6 +37,9 @@ mod disk;
 mod dispatch;
 mod errno;
 pub mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod given;
 mod header;
 mod info;
@@ -47,12 +50,14 @@ mod open;
 pub mod partition;
 mod places;
 mod rbd_name;
+mod refusal;
 mod report;
 pub mod size;
 mod stamp;
 mod table;
 mod target;
 mod tokens;
+mod tpm;
 mod volume;
 mod warning;
 mod window;
@@ -83,7 +88,8 @@ pub use open::{Format, Inspection, LuksVersion, Open, Plain, RandomKey, TableOf,
 pub use partition::{PartitionName, PartitionTable};
 pub use table::TableLine;
 pub use target::{Place, Rbd, Target, Zoned};
-pub use tokens::Tokens;
+pub use tokens::{AskPin, PinRequest, Tokens};
+pub use tpm::{Pcrs, TpmDevice};
 pub use volume::{Volume, zones};
 pub use warning::Warning;
 pub use window::{Slice, Window};
