@@ -4,6 +4,7 @@ mod lab;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use base64ct::{Base64, Encoding};
 use cryptline_testkit::peer::{self, Background, Peer, Run, TIMEOUT_DEFAULT, run};
@@ -66,20 +67,10 @@ impl Swtpm {
 
     /// One of tpm2-tools.
     fn tool(&self, name: &str, arguments: &[&str]) -> Run {
-        let mut command = self.tools.command();
-        let folder = Path::new(&self.socket).parent().unwrap();
-        command
-            .env("TPM2TOOLS_TCTI", self.place())
-            .current_dir(folder);
-        // All of them are one program.
-        let path = self.tools.path().with_file_name(name);
-        let mut tool = std::process::Command::new(path);
-        tool.envs(
-            command
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
-        run(tool.current_dir(folder).args(arguments), TIMEOUT_DEFAULT).success()
+        let mut tool = Command::new(self.tools.path().with_file_name(name));
+        tool.env("TPM2TOOLS_TCTI", self.place());
+        tool.current_dir(Path::new(&self.socket).parent().unwrap());
+        run(tool.args(arguments), TIMEOUT_DEFAULT).success()
     }
 
     /// Changes register 7.
@@ -120,7 +111,8 @@ impl Swtpm {
     }
 
     fn open(&self, lab: &Lab, options: &[&str]) -> Run {
-        let options = [&["--token-only", &*self.option()], options].concat();
+        let option = self.option();
+        let options = [&["--token-only", &*option], options].concat();
         lab.ours(&["open", "--check"], &options)
     }
 

@@ -205,7 +205,7 @@ pub enum Problem {
     #[error("the tang server cannot be used: {0}")]
     Tang(String),
     /// A TPM cannot be used.
-    #[error("the TPM cannot be used: {0}")]
+    #[error("no TPM keeps a key for it: {0}")]
     Tpm(String),
     /// Nothing was given for the new key slot.
     #[error("no new passphrase was given")]

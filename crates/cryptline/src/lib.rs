@@ -37,6 +37,7 @@ mod disk;
 mod dispatch;
 mod errno;
 pub mod error;
+mod fido2;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -79,6 +80,7 @@ pub use direction::Direction;
 pub use disk::Disk;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
+pub use fido2::{Authenticator, HmacSecretRequest};
 pub use header::{Edited, Header, ResizeError, ResizeOptions, Resized, TangKeys};
 pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
 pub use keyed::Keyed;

@@ -4,6 +4,7 @@
 //! luks2-keyring      the payload of a user key in the session's or the user's keyring
 //! clevis             a tang server helps to recover it
 //! systemd-tpm2       the machine's TPM gives it, maybe for a PIN
+//! systemd-fido2      a security key makes it, where the caller can talk to one
 //! systemd-recovery   somebody types it, so it is not for here
 //! others             other programs know what they mean
 //! ```
@@ -15,8 +16,9 @@ use std::io::{Read, Seek};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base64ct::{Base64, Encoding};
 use cryptline_luks::token::{
-    CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry,
+    CLEVIS_TOKEN, FIDO2_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry,
 };
 use cryptline_luks::{Error as LuksError, Header, KdfLimits, UnlockOptions, Unlocked};
 use cryptline_sys::SecretBuf;
@@ -24,6 +26,7 @@ use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier};
 
 use crate::clevis;
 use crate::error::Problem;
+use crate::fido2::{self, Authenticator};
 use crate::refusal::Refusal;
 use crate::tpm::{self, Enrolled, TpmDevice};
 use crate::{Result, Warning};
@@ -47,6 +50,8 @@ pub struct Tokens {
     pub tpm: TpmDevice,
     /// Who knows the PIN of a token that has one. Without it, such tokens are passed over.
     pub pin: Option<AskPin>,
+    /// What talks to security keys. Without it, tokens for them are passed over.
+    pub authenticator: Option<Arc<dyn Authenticator>>,
 }
 
 /// Asks somebody for the PIN of a token.
@@ -175,6 +180,15 @@ fn secret_of(
             let json = header.token_json(token.id).unwrap_or_default();
             return from_tpm(token.id, &json, tokens, name, patience);
         }
+        (FIDO2_TOKEN, _) => match &tokens.authenticator {
+            Some(authenticator) => {
+                let json = header.token_json(token.id).unwrap_or_default();
+                return fido2::passphrase(&json, token.id, name, &**authenticator);
+            }
+            None => Err(Refusal::NotUsed(
+                "security keys are not used here".to_owned(),
+            )),
+        },
         (RECOVERY_TOKEN, _) => Err(Refusal::NotUsed(
             "its recovery key is given like a passphrase".to_owned(),
         )),
@@ -214,6 +228,13 @@ fn from_tpm(
     let opened = enrolled.passphrase(pin.as_ref(), begun + patience.tpm);
     patience.tpm = patience.tpm.saturating_sub(begun.elapsed());
     Ok(opened)
+}
+
+/// A secret as systemd's tokens have it for a passphrase.
+pub(crate) fn in_base64(secret: &[u8]) -> std::io::Result<SecretBuf> {
+    let mut text = SecretBuf::zeroed(Base64::encoded_len(secret))?;
+    Base64::encode(secret, &mut text).map_err(|_| std::io::ErrorKind::InvalidData)?;
+    Ok(text)
 }
 
 /// The payload of the user key with this description.

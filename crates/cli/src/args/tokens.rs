@@ -56,6 +56,7 @@ impl TokenArgs {
             tpm: self.tpm()?,
             pin: (self.are_named() || self.pin_file.is_some())
                 .then(|| ask_pin(self.pin_file.clone())),
+            authenticator: None,
         }))
     }
 

@@ -2,7 +2,7 @@
 //! manager there is room for three keys.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cryptline_sys::SecretBuf;
 use sha2::{Digest, Sha256};
@@ -66,6 +66,9 @@ impl From<std::io::Error> for Failure {
 }
 
 type Result<T> = std::result::Result<T, Failure>;
+
+/// How often a command may be put off, for 255 ms altogether.
+const ATTEMPTS: u32 = 8;
 
 const DAMAGED: &str = "its answer is damaged";
 
@@ -317,17 +320,20 @@ impl<'a> Tpm<'a> {
         let stated = u32::try_from(len).ok().filter(|_| len <= MESSAGE_MAX);
         let stated = stated.ok_or("the token's data is too long for it")?;
         let command = Writer::default().u16(tag).u32(stated).u32(code);
-        let response = self.line.exchange(&command.bytes(rest).0, self.deadline)?;
-        let mut reader = Reader(&response);
-        let (answered, _len) = (reader.u16(), reader.u32());
-        let code = Code(reader.u32().ok_or(DAMAGED)?);
-        if code != Code(0) {
-            return Err(Failure::Code(code));
+        let command = command.bytes(rest).0;
+        let mut waits = (0..ATTEMPTS).map(|attempt| Duration::from_millis(1 << attempt));
+        loop {
+            let response = self.line.exchange(&command, self.deadline)?;
+            let mut reader = Reader(&response);
+            let (answered, _len) = (reader.u16(), reader.u32());
+            let code = Code(reader.u32().ok_or(DAMAGED)?);
+            match waits.next() {
+                Some(wait) if code.is_later() => std::thread::sleep(wait),
+                _ if code != Code(0) => return Err(Failure::Code(code)),
+                _ if answered != Some(tag) => return Err(DAMAGED.into()),
+                _ => return Ok(reader.0.to_vec()),
+            }
         }
-        if answered != Some(tag) {
-            return Err(DAMAGED.into());
-        }
-        Ok(reader.0.to_vec())
     }
 }
 

@@ -16,6 +16,9 @@ const SESSION_MEMORY: u32 = 0x903;
 const MEMORY: u32 = 0x904;
 const SESSION_HANDLES: u32 = 0x905;
 const LOCKOUT: u32 = 0x921;
+const YIELDED: u32 = 0x908;
+const TESTING: u32 = 0x90a;
+const RETRY: u32 = 0x922;
 
 /// What a TPM answered instead of doing what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,11 @@ impl Code {
     /// What was loaded was not made by this TPM.
     pub fn is_foreign(self) -> bool {
         [INTEGRITY, HANDLE].contains(&self.error())
+    }
+
+    /// The same command may do later. Linux waits by itself, but not everything is Linux's device.
+    pub fn is_later(self) -> bool {
+        [YIELDED, TESTING, RETRY].contains(&self.0)
     }
 
     /// A register has changed since the session read it.
@@ -77,6 +85,7 @@ mod tests {
         }
         assert!(Code(0x1df).is_foreign());
         assert!(Code(0x128).is_pcr_changed());
+        assert!(Code(0x922).is_later());
         assert!(Code(0x921).to_string().contains("locked"));
         assert!(Code(0x902).to_string().contains("full"));
         assert!(!Code(0x902).is_wrong_auth() && !Code(0x902).is_foreign());

@@ -19,12 +19,12 @@ mod wire;
 
 use std::time::{Duration, Instant};
 
-use base64ct::{Base64, Encoding};
 use cryptline_sys::SecretBuf;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::refusal::Refusal;
+use crate::tokens::in_base64;
 use chip::{Algorithm, Failure, Loaded, Tpm};
 use device::Device;
 pub(crate) use device::Line;
@@ -90,7 +90,7 @@ fn open(
         match unseal(&mut tpm, token, auth) {
             Err(Denied::Tpm(Failure::Code(code))) if code.is_pcr_changed() && attempts > 0 => {}
             Err(denied) => return Err(refusal(&denied, token)),
-            Ok(secret) => return Ok(text_of(&secret)?),
+            Ok(secret) => return Ok(in_base64(&secret)?),
         }
     }
 }
@@ -212,7 +212,7 @@ pub(crate) fn seal(
     drop(tpm);
     // What does not open is not written into a header.
     let opened = open(&token, &mut line, deadline, auth)?;
-    if opened[..] != text_of(&secret)?[..] {
+    if opened[..] != in_base64(&secret)?[..] {
         return Err("the TPM gives back another secret than it was given".into());
     }
     Ok((opened, token.to_json()))
@@ -270,7 +270,7 @@ fn auth_of(pin: &[u8], salt: Option<&[u8]>) -> Result<SecretBuf, std::io::Error>
             let rounds = ROUNDS.try_into().unwrap_or(std::num::NonZeroU32::MIN);
             let hash = ring::pbkdf2::PBKDF2_HMAC_SHA256;
             ring::pbkdf2::derive(hash, rounds, salt, pin, &mut auth);
-            let text = text_of(&auth)?;
+            let text = in_base64(&auth)?;
             auth.copy_from_slice(&Sha256::digest(&text[..]));
         }
     }
@@ -280,11 +280,4 @@ fn auth_of(pin: &[u8], salt: Option<&[u8]>) -> Result<SecretBuf, std::io::Error>
         .rposition(|&byte| byte != 0)
         .map_or(0, |at| at + 1);
     SecretBuf::copy_of(&auth[..len])
-}
-
-/// In base64.
-fn text_of(secret: &[u8]) -> Result<SecretBuf, std::io::Error> {
-    let mut text = SecretBuf::zeroed(Base64::encoded_len(secret))?;
-    Base64::encode(secret, &mut text).map_err(|_| std::io::ErrorKind::InvalidData)?;
-    Ok(text)
 }

@@ -156,3 +156,76 @@ fn of_hex(text: &str) -> Option<Vec<u8>> {
     let bytes = pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
     bytes.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As systemd 252 writes one.
+    fn enrolled() -> Value {
+        json!({
+            "type": "systemd-tpm2",
+            "keyslots": [],
+            "tpm2-blob": Base64::encode_string(b"\0\x01p\0\x02PU"),
+            "tpm2-pcrs": [7, 11],
+            "tpm2-pcr-bank": "sha256",
+            "tpm2-primary-alg": "ecc",
+            "tpm2-policy-hash": "00ff",
+            "tpm2-pin": true,
+        })
+    }
+
+    #[test]
+    fn token_is_written_as_it_was_read() {
+        let token = Token::parse(&enrolled()).ok().unwrap();
+        assert_eq!(token.private, b"\0\x01p");
+        assert_eq!(token.public, b"\0\x02PU");
+        assert_eq!(token.policy, [0, 255]);
+        assert_eq!(token.to_json().to_string(), enrolled().to_string());
+        let mut old = enrolled();
+        for member in ["tpm2-pcr-bank", "tpm2-primary-alg", "tpm2-pin"] {
+            old.as_object_mut().unwrap().shift_remove(member);
+        }
+        let old = Token::parse(&old).ok().unwrap();
+        assert!(old.bank == ALG_SHA256 && !old.has_pin && old.algorithm == Algorithm::Ecc);
+    }
+
+    #[test]
+    fn what_is_damaged_or_not_known_is_refused_by_name() {
+        let blob = |bytes: &[u8]| Value::from(Base64::encode_string(bytes));
+        for (member, value, why) in [
+            ("tpm2-blob", blob(b"\0\x09p"), "tpm2-blob is damaged"),
+            ("tpm2-blob", blob(b"\0\0\0\0\0\x01s"), "sealed elsewhere"),
+            ("tpm2-blob", json!(["AA", "AA"]), "several parts"),
+            ("tpm2-blob", "?".into(), "tpm2-blob is damaged"),
+            ("tpm2-pcrs", json!([24]), "tpm2-pcrs are damaged"),
+            ("tpm2-pcrs", json!([-1]), "tpm2-pcrs are damaged"),
+            ("tpm2-pcrs", Value::Null, "tpm2-pcrs are damaged"),
+            ("tpm2-pcr-bank", "md5".into(), "tpm2-pcr-bank is not known"),
+            (
+                "tpm2-primary-alg",
+                "x".into(),
+                "tpm2-primary-alg is not known",
+            ),
+            (
+                "tpm2-policy-hash",
+                "0".into(),
+                "tpm2-policy-hash is damaged",
+            ),
+            (
+                "tpm2-policy-hash",
+                "\u{e4}".into(),
+                "tpm2-policy-hash is damaged",
+            ),
+            ("tpm2_salt", 7.into(), "tpm2_salt is damaged"),
+            ("tpm2_srk", blob(b"\x81\0\0"), "tpm2_srk is damaged"),
+            ("tpm2_pubkey_pcrs", json!([11]), "a signed policy"),
+            ("tpm2_pcrlock", true.into(), "systemd-pcrlock"),
+        ] {
+            let mut token = enrolled();
+            token[member] = value;
+            let refused = Token::parse(&token).err().unwrap().why();
+            assert!(refused.contains(why), "{member}: {refused}");
+        }
+    }
+}
