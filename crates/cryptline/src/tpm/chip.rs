@@ -237,6 +237,7 @@ impl<'a> Tpm<'a> {
         let area = call.authorisation(&[&sealed.public.name()], &[]);
         let body = self.with_area(UNSEAL, sealed.handle, &area, &[])?;
         let response = checked(&call, &body)?;
+        self.forget(session.handle);
         let secret = Reader(response.parameters).sized().ok_or(DAMAGED)?;
         let mut secret = SecretBuf::copy_of(secret)?;
         call.decrypt(response.nonce, &mut secret);
@@ -267,6 +268,7 @@ impl<'a> Tpm<'a> {
         let area = call.authorisation(&[&parent.public.name()], &parameters);
         let body = self.with_area(CREATE, parent.handle, &area, &parameters)?;
         let response = checked(&call, &body)?;
+        self.forget(session.handle);
         let mut areas = Reader(response.parameters);
         let (private, public) = (areas.with_size(), areas.with_size());
         let (private, public) = (private.ok_or(DAMAGED)?, public.ok_or(DAMAGED)?);
@@ -275,8 +277,12 @@ impl<'a> Tpm<'a> {
 
     /// Takes out of the TPM what is not needed any more.
     pub fn flush(&mut self, handle: u32) -> Result<()> {
-        self.left_there.retain(|&left| left != handle);
+        self.forget(handle);
         self.flush_context(handle)
+    }
+
+    fn forget(&mut self, handle: u32) {
+        self.left_there.retain(|&left| left != handle);
     }
 
     fn flush_context(&mut self, handle: u32) -> Result<()> {
