@@ -26,7 +26,7 @@ pub struct TokenArgs {
 
     /// Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where
     /// --token-id, --token-type or --token-only is given
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "passphrase_fd", "volume_key_file"])]
     pub pin_file: Option<PathBuf>,
 
     /// The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N

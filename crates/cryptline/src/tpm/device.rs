@@ -207,7 +207,7 @@ impl Line for Device {
                 rustix::io::read(&self.file, &mut *piece)
             })?;
             // The length is behind the tag.
-            let stated = Reader(response[..len].get(2..HEADER).unwrap_or_default()).u32();
+            let stated = Reader(response[..len].get(2..).unwrap_or_default()).u32();
             match stated.map(|stated| usize::try_from(stated).unwrap_or(usize::MAX)) {
                 Some(stated) if !(HEADER..=MESSAGE_MAX).contains(&stated) || stated < len => {
                     return Err("its answer has a wrong length".to_owned());
