@@ -46,7 +46,7 @@ pub enum TokenCommand {
     /// Add a token that names a key in the kernel's keyring
     Add(AddArgs),
     /// Add a key slot that opens by a tang server or a TPM
-    Bind(BindArgs),
+    Bind(Box<BindArgs>),
     /// Add a token from its JSON
     Import(ImportArgs),
     /// Print a token as JSON
