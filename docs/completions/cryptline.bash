@@ -244,7 +244,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__attach)
-            opts="-f -r -h --driver --queues --timeout --io --stats --stats-interval --metrics --foreground --detached-child --recover-device --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-f -r -h --driver --queues --timeout --io --stats --stats-interval --metrics --foreground --detached-child --recover-device --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -307,6 +307,14 @@ _cryptline() {
                     return 0
                     ;;
                 --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1488,7 +1496,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__key__subcmd__add)
-            opts="-h --header --new-key-slot --recovery --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-h --header --new-key-slot --recovery --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1539,6 +1547,14 @@ _cryptline() {
                     return 0
                     ;;
                 --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1890,7 +1906,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksAddKey)
-            opts="-h --header --new-key-slot --recovery --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-h --header --new-key-slot --recovery --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1941,6 +1957,14 @@ _cryptline() {
                     return 0
                     ;;
                 --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2372,7 +2396,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__mount)
-            opts="-f -P -v -u -g -r -h --foreground --allow-other --name --cache --lanes --ready-fd --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-f -P -v -u -g -r -h --foreground --allow-other --name --cache --lanes --ready-fd --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2471,6 +2495,14 @@ _cryptline() {
                     return 0
                     ;;
                 --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2578,7 +2610,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__open)
-            opts="-h --check --header --type --allow-null-cipher --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --help"
+            opts="-h --check --header --type --allow-null-cipher --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2629,6 +2661,14 @@ _cryptline() {
                     return 0
                     ;;
                 --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2690,7 +2730,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__serve)
-            opts="-U -p -b -i -e -f -P -v -u -g -r -h --unix --port --bind --ip-addr --export-name --description --run --max-connections --foreground --tls --tls-certificates --tls-verify-peer --tls-authz --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-U -p -b -i -e -f -P -v -u -g -r -h --unix --port --bind --ip-addr --export-name --description --run --max-connections --foreground --tls --tls-certificates --tls-verify-peer --tls-authz --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2844,6 +2884,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cipher)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2948,7 +2996,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__table)
-            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2979,6 +3027,14 @@ _cryptline() {
                     return 0
                     ;;
                 --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3130,7 +3186,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__token__subcmd__bind)
-            opts="-q -h --header --thumbprint --new-key-slot --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --help tang"
+            opts="-q -h --header --thumbprint --pcrs --with-pin --new-pin-file --new-key-slot --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --help tang tpm2"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3141,6 +3197,14 @@ _cryptline() {
                     return 0
                     ;;
                 --thumbprint)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pcrs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --new-pin-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3185,6 +3249,14 @@ _cryptline() {
                     return 0
                     ;;
                 --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3346,7 +3418,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__vhost__subcmd__user)
-            opts="-P -v -u -g -r -h --socket-path --fd --print-capabilities --num-queues --queue-size --serial --blk-file --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-P -v -u -g -r -h --socket-path --fd --print-capabilities --num-queues --queue-size --serial --blk-file --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3457,6 +3529,14 @@ _cryptline() {
                     return 0
                     ;;
                 --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -103,6 +103,8 @@ plain\t'No header: the key comes straight from the passphrase'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l partition -d 'Only this partition of the decrypted disk: a number, label or UUID of the partition table in it. A partition of the target itself is named by `TARGET?partition=N`' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l cipher -d 'Cipher word, such as aes-xts-plain64' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-size -d 'Size of the volume key in bits, such as 512' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l hash -d 'Hash that makes the key from the passphrase, such as sha256 or sha512:32; `plain` for none. A key file on disk is the key itself and is not hashed' -r
@@ -186,6 +188,8 @@ plain\t'No header: the key comes straight from the passphrase'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l partition -d 'Only this partition of the decrypted disk: a number, label or UUID of the partition table in it. A partition of the target itself is named by `TARGET?partition=N`' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l cipher -d 'Cipher word, such as aes-xts-plain64' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l key-size -d 'Size of the volume key in bits, such as 512' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l hash -d 'Hash that makes the key from the passphrase, such as sha256 or sha512:32; `plain` for none. A key file on disk is the key itself and is not hashed' -r
@@ -265,6 +269,8 @@ plain\t'No header: the key comes straight from the passphrase'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l partition -d 'Only this partition of the decrypted disk: a number, label or UUID of the partition table in it. A partition of the target itself is named by `TARGET?partition=N`' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l cipher -d 'Cipher word, such as aes-xts-plain64' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l key-size -d 'Size of the volume key in bits, such as 512' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l hash -d 'Hash that makes the key from the passphrase, such as sha256 or sha512:32; `plain` for none. A key file on disk is the key itself and is not hashed' -r
@@ -344,6 +350,8 @@ plain\t'No header: the key comes straight from the passphrase'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l partition -d 'Only this partition of the decrypted disk: a number, label or UUID of the partition table in it. A partition of the target itself is named by `TARGET?partition=N`' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l cipher -d 'Cipher word, such as aes-xts-plain64' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l key-size -d 'Size of the volume key in bits, such as 512' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l hash -d 'Hash that makes the key from the passphrase, such as sha256 or sha512:32; `plain` for none. A key file on disk is the key itself and is not hashed' -r
@@ -419,6 +427,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-slot -d
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'Check the passphrase or key (the only thing `open` does)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l allow-null-cipher -d 'Accept key slots with cipher_null, which protects nothing'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
@@ -542,6 +552,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l new-key-file -d 'Take the new passphrase from FILE: all its bytes as they are; `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l new-keyfile-offset -d 'Skip this many bytes of the new key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l new-keyfile-size -d 'Take only this many bytes of the new key file [default: all, at most 8M]' -r
@@ -631,7 +643,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "list" -d 'List the tokens'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "add" -d 'Add a token that names a key in the kernel\'s keyring'
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "bind" -d 'Add a key slot that opens while a server can be reached (clevis)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "bind" -d 'Add a key slot that opens by a tang server or a TPM'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "import" -d 'Add a token from its JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "export" -d 'Print a token as JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "remove" -d 'Remove a token'
@@ -647,7 +659,9 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from add" -l unbound -d 'Assign the token to no key slot yet'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l thumbprint -d 'Name of a key that the server must sign with; nothing is asked then' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l thumbprint -d 'tang: name of a key that the server must sign with; nothing is asked then' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l pcrs -d 'tpm2: registers that must keep their values, numbers with + between them; \'\' for none [default: 7]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l new-pin-file -d 'tpm2: take the new PIN from FILE, less a newline at its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l new-key-slot -d 'Number of the new key slot [default: the lowest that is free]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
@@ -660,6 +674,9 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l with-pin -d 'tpm2: ask for a PIN as well, now and whenever it opens; after some wrong ones the TPM takes no more for a while'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -s q -l batch-mode -d 'Ask nothing: do it'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from bind" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -721,6 +738,8 @@ plain\t'No header: the key comes straight from the passphrase'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l partition -d 'Only this partition of the decrypted disk: a number, label or UUID of the partition table in it. A partition of the target itself is named by `TARGET?partition=N`' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l cipher -d 'Cipher word, such as aes-xts-plain64' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-size -d 'Size of the volume key in bits, such as 512' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l hash -d 'Hash that makes the key from the passphrase, such as sha256 or sha512:32; `plain` for none. A key file on disk is the key itself and is not hashed' -r
@@ -929,6 +948,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l key-s
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l new-key-file -d 'Take the new passphrase from FILE: all its bytes as they are; `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l new-keyfile-offset -d 'Skip this many bytes of the new key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l new-keyfile-size -d 'Take only this many bytes of the new key file [default: all, at most 8M]' -r

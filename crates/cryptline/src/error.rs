@@ -204,6 +204,9 @@ pub enum Problem {
     /// A tang server cannot be used.
     #[error("the tang server cannot be used: {0}")]
     Tang(String),
+    /// A TPM cannot be used.
+    #[error("no TPM keeps a key for it: {0}")]
+    Tpm(String),
     /// Nothing was given for the new key slot.
     #[error("no new passphrase was given")]
     NoNewKey,
@@ -508,6 +511,7 @@ impl Problem {
             Self::Resume(error) => error.kind(),
             Self::Device(_)
             | Self::Tang(_)
+            | Self::Tpm(_)
             | Self::Btt(_)
             | Self::Zones(_)
             | Self::HeaderCipher(_)

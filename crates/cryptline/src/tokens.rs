@@ -3,22 +3,32 @@
 //! ```text
 //! luks2-keyring      the payload of a user key in the session's or the user's keyring
 //! clevis             a tang server helps to recover it
+//! systemd-tpm2       the machine's TPM gives it, maybe for a PIN
+//! systemd-fido2      a security key makes it, where the caller can talk to one
 //! systemd-recovery   somebody types it, so it is not for here
 //! others             other programs know what they mean
 //! ```
 //!
 //! A token that yields nothing is passed over: the next one may, or a passphrase.
 
+use std::fmt;
 use std::io::{Read, Seek};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cryptline_luks::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TokenFilter, TokenToTry};
+use base64ct::{Base64, Encoding};
+use cryptline_luks::token::{
+    CLEVIS_TOKEN, FIDO2_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry,
+};
 use cryptline_luks::{Error as LuksError, Header, KdfLimits, UnlockOptions, Unlocked};
 use cryptline_sys::SecretBuf;
 use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier};
 
-use crate::clevis::{self, Refusal};
+use crate::clevis;
 use crate::error::Problem;
+use crate::fido2::{self, Authenticator};
+use crate::refusal::Refusal;
+use crate::tpm::{self, Enrolled, TpmDevice};
 use crate::{Result, Warning};
 
 /// Longest payload of a user key, in bytes.
@@ -36,6 +46,46 @@ pub struct Tokens {
     pub kind: Option<String>,
     /// Nothing else unlocks it: where no token does, opening fails.
     pub only: bool,
+    /// Where the TPM is.
+    pub tpm: TpmDevice,
+    /// Who knows the PIN of a token that has one. Without it, such tokens are passed over.
+    pub pin: Option<AskPin>,
+    /// What talks to security keys. Without it, tokens for them are passed over.
+    pub authenticator: Option<Arc<dyn Authenticator>>,
+}
+
+/// Asks somebody for the PIN of a token.
+#[derive(Clone)]
+pub struct AskPin(Arc<Ask>);
+
+type Ask = dyn Fn(&PinRequest<'_>) -> Result<SecretBuf> + Send + Sync;
+
+/// What a PIN is wanted for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PinRequest<'a> {
+    /// The volume, for a question.
+    pub name: &'a str,
+    /// The number of the token; `None` where it is for one that is being made: better asked for twice.
+    pub token: Option<u32>,
+}
+
+impl AskPin {
+    /// By a call, on a thread whose stack is wiped. Its error, such as one of
+    /// [`Error::from_keys`](crate::Error::from_keys), ends the opening.
+    pub fn new(ask: impl Fn(&PinRequest<'_>) -> Result<SecretBuf> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(ask))
+    }
+
+    pub(crate) fn ask(&self, name: &str, token: Option<u32>) -> Result<SecretBuf> {
+        (self.0)(&PinRequest { name, token })
+    }
+}
+
+impl fmt::Debug for AskPin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AskPin")
+    }
 }
 
 /// What tokens came to.
@@ -64,9 +114,12 @@ pub(crate) fn unlock(
     };
     let mut limits = options.limits;
     let (mut notes, mut reasons) = (Vec::new(), Vec::new());
-    let deadline = Instant::now() + PATIENCE;
+    let mut patience = Patience {
+        servers: Instant::now() + PATIENCE,
+        tpm: tpm::PATIENCE,
+    };
     for token in header.tokens_to_try(filter) {
-        let skipped = match secret_of(&token, header, deadline) {
+        let skipped = match secret_of(&token, header, tokens, name, &mut patience)? {
             Ok(passphrase) => {
                 let header = header.with_slots(&token.slots);
                 let options = UnlockOptions {
@@ -87,14 +140,14 @@ pub(crate) fn unlock(
                         return Err(Problem::Luks(error).on(name));
                     }
                     Err(LuksError::NoKey) => {
-                        Skipped::Wrong("its passphrase opens none of its key slots".to_owned())
+                        Refusal::Failed("its passphrase opens none of its key slots".to_owned())
                     }
-                    Err(error) => Skipped::Wrong(error.to_string()),
+                    Err(error) => Refusal::Failed(error.to_string()),
                 }
             }
             Err(skipped) => skipped,
         };
-        if let Skipped::Wrong(why) = &skipped {
+        if let Refusal::Failed(why) = &skipped {
             notes.push(Warning::Token {
                 id: token.id,
                 why: why.clone(),
@@ -108,44 +161,86 @@ pub(crate) fn unlock(
     Ok(Tried { found: None, notes })
 }
 
-/// Why a token was passed over.
-enum Skipped {
-    /// It yields no passphrase, which is usual: it is for another user or machine.
-    Nothing(String),
-    /// It should have worked.
-    Wrong(String),
-}
-
 /// The passphrase that a token yields.
 fn secret_of(
     token: &TokenToTry,
     header: &Header,
-    deadline: Instant,
-) -> std::result::Result<SecretBuf, Skipped> {
-    match (token.kind.as_str(), &token.key_description) {
+    tokens: &Tokens,
+    name: &str,
+    patience: &mut Patience,
+) -> Result<std::result::Result<SecretBuf, Refusal>> {
+    Ok(match (token.kind.as_str(), &token.key_description) {
         (KEYRING_TOKEN, Some(description)) => from_keyring(description),
-        (KEYRING_TOKEN, None) => Err(Skipped::Wrong("it names no key".to_owned())),
+        (KEYRING_TOKEN, None) => Err(Refusal::Failed("it names no key".to_owned())),
         (CLEVIS_TOKEN, _) => {
             let json = header.token_json(token.id).unwrap_or_default();
-            clevis::passphrase(&json, deadline).map_err(|refusal| match refusal {
-                Refusal::NotUsed(why) => Skipped::Nothing(why),
-                Refusal::Failed(why) => Skipped::Wrong(why),
-            })
+            clevis::passphrase(&json, patience.servers)
         }
-        (RECOVERY_TOKEN, _) => Err(Skipped::Nothing(
+        (TPM_TOKEN, _) => {
+            let json = header.token_json(token.id).unwrap_or_default();
+            return from_tpm(token.id, &json, tokens, name, patience);
+        }
+        (FIDO2_TOKEN, _) => match &tokens.authenticator {
+            Some(authenticator) => {
+                let json = header.token_json(token.id).unwrap_or_default();
+                return fido2::passphrase(&json, token.id, name, &**authenticator);
+            }
+            None => Err(Refusal::NotUsed(
+                "security keys are not used here".to_owned(),
+            )),
+        },
+        (RECOVERY_TOKEN, _) => Err(Refusal::NotUsed(
             "its recovery key is given like a passphrase".to_owned(),
         )),
-        (kind, _) => Err(Skipped::Nothing(format!(
+        (kind, _) => Err(Refusal::NotUsed(format!(
             "tokens of type '{}' are not used here",
             kind.escape_debug()
         ))),
-    }
+    })
+}
+
+/// What all tokens of a header together may take.
+struct Patience {
+    /// Until when tang servers may answer.
+    servers: Instant,
+    /// What a TPM may still take.
+    tpm: Duration,
+}
+
+/// The secret that the TPM keeps for this token. The time in which somebody types does not count.
+fn from_tpm(
+    id: u32,
+    json: &str,
+    tokens: &Tokens,
+    name: &str,
+    patience: &mut Patience,
+) -> Result<std::result::Result<SecretBuf, Refusal>> {
+    let enrolled = match Enrolled::new(json, &tokens.tpm, Instant::now() + patience.tpm) {
+        Ok(enrolled) => enrolled,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let pin = match &tokens.pin {
+        _ if !enrolled.has_pin() => None,
+        None => return Ok(Err(Refusal::NotUsed("it wants a PIN".to_owned()))),
+        Some(pin) => Some(pin.ask(name, Some(id))?),
+    };
+    let begun = Instant::now();
+    let opened = enrolled.passphrase(pin.as_ref(), begun + patience.tpm);
+    patience.tpm = patience.tpm.saturating_sub(begun.elapsed());
+    Ok(opened)
+}
+
+/// A secret as systemd's tokens have it for a passphrase.
+pub(crate) fn in_base64(secret: &[u8]) -> std::io::Result<SecretBuf> {
+    let mut text = SecretBuf::zeroed(Base64::encoded_len(secret))?;
+    Base64::encode(secret, &mut text).map_err(|_| std::io::ErrorKind::InvalidData)?;
+    Ok(text)
 }
 
 /// The payload of the user key with this description.
-fn from_keyring(description: &str) -> std::result::Result<SecretBuf, Skipped> {
+fn from_keyring(description: &str) -> std::result::Result<SecretBuf, Refusal> {
     let shown = description.escape_debug();
-    let mut failed = Skipped::Nothing(format!("there is no user key '{shown}' in the keyring"));
+    let mut failed = Refusal::NotUsed(format!("there is no user key '{shown}' in the keyring"));
     for ring in [KeyRingIdentifier::Session, KeyRingIdentifier::User] {
         // Containers often forbid keyrings.
         let Ok(ring) = KeyRing::from_special_id(ring, false) else {
@@ -163,7 +258,7 @@ fn from_keyring(description: &str) -> std::result::Result<SecretBuf, Skipped> {
                     }
                     other => other.to_string(),
                 };
-                failed = Skipped::Wrong(format!("the user key '{shown}' cannot be read: {why}"));
+                failed = Refusal::Failed(format!("the user key '{shown}' cannot be read: {why}"));
             }
         }
     }
@@ -179,7 +274,7 @@ fn payload_of(key: Key) -> std::result::Result<SecretBuf, KeyError> {
     SecretBuf::copy_of(payload).map_err(no_memory)
 }
 
-fn why_not(reasons: &[(TokenToTry, Skipped)], header: &Header, filter: TokenFilter<'_>) -> Problem {
+fn why_not(reasons: &[(TokenToTry, Refusal)], header: &Header, filter: TokenFilter<'_>) -> Problem {
     if reasons.is_empty() {
         let id = filter.id.filter(|&id| header.token_json(id).is_none());
         return Problem::NoSuchToken(match id {
@@ -188,7 +283,7 @@ fn why_not(reasons: &[(TokenToTry, Skipped)], header: &Header, filter: TokenFilt
         });
     }
     let reasons = reasons.iter().map(|(token, skipped)| {
-        let (Skipped::Nothing(why) | Skipped::Wrong(why)) = skipped;
+        let (Refusal::NotUsed(why) | Refusal::Failed(why)) = skipped;
         format!("token {}: {why}", token.id)
     });
     let mut reasons: Vec<_> = reasons.collect();

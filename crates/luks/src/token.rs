@@ -14,6 +14,12 @@ pub const RECOVERY_TOKEN: &str = "systemd-recovery";
 /// Type of the tokens whose passphrase clevis keeps, such as with the help of a tang server.
 pub const CLEVIS_TOKEN: &str = "clevis";
 
+/// Type of the tokens whose passphrase a TPM 2.0 keeps.
+pub const TPM_TOKEN: &str = "systemd-tpm2";
+
+/// Type of the tokens whose passphrase a FIDO2 security key makes.
+pub const FIDO2_TOKEN: &str = "systemd-fido2";
+
 /// Which tokens are asked for; all, where nothing is said.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenFilter<'a> {

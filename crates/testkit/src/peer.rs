@@ -112,6 +112,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("jose", "jose"),
     // Passphrases for clevis.
     program("pwmake", "libpwquality-tools"),
+    program("python3", "python3"),
     program("systemd-analyze", "systemd"),
     // Makes recovery keys.
     program("systemd-cryptenroll", "systemd"),
@@ -122,6 +123,14 @@ pub const PEERS: &[PeerInfo] = &[
         package: "tang-common",
         probe: Probe::File("/usr/libexec/tangd"),
     },
+    // A TPM, and what systemd and other programs reach it by.
+    program("swtpm", "swtpm"),
+    PeerInfo {
+        name: "libtss2-tcti-swtpm0",
+        package: "libtss2-tcti-swtpm0",
+        probe: Probe::File("/usr/lib/x86_64-linux-gnu/libtss2-tcti-swtpm.so.0"),
+    },
+    program("tpm2_flushcontext", "tpm2-tools"),
     program("udevadm", "udev"),
     program("unshare", "util-linux"),
     // Counts instructions.

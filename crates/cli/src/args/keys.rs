@@ -247,18 +247,17 @@ impl PassphraseSource {
         if !self.is_prompt() {
             return self.read(false);
         }
-        let first = prompt(&format!("Enter a new passphrase for {what}: "))?;
-        if !io::stdin().is_terminal() {
-            return Ok(first);
-        }
-        let second = prompt("Enter it again: ")?;
-        if *first == *second {
-            Ok(first)
-        } else {
-            Err(CliError::no_key(
-                "the two passphrases differ, nothing was done; try again",
-            ))
-        }
+        prompt_twice(&format!("Enter a new passphrase for {what}: "))
+    }
+
+    /// Everything in this file but a newline at its end.
+    pub(super) fn line_in(path: &Path) -> Result<SecretBuf, CliError> {
+        let source = Self {
+            key_file: Some(path.to_owned()),
+            key_file_newline: FinalNewline::Strip,
+            ..Self::default()
+        };
+        source.read(false)
     }
 
     fn read_key(&self, request: &KeyRequest<'_>) -> Result<Key, CliError> {
@@ -367,7 +366,7 @@ fn warn_if_exposed(path: &Path) {
 }
 
 /// Asks on the terminal, without echo. Where there is none, as in a pipe, a line of standard input is taken.
-fn prompt(question: &str) -> Result<SecretBuf, CliError> {
+pub(super) fn prompt(question: &str) -> Result<SecretBuf, CliError> {
     let asked = if io::stdin().is_terminal() {
         terminal::ask(&crate::error::on_one_line(question))
     } else {
@@ -393,6 +392,22 @@ fn prompt(question: &str) -> Result<SecretBuf, CliError> {
             "cannot ask for the passphrase: {error}; give --key-file FILE instead"
         )),
     })
+}
+
+/// The same, twice on a terminal, for what is new.
+pub(super) fn prompt_twice(question: &str) -> Result<SecretBuf, CliError> {
+    let first = prompt(question)?;
+    if !io::stdin().is_terminal() {
+        return Ok(first);
+    }
+    let second = prompt("Enter it again: ")?;
+    if *first == *second {
+        Ok(first)
+    } else {
+        Err(CliError::no_key(
+            "what was typed differs, nothing was done; try again",
+        ))
+    }
 }
 
 /// Whether a passphrase has been asked for, and read from standard input since there is no terminal.

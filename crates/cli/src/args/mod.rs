@@ -19,5 +19,5 @@ pub use pbkdf::PbkdfArgs;
 pub use remembered::Remembered;
 pub use sides::{FromArgs, ToArgs};
 pub use table_argument::{TableArgument, arguments};
-pub use tokens::TokenArgs;
+pub use tokens::{TokenArgs, ask_pin};
 pub use volume::{TargetArgs, VolumeType, open};

@@ -1,9 +1,11 @@
 //! Which tokens of a LUKS2 header may unlock it.
 
-use clap::Args;
-use cryptline::Tokens;
+use std::path::{Path, PathBuf};
 
-use super::keys::KeyArgs;
+use clap::Args;
+use cryptline::{AskPin, PinRequest, SecretBuf, Tokens, TpmDevice};
+
+use super::keys::{KeyArgs, PassphraseSource, prompt, prompt_twice};
 use crate::CliError;
 
 /// Tokens are tried first, unless a key is given.
@@ -21,7 +23,20 @@ pub struct TokenArgs {
     /// Ask for no passphrase where no token unlocks the volume
     #[arg(long, conflicts_with_all = ["key_file", "passphrase_fd", "volume_key_file"])]
     pub token_only: bool,
+
+    /// Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where
+    /// --token-id, --token-type or --token-only is given
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "passphrase_fd", "volume_key_file"])]
+    pub pin_file: Option<PathBuf>,
+
+    /// The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N
+    /// [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]
+    #[arg(long, value_name = "DEVICE", alias = "tpm2-device", value_parser = TpmDevice::parse)]
+    pub tpm_device: Option<TpmDevice>,
 }
+
+/// Names a TPM for systemd, too.
+const TPM_VARIABLE: &str = "SYSTEMD_TPM2_DEVICE";
 
 impl TokenArgs {
     /// The tokens to try; none where `keys` says what the key is.
@@ -38,7 +53,30 @@ impl TokenArgs {
             id: self.token_id,
             kind: self.token_type.clone(),
             only: self.token_only,
+            tpm: self.tpm()?,
+            pin: (self.are_named() || self.pin_file.is_some())
+                .then(|| ask_pin(self.pin_file.clone())),
+            authenticator: None,
         }))
+    }
+
+    /// Where the TPM is.
+    ///
+    /// # Errors
+    /// Exit code 1 where the environment names none that can be used.
+    pub fn tpm(&self) -> Result<TpmDevice, CliError> {
+        if let Some(device) = &self.tpm_device {
+            return Ok(device.clone());
+        }
+        let named = std::env::var(TPM_VARIABLE).unwrap_or_default();
+        if named.is_empty() {
+            return Ok(TpmDevice::default());
+        }
+        TpmDevice::parse(&named).map_err(|why| {
+            CliError::parameters(format!(
+                "{TPM_VARIABLE}={named}: {why}; unset it, or give --tpm-device"
+            ))
+        })
     }
 
     /// Whether an option asks for tokens.
@@ -58,5 +96,22 @@ impl TokenArgs {
         Err(CliError::parameters(format!(
             "{why}; leave out --token-id, --token-type and --token-only"
         )))
+    }
+}
+
+/// Asks for the PIN of a token, or takes it from `file`.
+pub fn ask_pin(file: Option<PathBuf>) -> AskPin {
+    AskPin::new(move |request| {
+        let pin = pin(file.as_deref(), request);
+        pin.map_err(CliError::into_keys_error)
+    })
+}
+
+fn pin(file: Option<&Path>, request: &PinRequest<'_>) -> Result<SecretBuf, CliError> {
+    let name = request.name;
+    match (file, request.token) {
+        (Some(file), _) => PassphraseSource::line_in(file),
+        (None, Some(token)) => prompt(&format!("Enter the PIN of token {token} of {name}: ")),
+        (None, None) => prompt_twice(&format!("Enter a new PIN for {name}: ")),
     }
 }

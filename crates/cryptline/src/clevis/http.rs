@@ -62,7 +62,7 @@ impl Url {
 
 /// Asks for `path`, with a JSON Web Key where one is given, and returns the answer.
 pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Result<Vec<u8>, String> {
-    let mut stream = connect(url, deadline)?;
+    let mut stream = connect(&url.host, url.port, deadline)?;
     let (host, port, front) = (&url.host, url.port, &url.path);
     let rest = format!(
         "{front}{path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: */*\r\nConnection: close\r\n"
@@ -103,12 +103,13 @@ pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Resul
     answer.into_body()
 }
 
-fn connect(url: &Url, deadline: Instant) -> Result<TcpStream, String> {
-    let host = url.host.trim_start_matches('[').trim_end_matches(']');
+/// A connection to a host, which may be a name or an address.
+pub(crate) fn connect(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, String> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
     let found = match host.parse::<IpAddr>() {
-        Ok(address) => vec![SocketAddr::new(address, url.port)],
+        Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
-            let name = (host.to_owned(), url.port);
+            let name = (host.to_owned(), port);
             in_time(deadline, move || addresses_of(&name))?
                 .map_err(|error| format!("it is not found: {error}"))?
         }
@@ -145,7 +146,8 @@ fn in_time<T: Send + 'static>(
     receiver.recv_timeout(left).map_err(|_| too_long())
 }
 
-fn left(deadline: Instant) -> Result<Duration, String> {
+/// How long it is until then.
+pub(crate) fn left(deadline: Instant) -> Result<Duration, String> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(too_long());
@@ -155,6 +157,22 @@ fn left(deadline: Instant) -> Result<Duration, String> {
 
 fn too_long() -> String {
     "it takes too long to answer".to_owned()
+}
+
+/// What an answer that is over has in it.
+#[cfg(feature = "fuzzing")]
+pub(super) fn body_of(answer: &[u8]) -> Result<Vec<u8>, String> {
+    let mut answer = Answer {
+        bytes: answer.to_vec(),
+        is_over: false,
+    };
+    if !answer.is_whole()? {
+        answer.is_over = true;
+        if !answer.is_whole()? {
+            return Err("the answer was cut short".to_owned());
+        }
+    }
+    answer.into_body()
 }
 
 #[derive(Default)]

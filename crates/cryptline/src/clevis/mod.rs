@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use cryptline_sys::SecretBuf;
 use serde_json::Value;
 
+use crate::refusal::Refusal;
+pub(crate) use http::{connect, left};
 use jwe::Jwe;
 pub(crate) use tang::Advertisement;
 
@@ -29,32 +31,34 @@ const DEPTH_MAX: usize = 4;
 /// How long a server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a token yields nothing.
-pub(crate) enum Refusal {
-    /// Others know what it means.
-    NotUsed(String),
-    /// It should have worked.
-    Failed(String),
-}
-
-impl From<String> for Refusal {
-    fn from(why: String) -> Self {
-        Self::Failed(why)
-    }
-}
-
-impl From<&str> for Refusal {
-    fn from(why: &str) -> Self {
-        Self::Failed(why.to_owned())
-    }
-}
-
 /// The passphrase that a token of this JSON yields; its server has time until `deadline`.
 pub(crate) fn passphrase(token: &str, deadline: Instant) -> Result<SecretBuf, Refusal> {
     let token: Value = serde_json::from_str(token).map_err(|_| "it is no JSON")?;
     let jwe = Jwe::parse(&token["jwe"])?;
     let mut left = SERVERS_MAX;
     open(&jwe, deadline, DEPTH_MAX, &mut left)
+}
+
+/// What is made of an answer, with the keys in it.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn advertised(answer: &[u8]) {
+    if let Ok(signed) = http::body_of(answer)
+        && let Ok(url) = http::Url::parse("tang")
+    {
+        let _ = Advertisement::of("tang", url, &signed);
+    }
+}
+
+/// What is made of a token whose servers all give this.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn opened_with(token: &str, given: &SecretBuf) {
+    let token: Value = serde_json::from_str(token).unwrap_or_default();
+    if let Ok(jwe) = Jwe::parse(&token["jwe"]) {
+        let _ = sss::key_of(&jwe.header, |pin| Ok(pin.open(given)?));
+        let _ = sss::key_of(&jwe.header, |_| Ok(SecretBuf::copy_of(given)?));
+        let _ = tang::key_of(&jwe.header, Instant::now());
+        let _ = jwe.open(given);
+    }
 }
 
 /// Opens a JWE, which may hold what opens others. So many servers may still be asked.

@@ -7,8 +7,8 @@ use cryptline_sys::SecretBuf;
 use serde_json::Value;
 use zeroize::Zeroize;
 
-use super::Refusal;
 use super::jwe::Jwe;
+use crate::refusal::Refusal;
 
 /// Bytes of a number.
 const LEN: usize = 32;
@@ -175,12 +175,12 @@ impl Field {
     fn at_zero(&self, shares: &[Share]) -> Result<SecretBuf, Refusal> {
         let mut sum = Number::ZERO;
         for one in shares {
-            let mut term = one.y;
+            let (mut term, mut distance) = (one.y, Number::ONE);
             for other in shares.iter().filter(|other| other.x != one.x) {
-                let distance = self.inverse(&self.sub(&other.x, &one.x));
-                term = self.mul(&self.mul(&term, &other.x), &distance);
+                term = self.mul(&term, &other.x);
+                distance = self.mul(&distance, &self.sub(&other.x, &one.x));
             }
-            sum = self.add(&sum, &term);
+            sum = self.add(&sum, &self.mul(&term, &self.inverse(&distance)));
         }
         let mut key = SecretBuf::zeroed(LEN).map_err(|error| error.to_string())?;
         for (bytes, word) in key.chunks_mut(8).zip(sum.0.iter().rev()) {

@@ -8,10 +8,11 @@ use p521::ecdsa::signature::Verifier;
 use p521::ecdsa::{Signature, VerifyingKey};
 use serde_json::{Value, json};
 
+use super::PATIENCE;
 use super::curve::{Point, Secret};
 use super::http::{self, Url};
 use super::jwe::Jwe;
-use super::{PATIENCE, Refusal};
+use crate::refusal::Refusal;
 
 /// Keys of a server that are looked at.
 const KEYS_MAX: usize = 64;
@@ -81,7 +82,8 @@ impl Advertisement {
         Self::of(text, url, &signed)
     }
 
-    fn of(text: &str, url: Url, signed: &[u8]) -> Result<Self, String> {
+    /// From its answer.
+    pub(super) fn of(text: &str, url: Url, signed: &[u8]) -> Result<Self, String> {
         let signed: Value = serde_json::from_slice(signed).map_err(|_| "its answer is no JSON")?;
         let payload = signed["payload"].as_str().unwrap_or_default();
         let set = Base64UrlUnpadded::decode_vec(payload).map_err(|_| "its keys are damaged")?;

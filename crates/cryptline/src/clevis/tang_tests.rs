@@ -8,7 +8,8 @@ use p521::ecdsa::SigningKey;
 use p521::ecdsa::signature::Signer;
 
 use super::*;
-use crate::clevis::{Refusal, passphrase};
+use crate::clevis::passphrase;
+use crate::refusal::Refusal;
 
 /// The keys of a server.
 struct Keys {

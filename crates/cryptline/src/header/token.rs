@@ -2,13 +2,17 @@
 
 use cryptline_luks::edit::{Change, Edit, TokenPlace, TokenSlots};
 use cryptline_luks::recovery;
+use cryptline_luks::token::CLEVIS_TOKEN;
 use cryptline_sys::SecretBuf;
+use serde_json::{Value, json};
 
 use super::{Edited, Header, Unlocked};
 use crate::clevis::Advertisement;
 use crate::create::Progress;
 use crate::error::Problem;
 use crate::keys::with_keys;
+use crate::tokens::AskPin;
+use crate::tpm::{self, Pcrs, TpmDevice};
 use crate::{Result, Warning};
 
 /// The keys of a tang server.
@@ -96,21 +100,60 @@ impl Header {
     /// # Errors
     /// As [`add_key`](Self::add_key); a server that cannot be reached or does not do what it should; LUKS1.
     pub fn bind_tang(
-        mut self,
+        self,
         url: &str,
         slot: Option<u32>,
         trust: impl FnOnce(&TangKeys) -> Result<()> + Send,
     ) -> Result<Edited> {
+        let ask = |name: &str| {
+            let server = Advertisement::ask(url);
+            let server = TangKeys(server.map_err(|why| Problem::Tang(why).on(name))?);
+            trust(&server)?;
+            Ok(server)
+        };
+        self.bind(slot, ask, |name, server| {
+            let secret = recovery::new_key().map_err(|error| Problem::Luks(error).on(name))?;
+            let jwe = server.0.seal(&secret);
+            let jwe = jwe.map_err(|why| Problem::Tang(why).on(name))?;
+            let token = json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe});
+            Ok((secret, token))
+        })
+    }
+
+    /// Adds a key slot for a new random passphrase that the TPM gives while its registers `pcrs` have the values that
+    /// they have now, and the token of systemd that says so. With `pin` that is asked for, too.
+    ///
+    /// # Errors
+    /// As [`add_key`](Self::add_key); a TPM that is not there or does not do what it should; LUKS1.
+    pub fn bind_tpm(
+        self,
+        device: &TpmDevice,
+        pcrs: Pcrs,
+        pin: Option<&AskPin>,
+        slot: Option<u32>,
+    ) -> Result<Edited> {
+        let ask = |name: &str| pin.map(|pin| pin.ask(name, None)).transpose();
+        self.bind(slot, ask, |name, pin| {
+            let sealed = tpm::seal(device, pcrs, pin.as_ref());
+            sealed.map_err(|refusal| Problem::Tpm(refusal.why()).on(name))
+        })
+    }
+
+    /// Adds a key slot for a secret that `seal` makes, and the token that yields it; `prepare` comes before anything
+    /// is unlocked.
+    fn bind<T: Send>(
+        mut self,
+        slot: Option<u32>,
+        prepare: impl FnOnce(&str) -> Result<T> + Send,
+        seal: impl FnOnce(&str, T) -> Result<(SecretBuf, Value)> + Send,
+    ) -> Result<Edited> {
         let opened = self.open(false)?;
         with_keys(|| {
             let edit = opened.load()?;
-            let failed = |why| Problem::Tang(why).on(&opened.name);
-            let server = TangKeys(Advertisement::ask(url).map_err(failed)?);
-            trust(&server)?;
+            let prepared = prepare(&opened.name)?;
             let Unlocked { key, notes, .. } = self.unlock(&opened, edit.header())?;
-            let secret = opened.on(recovery::new_key())?;
-            let jwe = server.0.seal(&secret).map_err(failed)?;
-            let (change, slot, token) = opened.on(edit.add_clevis(&key, &secret, slot, &jwe))?;
+            let (secret, token) = seal(&opened.name, prepared)?;
+            let (change, slot, token) = opened.on(edit.add_bound(&key, &secret, slot, token))?;
             let mut edited = opened.commit(change, Some(slot))?;
             edited.token = Some(token);
             edited.warnings.extend(notes);

@@ -11,7 +11,7 @@ use crate::luks2::Header;
 use crate::luks2::metadata::{OBJECTS_MAX, parse_token};
 use crate::luks2::node::Node;
 use crate::options::parameters;
-use crate::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN};
+use crate::token::{KEYRING_TOKEN, RECOVERY_TOKEN};
 
 /// Types that begin so belong to the format itself.
 const RESERVED: &str = "luks2-";
@@ -139,26 +139,15 @@ impl Edit {
         slot: Option<u32>,
     ) -> Result<(Change<'_>, u32, u32), Error> {
         self.luks2("recovery keys")?;
-        self.add_random(key, recovery_key, slot, json!({"type": RECOVERY_TOKEN}))
+        self.add_bound(key, recovery_key, slot, json!({"type": RECOVERY_TOKEN}))
     }
 
-    /// A new key slot in which `secret` opens `key`, the volume key, and the token of clevis that yields it; and the
-    /// numbers of both. The secret is random, as a recovery key is.
+    /// A new key slot in which `secret` opens `key`, the volume key, and the token that yields it, for no key slot so
+    /// far; and the numbers of both. The secret is random, as a recovery key is.
     ///
     /// # Errors
     /// As [`add_recovery`](Self::add_recovery).
-    pub fn add_clevis(
-        &self,
-        key: &[u8],
-        secret: &[u8],
-        slot: Option<u32>,
-        jwe: &Value,
-    ) -> Result<(Change<'_>, u32, u32), Error> {
-        let token = json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe});
-        self.add_random(key, secret, slot, token)
-    }
-
-    fn add_random(
+    pub fn add_bound(
         &self,
         key: &[u8],
         secret: &[u8],

@@ -1,15 +1,16 @@
-//! `token bind`: a key slot that opens while a server can be reached.
+//! `token bind`: a key slot that opens by a server or by the TPM of this machine.
 
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use cryptline::TangKeys;
+use cryptline::{Edited, Header, Pcrs, TangKeys};
 
 use super::super::header::ask;
 use super::super::key::{Confirm, Place, refuse_two_keys, unlocking};
 use crate::CliError;
-use crate::args::{KeyArgs, TokenArgs};
+use crate::args::{KeyArgs, TokenArgs, ask_pin};
 use crate::error::on_one_line;
 use crate::output::{print, warn_of};
 
@@ -19,31 +20,51 @@ use crate::output::{print, warn_of};
 Examples:
   cryptline token bind disk.img tang http://tang.example
   cryptline token bind disk.img tang http://tang.example --thumbprint uAprhr4HADpaEdRcS3pmVLh4u2tyFLFmZ3rWC4gN7xI
-  cryptline serve disk.img                                 asks nothing while the server can be reached
+  cryptline token bind disk.img tpm2                       the machine must boot as it has booted now (PCR 7)
+  cryptline token bind disk.img tpm2 --pcrs 7+11 --with-pin
+  cryptline serve disk.img                                 asks nothing while one of them answers
 
-A new key slot gets a random passphrase that is kept in the header, under a key that takes the server's help to
-recover. The server learns neither. That is what `clevis luks bind` does, and each program opens what the other has
-bound. Without --thumbprint you are shown the names of the server's keys (`tang-show-keys` there) and asked whether
-you trust them.
+A new key slot gets a random passphrase that is kept in the header.
+
+tang: it lies under a key that takes the server's help to recover. The server learns neither. That is what
+`clevis luks bind` does, and each program opens what the other has bound. Without --thumbprint you are shown the
+names of the server's keys (`tang-show-keys` there) and asked whether you trust them.
+
+tpm2: only the TPM of this machine decrypts it, and only while its registers have the values that they have now, and
+for who knows the PIN, if there is one. That is what `systemd-cryptenroll --tpm2-device=auto` does, and each program
+opens what the other has enrolled. Which registers tell what is a matter of firmware and boot loader: 7 is Secure
+Boot, 11 the kernel image of systemd-stub. Keep another key: updates change registers.
 
 Exit codes: 0 bound, 1 invalid parameters, LUKS1 or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong
-device, damaged header, or a server that cannot be used, 5 in use.")]
+device, damaged header, or a server or TPM that cannot be used, 5 in use.")]
 pub struct BindArgs {
     /// Whose.
     #[command(flatten)]
     pub place: Place,
 
     /// What helps to open it
-    #[arg(value_enum, value_name = "PIN")]
-    pub pin: Pin,
+    #[arg(value_enum, value_name = "BY")]
+    pub by: By,
 
     /// Where the server is
-    #[arg(value_name = "URL")]
-    pub url: String,
+    #[arg(value_name = "URL", required_if_eq("by", "tang"))]
+    pub url: Option<String>,
 
-    /// Name of a key that the server must sign with; nothing is asked then
+    /// tang: name of a key that the server must sign with; nothing is asked then
     #[arg(long, value_name = "NAME")]
     pub thumbprint: Option<String>,
+
+    /// tpm2: registers that must keep their values, numbers with + between them; '' for none [default: 7]
+    #[arg(long, value_name = "PCRS", alias = "tpm2-pcrs")]
+    pub pcrs: Option<Pcrs>,
+
+    /// tpm2: ask for a PIN as well, now and whenever it opens; after some wrong ones the TPM takes no more for a while
+    #[arg(long)]
+    pub with_pin: bool,
+
+    /// tpm2: take the new PIN from FILE, less a newline at its end
+    #[arg(long, value_name = "FILE", requires = "with_pin")]
+    pub new_pin_file: Option<PathBuf>,
 
     /// Number of the new key slot [default: the lowest that is free]
     #[arg(long, value_name = "N")]
@@ -64,10 +85,15 @@ pub struct BindArgs {
 
 /// What helps to open a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Pin {
+pub enum By {
     /// A tang server
     Tang,
+    /// The TPM of this machine
+    Tpm2,
 }
+
+/// What came of it, and when the volume opens now.
+type Bound = (cryptline::Result<Edited>, String);
 
 impl BindArgs {
     /// Binds.
@@ -82,33 +108,71 @@ impl BindArgs {
         if may_try && let Some(tokens) = self.tokens.choice(&keys)? {
             header = header.tokens(tokens);
         }
-        let Pin::Tang = self.pin;
-        let trust = |server: &TangKeys| self.trust(server).map_err(CliError::into_keys_error);
-        let bound = header.bind_tang(&self.url, self.new_key_slot, trust);
+        let url = self.url.as_deref();
+        let (bound, condition) = match (self.by, url) {
+            (By::Tang, Some(url)) => self.to_tang(header, url)?,
+            (By::Tpm2, None) => self.to_tpm(header)?,
+            (By::Tang, None) => return Err(CliError::parameters("give the URL of the server")),
+            (By::Tpm2, Some(_)) => {
+                return Err(CliError::parameters("a TPM has no URL; leave it out"));
+            }
+        };
         let edited = bound.map_err(|error| CliError::of_header(&error))?;
         warn_of(&edited.warnings);
         let (slot, token) = (
             edited.slot.unwrap_or_default(),
             edited.token.unwrap_or_default(),
         );
-        let url = on_one_line(&self.url);
         print(&format!(
-            "Token {token} opens key slot {slot} while {url} can be reached.\n"
+            "Token {token} opens key slot {slot} {condition}.\n"
         ))?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn trust(&self, server: &TangKeys) -> Result<(), CliError> {
+    fn to_tang(&self, header: Header, url: &str) -> Result<Bound, CliError> {
+        if self.pcrs.is_some() || self.with_pin {
+            return Err(CliError::parameters(
+                "--pcrs and --with-pin are for a TPM; leave them out",
+            ));
+        }
+        let trust = |server: &TangKeys| {
+            let trusted = self.trust(url, server);
+            trusted.map_err(CliError::into_keys_error)
+        };
+        let bound = header.bind_tang(url, self.new_key_slot, trust);
+        Ok((bound, format!("while {} can be reached", on_one_line(url))))
+    }
+
+    fn to_tpm(&self, header: Header) -> Result<Bound, CliError> {
+        if self.thumbprint.is_some() {
+            return Err(CliError::parameters(
+                "--thumbprint is for a tang server; leave it out",
+            ));
+        }
+        let (device, pcrs) = (self.tokens.tpm()?, self.pcrs.unwrap_or_default());
+        let pin = self.with_pin.then(|| ask_pin(self.new_pin_file.clone()));
+        let bound = header.bind_tpm(&device, pcrs, pin.as_ref(), self.new_key_slot);
+        let mut condition = "with this machine's TPM".to_owned();
+        if pcrs != Pcrs::NONE {
+            condition += &format!(" while PCR {pcrs} keeps its value");
+        }
+        if self.with_pin {
+            condition += ", for the PIN";
+        }
+        Ok((bound, condition))
+    }
+
+    fn trust(&self, url: &str, server: &TangKeys) -> Result<(), CliError> {
         let names = server.thumbprints().join(", ");
         match &self.thumbprint {
             Some(name) if server.is_known_as(name) => Ok(()),
             Some(_) => Err(CliError::device(format!(
                 "{}: none of the server's keys has that name, but {names}; is it another server?",
-                self.url
+                on_one_line(url)
             ))),
             None => ask(
                 self.confirm,
-                &format!("The server {} signs with {names}: trust it?", self.url),
+                &format!("The server {url} signs with {names}: trust it?"),
             ),
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::luks::info::TokenInfo;
-use cryptline::luks::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN};
+use cryptline::luks::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN};
 use serde::Serialize;
 
 use crate::CliError;
@@ -69,7 +69,7 @@ fn text(report: &Report) -> String {
         };
         match (token.kind.as_str(), &token.key_description) {
             (KEYRING_TOKEN, Some(description)) => line += &format!(", user key {description}"),
-            (KEYRING_TOKEN | RECOVERY_TOKEN | CLEVIS_TOKEN, _) => {}
+            (KEYRING_TOKEN | RECOVERY_TOKEN | CLEVIS_TOKEN | TPM_TOKEN, _) => {}
             _ => line += ", for other programs",
         }
         // Writing to a string does not fail.

@@ -1,0 +1,147 @@
+//! Tokens of type `systemd-fido2`, whose passphrase a security key makes. Whoever uses the library brings along what
+//! talks to it.
+//!
+//! ```text
+//! token      a credential of the key, and a salt
+//! key        the HMAC of the salt under a secret that belongs to the credential and never leaves the key
+//! here       that in base64 is the passphrase
+//! ```
+
+use std::fmt;
+
+use base64ct::{Base64, Encoding};
+use cryptline_sys::SecretBuf;
+use serde_json::Value;
+
+use crate::Result;
+use crate::refusal::Refusal;
+use crate::tokens::in_base64;
+
+/// Bytes of a salt, and of what comes of it.
+const LEN: usize = 32;
+/// Whom a credential is for, unless the token says otherwise.
+const RELYING_PARTY: &str = "io.systemd.cryptsetup";
+
+/// Talks to a FIDO2 security key that has the extension `hmac-secret`.
+pub trait Authenticator: fmt::Debug + Send + Sync {
+    /// What the key makes of the salt: 32 bytes. `None` where no key that is there knows the credential, which leaves
+    /// it to other tokens and keys.
+    ///
+    /// This runs on a thread whose stack is wiped. It may ask somebody for a PIN or a touch.
+    ///
+    /// # Errors
+    /// What ends the opening: [`Error::from_keys`](crate::Error::from_keys) makes an error of the caller's own.
+    fn hmac_secret(&self, request: &HmacSecretRequest<'_>) -> Result<Option<SecretBuf>>;
+}
+
+/// What a security key is asked for: `authenticatorGetAssertion` of CTAP 2.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct HmacSecretRequest<'a> {
+    /// The volume, for a question.
+    pub name: &'a str,
+    /// The number of the token.
+    pub token: u32,
+    /// Whom the credential is for.
+    pub relying_party: &'a str,
+    /// The credential.
+    pub credential: &'a [u8],
+    /// The salt.
+    pub salt: &'a [u8; LEN],
+    /// Whether the key wants its PIN; `None`: if it says so.
+    pub pin: Option<bool>,
+    /// Whether the key wants a touch; `None`: if it says so.
+    pub presence: Option<bool>,
+    /// Whether the key wants to see who it is, as by a fingerprint; `None`: not asked for.
+    pub verification: Option<bool>,
+}
+
+/// The passphrase that a token of this JSON yields.
+pub(crate) fn passphrase(
+    token: &str,
+    id: u32,
+    name: &str,
+    authenticator: &dyn Authenticator,
+) -> Result<std::result::Result<SecretBuf, Refusal>> {
+    let token: Value = serde_json::from_str(token).unwrap_or_default();
+    let bytes = |member: &str| Base64::decode_vec(token[member].as_str()?).ok();
+    let credential = bytes("fido2-credential").unwrap_or_default();
+    let salt = bytes("fido2-salt").and_then(|salt| <[u8; LEN]>::try_from(salt).ok());
+    let (Some(salt), false) = (salt, credential.is_empty()) else {
+        return Ok(Err("its credential or its salt is damaged".into()));
+    };
+    let made = authenticator.hmac_secret(&HmacSecretRequest {
+        name,
+        token: id,
+        relying_party: token["fido2-rp"].as_str().unwrap_or(RELYING_PARTY),
+        credential: &credential,
+        salt: &salt,
+        pin: token["fido2-clientPin-required"].as_bool(),
+        presence: token["fido2-up-required"].as_bool(),
+        verification: token["fido2-uv-required"].as_bool(),
+    })?;
+    let Some(made) = made else {
+        return Ok(Err(Refusal::NotUsed(
+            "its security key is not there".to_owned(),
+        )));
+    };
+    if made.len() != LEN {
+        return Ok(Err("its security key gives no secret of 32 bytes".into()));
+    }
+    Ok(in_base64(&made).map_err(Refusal::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Knows one credential, and shows what it was asked.
+    #[derive(Debug)]
+    struct Key;
+
+    impl Authenticator for Key {
+        fn hmac_secret(&self, request: &HmacSecretRequest<'_>) -> Result<Option<SecretBuf>> {
+            if request.credential != b"credential" {
+                return Ok(None);
+            }
+            assert_eq!(request.relying_party, RELYING_PARTY);
+            assert_eq!((request.name, request.token), ("disk", 3));
+            assert_eq!((request.pin, request.presence), (Some(true), Some(false)));
+            assert_eq!(request.verification, None);
+            Ok(SecretBuf::copy_of(request.salt).ok())
+        }
+    }
+
+    fn yields(member: &str, value: Value) -> std::result::Result<String, String> {
+        let mut token = serde_json::json!({
+            "type": "systemd-fido2",
+            "keyslots": ["0"],
+            "fido2-credential": Base64::encode_string(b"credential"),
+            "fido2-salt": Base64::encode_string(&[7; LEN]),
+            "fido2-clientPin-required": true,
+            "fido2-up-required": false,
+        });
+        token[member] = value;
+        let yielded = passphrase(&token.to_string(), 3, "disk", &Key).unwrap();
+        let text = |bytes: SecretBuf| String::from_utf8(bytes.to_vec()).unwrap();
+        yielded.map(text).map_err(Refusal::why)
+    }
+
+    #[test]
+    fn passphrase_is_what_the_key_makes_of_the_salt_in_base64() {
+        let expected = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+        assert_eq!(
+            yields("fido2-rp", RELYING_PARTY.into()).as_deref(),
+            Ok(expected)
+        );
+        for (member, value, why) in [
+            ("fido2-salt", "AAAA", "damaged"),
+            ("fido2-salt", "?", "damaged"),
+            ("fido2-credential", "", "damaged"),
+            ("fido2-credential", "AAAA", "not there"),
+        ] {
+            let refused = yields(member, value.into()).unwrap_err();
+            assert!(refused.contains(why), "{member}: {refused}");
+        }
+    }
+}

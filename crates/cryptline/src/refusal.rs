@@ -1,0 +1,34 @@
+//! Why a token yields no passphrase.
+
+/// Why a token was passed over.
+pub(crate) enum Refusal {
+    /// Nothing is wrong: it is for another user, machine or program.
+    NotUsed(String),
+    /// It should have worked.
+    Failed(String),
+}
+
+impl Refusal {
+    pub fn why(self) -> String {
+        let (Self::NotUsed(why) | Self::Failed(why)) = self;
+        why
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        Self::Failed(why.to_owned())
+    }
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}

@@ -1,0 +1,370 @@
+//! The commands that are needed of a TPM. What they leave in it is flushed when this is dropped, since without a resource
+//! manager there is room for three keys.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use cryptline_sys::SecretBuf;
+use sha2::{Digest, Sha256};
+
+use super::code::Code;
+use super::device::Line;
+use super::session::{self, COORDINATE, DECRYPT, ENCRYPT, Kind, LAST, Proposal, Session};
+use super::wire::{
+    ALG_AES, ALG_CFB, ALG_ECC, ALG_KEYEDHASH, ALG_NULL, ALG_RSA, ALG_SHA256, CURVE_P256, HEADER,
+    MESSAGE_MAX, RH_OWNER, RS_PASSWORD, Reader, ST_NO_SESSIONS, ST_SESSIONS, Writer, pcr_selection,
+};
+
+const CREATE_PRIMARY: u32 = 0x131;
+const CREATE: u32 = 0x153;
+const LOAD: u32 = 0x157;
+const UNSEAL: u32 = 0x15e;
+const FLUSH_CONTEXT: u32 = 0x165;
+const POLICY_AUTH_VALUE: u32 = 0x16b;
+const READ_PUBLIC: u32 = 0x173;
+const START_AUTH_SESSION: u32 = 0x176;
+const POLICY_PCR: u32 = 0x17f;
+const POLICY_GET_DIGEST: u32 = 0x189;
+
+/// Fixed to this TPM and its parent, made in it, used with its (empty) password, and only for keys below it.
+const STORAGE_KEY: u32 = 0x0003_0072;
+/// Fixed to this TPM and its parent; only a policy opens it, and wrong PINs count.
+const SEALED: u32 = 0x0000_0012;
+
+/// Why a command was not done.
+#[derive(Debug)]
+pub enum Failure {
+    Code(Code),
+    Line(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => code.fmt(f),
+            Self::Line(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Line(why)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(why: &str) -> Self {
+        Self::Line(why.to_owned())
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Line(error.to_string())
+    }
+}
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// How often a command may be put off, for 255 ms altogether.
+const ATTEMPTS: u32 = 8;
+
+const DAMAGED: &str = "its answer is damaged";
+
+/// The kind of a primary key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    Ecc,
+    Rsa,
+}
+
+/// Something that the TPM has loaded.
+pub struct Loaded {
+    pub handle: u32,
+    pub public: Public,
+}
+
+/// The public area of a key or a sealed secret (`TPMT_PUBLIC`).
+pub struct Public(pub Vec<u8>);
+
+impl Public {
+    /// What the TPM calls it.
+    pub fn name(&self) -> Vec<u8> {
+        let name = Writer::default().u16(ALG_SHA256);
+        name.bytes(&Sha256::digest(&self.0)).0
+    }
+
+    /// The point of a key for ECDH on P-256; `None` of other keys.
+    pub fn point(&self) -> Option<([u8; COORDINATE], [u8; COORDINATE])> {
+        let mut area = Reader(&self.0);
+        let kind = area.u16()?;
+        let (_name, _attributes, _policy) = (area.u16()?, area.u32()?, area.sized()?);
+        if area.u16()? == ALG_AES {
+            let (_bits, _mode) = (area.u16()?, area.u16()?);
+        }
+        let (_scheme, curve, _kdf) = (area.u16()?, area.u16()?, area.u16()?);
+        let (x, y) = (area.sized()?, area.sized()?);
+        let is_known = kind == ALG_ECC && curve == CURVE_P256 && area.0.is_empty();
+        is_known.then_some((coordinate(x)?, coordinate(y)?))
+    }
+}
+
+/// Zeros in front may be left out.
+fn coordinate(bytes: &[u8]) -> Option<[u8; COORDINATE]> {
+    let mut coordinate = [0; COORDINATE];
+    let start = COORDINATE.checked_sub(bytes.len())?;
+    coordinate[start..].copy_from_slice(bytes);
+    Some(coordinate)
+}
+
+/// The part of the public area that makes a primary key always the same one: systemd's.
+fn primary(algorithm: Algorithm) -> Vec<u8> {
+    let common = |kind| {
+        let area = Writer::default().u16(kind).u16(ALG_SHA256);
+        let area = area.u32(STORAGE_KEY).sized(&[]);
+        area.u16(ALG_AES).u16(128).u16(ALG_CFB).u16(ALG_NULL)
+    };
+    match algorithm {
+        Algorithm::Ecc => {
+            let area = common(ALG_ECC).u16(CURVE_P256).u16(ALG_NULL);
+            area.sized(&[]).sized(&[]).0
+        }
+        Algorithm::Rsa => common(ALG_RSA).u16(2048).u32(0).sized(&[]).0,
+    }
+}
+
+/// A TPM that is asked for something.
+pub struct Tpm<'a> {
+    line: &'a mut dyn Line,
+    deadline: Instant,
+    left_there: Vec<u32>,
+}
+
+impl Drop for Tpm<'_> {
+    fn drop(&mut self) {
+        for handle in std::mem::take(&mut self.left_there) {
+            // Nothing else can be done about what stays.
+            let _ = self.flush_context(handle);
+        }
+    }
+}
+
+impl<'a> Tpm<'a> {
+    pub fn new(line: &'a mut dyn Line, deadline: Instant) -> Self {
+        Self {
+            line,
+            deadline,
+            left_there: Vec::new(),
+        }
+    }
+
+    /// The key of the owner that is the same each time.
+    pub fn create_primary(&mut self, algorithm: Algorithm) -> Result<Loaded> {
+        let nothing_secret = Writer::default().sized(&[]).sized(&[]).0;
+        let parameters = Writer::default().sized(&nothing_secret);
+        let parameters = parameters.sized(&primary(algorithm)).sized(&[]).u32(0).0;
+        let body = self.with_password(CREATE_PRIMARY, RH_OWNER, &parameters)?;
+        let mut body = Reader(&body);
+        let handle = self.loaded(&mut body)?;
+        let mut parameters = parameters_of(&mut body)?;
+        let public = Public(parameters.sized().ok_or(DAMAGED)?.to_vec());
+        Ok(Loaded { handle, public })
+    }
+
+    /// A key that stays in the TPM.
+    pub fn read_public(&mut self, handle: u32) -> Result<Loaded> {
+        let body = self.plain(READ_PUBLIC, &Writer::default().u32(handle).0)?;
+        let public = Reader(&body).sized().ok_or(DAMAGED)?.to_vec();
+        Ok(Loaded {
+            handle,
+            public: Public(public),
+        })
+    }
+
+    /// Loads what lies under `parent`: both areas with their lengths.
+    pub fn load(&mut self, parent: &Loaded, private: &[u8], public: &[u8]) -> Result<Loaded> {
+        let parameters = [private, public].concat();
+        let body = self.with_password(LOAD, parent.handle, &parameters)?;
+        let handle = self.loaded(&mut Reader(&body))?;
+        let public = Reader(public).sized().ok_or(DAMAGED)?.to_vec();
+        Ok(Loaded {
+            handle,
+            public: Public(public),
+        })
+    }
+
+    /// A session that nobody else can read along with, salted to `key`.
+    pub fn start_session(&mut self, kind: Kind, key: &Loaded) -> Result<Session> {
+        let point = key.public.point().ok_or("its key is not one for ECDH")?;
+        let proposal = Proposal::new(kind, key.handle, &point)?;
+        let body = self.plain(START_AUTH_SESSION, &proposal.command)?;
+        let mut body = Reader(&body);
+        let handle = self.loaded(&mut body)?;
+        let nonce = body.sized().ok_or(DAMAGED)?;
+        Ok(proposal.accepted(handle, nonce))
+    }
+
+    /// The policy now asks that these registers have the values that they have.
+    pub fn policy_pcr(&mut self, session: &Session, bank: u16, pcrs: u32) -> Result<()> {
+        let command = Writer::default().u32(session.handle).sized(&[]);
+        let command = command.bytes(&pcr_selection(bank, pcrs).0).0;
+        self.plain(POLICY_PCR, &command).map(drop)
+    }
+
+    /// The policy now asks for the secret of what is opened.
+    pub fn policy_auth_value(&mut self, session: &Session) -> Result<()> {
+        let command = Writer::default().u32(session.handle).0;
+        self.plain(POLICY_AUTH_VALUE, &command).map(drop)
+    }
+
+    /// What the policy has come to.
+    pub fn policy_digest(&mut self, session: &Session) -> Result<Vec<u8>> {
+        let command = Writer::default().u32(session.handle).0;
+        let body = self.plain(POLICY_GET_DIGEST, &command)?;
+        Ok(Reader(&body).sized().ok_or(DAMAGED)?.to_vec())
+    }
+
+    /// What was sealed, over a session with its policy, which ends. `auth` is its secret, if the policy asks for one.
+    pub fn unseal(
+        &mut self,
+        sealed: &Loaded,
+        session: &Session,
+        auth: Option<&[u8]>,
+    ) -> Result<SecretBuf> {
+        let (auth, proves) = (auth.unwrap_or_default(), auth.is_some());
+        let call = session.call(UNSEAL, LAST | ENCRYPT, auth, proves)?;
+        let area = call.authorisation(&[&sealed.public.name()], &[]);
+        let body = self.with_area(UNSEAL, sealed.handle, &area, &[])?;
+        let response = checked(&call, &body)?;
+        self.forget(session.handle);
+        let secret = Reader(response.parameters).sized().ok_or(DAMAGED)?;
+        let mut secret = SecretBuf::copy_of(secret)?;
+        call.decrypt(response.nonce, &mut secret);
+        Ok(secret)
+    }
+
+    /// Seals a secret under `parent`, over a session of HMACs, which ends. Returns both areas with their lengths.
+    pub fn seal(
+        &mut self,
+        parent: &Loaded,
+        session: &Session,
+        (secret, auth): (&[u8], &[u8]),
+        policy: &[u8],
+    ) -> Result<(Vec<u8>, Vec<u8>)> {
+        let call = session.call(CREATE, LAST | DECRYPT, &[], true)?;
+        let mut sensitive = SecretBuf::zeroed(4 + auth.len() + secret.len())?;
+        let (first, second) = sensitive.split_at_mut(2 + auth.len());
+        for (place, bytes) in [(first, auth), (second, secret)] {
+            let len = u16::try_from(bytes.len()).map_err(|_| "the secret is too long")?;
+            place[..2].copy_from_slice(&len.to_be_bytes());
+            place[2..].copy_from_slice(bytes);
+        }
+        call.encrypt(&mut sensitive);
+        let public = Writer::default().u16(ALG_KEYEDHASH).u16(ALG_SHA256);
+        let public = public.u32(SEALED).sized(policy).u16(ALG_NULL).sized(&[]).0;
+        let parameters = Writer::default().sized(&sensitive).sized(&public);
+        let parameters = parameters.sized(&[]).u32(0).0;
+        let area = call.authorisation(&[&parent.public.name()], &parameters);
+        let body = self.with_area(CREATE, parent.handle, &area, &parameters)?;
+        let response = checked(&call, &body)?;
+        self.forget(session.handle);
+        let mut areas = Reader(response.parameters);
+        let (private, public) = (areas.with_size(), areas.with_size());
+        let (private, public) = (private.ok_or(DAMAGED)?, public.ok_or(DAMAGED)?);
+        Ok((private.to_vec(), public.to_vec()))
+    }
+
+    /// Takes out of the TPM what is not needed any more.
+    pub fn flush(&mut self, handle: u32) -> Result<()> {
+        self.forget(handle);
+        self.flush_context(handle)
+    }
+
+    fn forget(&mut self, handle: u32) {
+        self.left_there.retain(|&left| left != handle);
+    }
+
+    fn flush_context(&mut self, handle: u32) -> Result<()> {
+        let command = Writer::default().u32(handle).0;
+        self.plain(FLUSH_CONTEXT, &command).map(drop)
+    }
+
+    /// A handle at the beginning of a response, which is to be flushed.
+    fn loaded(&mut self, body: &mut Reader<'_>) -> Result<u32> {
+        let handle = body.u32().ok_or(DAMAGED)?;
+        self.left_there.push(handle);
+        Ok(handle)
+    }
+
+    /// A command without sessions.
+    fn plain(&mut self, code: u32, rest: &[u8]) -> Result<Vec<u8>> {
+        self.exchange(ST_NO_SESSIONS, code, rest)
+    }
+
+    /// A command that the empty password of `handle` authorises.
+    fn with_password(&mut self, code: u32, handle: u32, parameters: &[u8]) -> Result<Vec<u8>> {
+        let area = Writer::default().u32(RS_PASSWORD).sized(&[]);
+        let area = area.u8(1).sized(&[]).0;
+        self.with_area(code, handle, &area, parameters)
+    }
+
+    fn with_area(
+        &mut self,
+        code: u32,
+        handle: u32,
+        area: &[u8],
+        parameters: &[u8],
+    ) -> Result<Vec<u8>> {
+        let len = u32::try_from(area.len()).map_err(|_| "the command is too long")?;
+        let rest = Writer::default().u32(handle).u32(len);
+        self.exchange(ST_SESSIONS, code, &rest.bytes(area).bytes(parameters).0)
+    }
+
+    fn exchange(&mut self, tag: u16, code: u32, rest: &[u8]) -> Result<Vec<u8>> {
+        let len = HEADER + rest.len();
+        let stated = u32::try_from(len).ok().filter(|_| len <= MESSAGE_MAX);
+        let stated = stated.ok_or("the token's data is too long for it")?;
+        let command = Writer::default().u16(tag).u32(stated).u32(code);
+        let command = command.bytes(rest).0;
+        let mut waits = (0..ATTEMPTS).map(|attempt| Duration::from_millis(1 << attempt));
+        loop {
+            let response = self.line.exchange(&command, self.deadline)?;
+            let mut reader = Reader(&response);
+            let (answered, _len) = (reader.u16(), reader.u32());
+            let code = Code(reader.u32().ok_or(DAMAGED)?);
+            match waits.next() {
+                Some(wait) if code.is_later() => std::thread::sleep(wait),
+                _ if code != Code(0) => return Err(Failure::Code(code)),
+                _ if answered != Some(tag) => return Err(DAMAGED.into()),
+                _ => return Ok(reader.0.to_vec()),
+            }
+        }
+    }
+}
+
+/// The parameters of a response with sessions, behind its handle.
+fn parameters_of<'a>(body: &mut Reader<'a>) -> Result<Reader<'a>> {
+    let len = body.u32().and_then(|len| usize::try_from(len).ok());
+    let parameters = len.and_then(|len| body.take(len));
+    Ok(Reader(parameters.ok_or(DAMAGED)?))
+}
+
+struct Response<'a> {
+    parameters: &'a [u8],
+    nonce: &'a [u8],
+}
+
+/// The parameters of a response that this TPM has made.
+fn checked<'a>(call: &session::Call<'_>, body: &'a [u8]) -> Result<Response<'a>> {
+    let mut body = Reader(body);
+    let parameters = parameters_of(&mut body)?.0;
+    let (nonce, attributes, mac) = (body.sized(), body.u8(), body.sized());
+    let (Some(nonce), Some(attributes), Some(mac)) = (nonce, attributes, mac) else {
+        return Err(DAMAGED.into());
+    };
+    if !call.is_genuine(parameters, nonce, attributes, mac) {
+        return Err("its answer was changed on the way".into());
+    }
+    Ok(Response { parameters, nonce })
+}

@@ -1,0 +1,283 @@
+//! Tokens of type `systemd-tpm2`, whose passphrase a TPM 2.0 gives while the machine is in the state that it was in, or
+//! while somebody knows the PIN.
+//!
+//! ```text
+//! token    the secret, encrypted by a key that never leaves the TPM; a policy: which registers must have which values
+//! TPM      the key, made anew from its seed; loads the secret, and compares the policy with what a session has shown
+//! here     a session that only we can read along with  ──►  the secret; in base64 it is the passphrase
+//! ```
+//!
+//! No library of the TPM's makers is needed: these are ten commands ([`chip`]) over a device or a socket ([`device`]).
+
+mod chip;
+mod code;
+mod device;
+mod pcrs;
+mod session;
+mod token;
+mod wire;
+
+use std::time::{Duration, Instant};
+
+use cryptline_sys::SecretBuf;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::refusal::Refusal;
+use crate::tokens::in_base64;
+use chip::{Algorithm, Failure, Loaded, Tpm};
+use device::Device;
+pub(crate) use device::Line;
+pub use device::TpmDevice;
+pub use pcrs::Pcrs;
+use session::{Kind, Session};
+use token::Token;
+use wire::ALG_SHA256;
+
+/// How long a TPM may take for all tokens of a header: some make an RSA key for half a minute.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// How often registers may change while a session is used.
+const ATTEMPTS: usize = 3;
+/// Bytes of a sealed secret.
+const SECRET: usize = 32;
+/// Rounds of PBKDF2 that systemd gives to a PIN.
+const ROUNDS: u32 = 10_000;
+
+/// A token, and the TPM that may open it.
+pub(crate) struct Enrolled {
+    token: Token,
+    tpm: Device,
+}
+
+impl Enrolled {
+    /// The token of this JSON, and the TPM there.
+    pub fn new(token: &str, device: &TpmDevice, deadline: Instant) -> Result<Self, Refusal> {
+        let token: Value = serde_json::from_str(token).map_err(|_| "it is no JSON")?;
+        Ok(Self {
+            token: Token::parse(&token)?,
+            tpm: device.open(deadline)?,
+        })
+    }
+
+    /// Whether it opens for somebody only who knows a PIN.
+    pub fn has_pin(&self) -> bool {
+        self.token.has_pin
+    }
+
+    /// The passphrase.
+    pub fn passphrase(
+        mut self,
+        pin: Option<&SecretBuf>,
+        deadline: Instant,
+    ) -> Result<SecretBuf, Refusal> {
+        let salt = self.token.salt.as_deref();
+        let auth = pin.map(|pin| auth_of(pin, salt)).transpose()?;
+        open(&self.token, &mut self.tpm, deadline, auth.as_ref())
+    }
+}
+
+/// The same with a TPM that is open.
+fn open(
+    token: &Token,
+    line: &mut dyn Line,
+    deadline: Instant,
+    auth: Option<&SecretBuf>,
+) -> Result<SecretBuf, Refusal> {
+    let mut tpm = Tpm::new(line, deadline);
+    let mut attempts = ATTEMPTS;
+    loop {
+        attempts -= 1;
+        match unseal(&mut tpm, token, auth) {
+            Err(Denied::Tpm(Failure::Code(code))) if code.is_pcr_changed() && attempts > 0 => {}
+            Err(denied) => return Err(refusal(&denied, token)),
+            Ok(secret) => return Ok(in_base64(&secret)?),
+        }
+    }
+}
+
+/// What is made of a token by a TPM that says what it likes.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn opened_by(token: &str, line: &mut dyn Line, pin: Option<&SecretBuf>) {
+    let token: Value = serde_json::from_str(token).unwrap_or_default();
+    if let Ok(token) = Token::parse(&token) {
+        let auth = pin.and_then(|pin| auth_of(pin, token.salt.as_deref()).ok());
+        assert!(open(&token, line, Instant::now() + PATIENCE, auth.as_ref()).is_err());
+    }
+}
+
+/// The same of what is to be sealed.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn sealed_by(line: &mut dyn Line) {
+    if let Ok(secret) = SecretBuf::random(SECRET) {
+        let mut tpm = Tpm::new(line, Instant::now() + PATIENCE);
+        assert!(seal_with(&mut tpm, &secret, Pcrs::default(), Some(&secret)).is_err());
+    }
+}
+
+/// Why there is no secret.
+enum Denied {
+    Tpm(Failure),
+    /// It does not load the token's data.
+    Foreign,
+    /// Registers are not as they were.
+    Policy,
+}
+
+impl From<Failure> for Denied {
+    fn from(failure: Failure) -> Self {
+        Self::Tpm(failure)
+    }
+}
+
+fn unseal(tpm: &mut Tpm<'_>, token: &Token, auth: Option<&SecretBuf>) -> Result<SecretBuf, Denied> {
+    let parent = parent(tpm, token)?;
+    let loaded = tpm.load(&parent, &token.private, &token.public);
+    let sealed = loaded.map_err(|failure| match failure {
+        Failure::Code(code) if code.is_foreign() => Denied::Foreign,
+        failure => Denied::Tpm(failure),
+    })?;
+    let session = session(tpm, Kind::Policy, &parent)?;
+    if token.parent.is_none() {
+        tpm.flush(parent.handle)?;
+    }
+    show_policy(tpm, &session, token.bank, token.pcrs, auth.is_some())?;
+    if tpm.policy_digest(&session)? != token.policy {
+        return Err(Denied::Policy);
+    }
+    let secret = tpm.unseal(&sealed, &session, auth.map(|auth| &auth[..]))?;
+    tpm.flush(sealed.handle)?;
+    Ok(secret)
+}
+
+/// The key that the secret lies under.
+fn parent(tpm: &mut Tpm<'_>, token: &Token) -> Result<Loaded, Denied> {
+    let Some(known) = &token.parent else {
+        return Ok(tpm.create_primary(token.algorithm)?);
+    };
+    let parent = tpm
+        .read_public(known.handle)
+        .map_err(|failure| match failure {
+            Failure::Code(code) if code.is_foreign() => Denied::Foreign,
+            failure => Denied::Tpm(failure),
+        })?;
+    if parent.public.name() == known.name {
+        Ok(parent)
+    } else {
+        Err(Denied::Foreign)
+    }
+}
+
+/// A session salted to `parent`, or to a key that is fit for that.
+fn session(tpm: &mut Tpm<'_>, kind: Kind, parent: &Loaded) -> Result<Session, Failure> {
+    if parent.public.point().is_some() {
+        return tpm.start_session(kind, parent);
+    }
+    let key = tpm.create_primary(Algorithm::Ecc)?;
+    let session = tpm.start_session(kind, &key)?;
+    tpm.flush(key.handle)?;
+    Ok(session)
+}
+
+/// In the order in which systemd does.
+fn show_policy(
+    tpm: &mut Tpm<'_>,
+    session: &Session,
+    bank: u16,
+    pcrs: Pcrs,
+    has_pin: bool,
+) -> Result<(), Failure> {
+    if pcrs != Pcrs::NONE {
+        tpm.policy_pcr(session, bank, pcrs.mask())?;
+    }
+    if has_pin {
+        tpm.policy_auth_value(session)?;
+    }
+    Ok(())
+}
+
+/// A new passphrase, and a token for no key slot yet that yields it under a policy that holds now, and with this PIN.
+pub(crate) fn seal(
+    device: &TpmDevice,
+    pcrs: Pcrs,
+    pin: Option<&SecretBuf>,
+) -> Result<(SecretBuf, Value), Refusal> {
+    let secret = SecretBuf::random(SECRET)?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut line = device.open(deadline)?;
+    let auth = pin.map(|pin| auth_of(pin, None)).transpose()?;
+    let auth = auth.as_ref();
+    let mut tpm = Tpm::new(&mut line, deadline);
+    let sealed = seal_with(&mut tpm, &secret, pcrs, auth);
+    let token = sealed.map_err(|failure| format!("the TPM: {failure}"))?;
+    drop(tpm);
+    // What does not open is not written into a header.
+    let opened = open(&token, &mut line, deadline, auth)?;
+    if opened[..] != in_base64(&secret)?[..] {
+        return Err("the TPM gives back another secret than it was given".into());
+    }
+    Ok((opened, token.to_json()))
+}
+
+fn seal_with(
+    tpm: &mut Tpm<'_>,
+    secret: &SecretBuf,
+    pcrs: Pcrs,
+    auth: Option<&SecretBuf>,
+) -> Result<Token, Failure> {
+    let parent = tpm.create_primary(Algorithm::Ecc)?;
+    let policy = tpm.start_session(Kind::Policy, &parent)?;
+    show_policy(tpm, &policy, ALG_SHA256, pcrs, auth.is_some())?;
+    let digest = tpm.policy_digest(&policy)?;
+    tpm.flush(policy.handle)?;
+    let session = tpm.start_session(Kind::Hmac, &parent)?;
+    let bytes = auth.map_or(&[][..], |auth| &auth[..]);
+    let (private, public) = tpm.seal(&parent, &session, (secret, bytes), &digest)?;
+    tpm.flush(parent.handle)?;
+    Ok(Token {
+        private,
+        public,
+        pcrs,
+        bank: ALG_SHA256,
+        algorithm: Algorithm::Ecc,
+        policy: digest,
+        has_pin: auth.is_some(),
+        salt: None,
+        parent: None,
+    })
+}
+
+fn refusal(denied: &Denied, token: &Token) -> Refusal {
+    let why = match denied {
+        Denied::Foreign => "it was enrolled with another TPM, or this one was cleared".to_owned(),
+        Denied::Policy => format!(
+            "the TPM's registers (PCR {}) have other values than when it was enrolled",
+            token.pcrs
+        ),
+        Denied::Tpm(Failure::Code(code)) if code.is_wrong_auth() && token.has_pin => {
+            "the PIN is wrong".to_owned()
+        }
+        Denied::Tpm(failure) => format!("the TPM: {failure}"),
+    };
+    Refusal::Failed(why)
+}
+
+/// What the TPM takes for the PIN.
+fn auth_of(pin: &[u8], salt: Option<&[u8]>) -> Result<SecretBuf, std::io::Error> {
+    let mut auth = SecretBuf::zeroed(SECRET)?;
+    match salt {
+        None => auth.copy_from_slice(&Sha256::digest(pin)),
+        Some(salt) => {
+            let rounds = ROUNDS.try_into().unwrap_or(std::num::NonZeroU32::MIN);
+            let hash = ring::pbkdf2::PBKDF2_HMAC_SHA256;
+            ring::pbkdf2::derive(hash, rounds, salt, pin, &mut auth);
+            let text = in_base64(&auth)?;
+            auth.copy_from_slice(&Sha256::digest(&text[..]));
+        }
+    }
+    // TPMs do not keep zeros at the end.
+    let len = auth
+        .iter()
+        .rposition(|&byte| byte != 0)
+        .map_or(0, |at| at + 1);
+    SecretBuf::copy_of(&auth[..len])
+}
