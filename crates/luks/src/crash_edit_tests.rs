@@ -10,6 +10,8 @@ use crate::luks2::binary::Copy;
 use crate::testing::{Image, PASSPHRASE};
 use crate::{Error, Header, SegmentPolicy, UnlockOptions, read};
 
+#[path = "crash_convert_tests.rs"]
+mod convert;
 #[path = "crash_token_tests.rs"]
 mod tokens;
 

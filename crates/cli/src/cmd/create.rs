@@ -1,5 +1,6 @@
 //! `create`: a new LUKS volume in a file, on `pmem:PATH` or `btt:PATH`, or behind an NBD server.
 
+mod layout;
 mod signals;
 
 use std::path::{Path, PathBuf};
@@ -8,21 +9,24 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use cryptline::keys::VolumeKeyFile;
 use cryptline::luks::format::{FormatOptions, Version};
 use cryptline::{Copy, Create, Holes, Problem, Progress, Target};
 use cryptline_sys::lock;
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub use layout::LayoutArgs;
+
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::args::{
-    FromArgs, PassphraseSource, PbkdfArgs, Taker, refuse_needed, refuse_shared_input,
+    FromArgs, PassphraseSource, PbkdfArgs, Taker, bytes_of_key, refuse_needed, refuse_shared_input,
 };
 use crate::cmd::copy::{From, How, Report, Show};
 use crate::output::{for_shell, print_report};
 use crate::size;
 
-const VERSIONS: &Words<Version> = &[
+pub(super) const VERSIONS: &Words<Version> = &[
     ("luks1", "LUKS1", Version::Luks1),
     ("luks2", "LUKS2", Version::Luks2),
 ];
@@ -105,6 +109,10 @@ pub struct CreateArgs {
     #[command(flatten)]
     pub format: FormatArgs,
 
+    /// And more of that.
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+
     /// The new passphrase.
     #[command(flatten)]
     pub passphrase: PassphraseSource,
@@ -170,7 +178,7 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
             "{option} is about the source; give one with --from, or leave it out"
         )));
     }
-    let options = args.format.options()?;
+    let options = args.layout.added_to(args.format.options()?)?;
     let created = args
         .create(options.clone())
         .on_progress(show(args.format.pbkdf.pbkdf_force_iterations.is_none()))
@@ -190,11 +198,16 @@ impl CreateArgs {
     }
 
     fn create(&self, options: FormatOptions) -> Create {
-        let create = Create::new(&self.file)
+        let file = self.layout.header.as_ref().unwrap_or(&self.file);
+        let create = Create::new(file)
             .replace(self.force)
             .preallocate(self.preallocate)
             .format(options)
             .keys(self.passphrase.of_target(&self.file));
+        let create = match &self.layout.volume_key_file {
+            Some(path) => create.volume_key(VolumeKeyFile(path.clone())),
+            None => create,
+        };
         match self.size {
             Some(size) => create.size(size),
             None => create,
@@ -204,7 +217,12 @@ impl CreateArgs {
     /// Makes the volume and fills it.
     fn run_from(&self, source: &Path) -> Result<ExitCode, CliError> {
         let began = Instant::now();
-        let options = self.format.options()?;
+        let options = self.layout.added_to(self.format.options()?)?;
+        if options.detached {
+            return Err(CliError::parameters(
+                "a volume that is filled has its header with it; leave out --header, or --from",
+            ));
+        }
         let from = From {
             name: source,
             how: &self.how,
@@ -256,9 +274,10 @@ impl CreateArgs {
         };
         let name = self.file.display().to_string();
         format!(
-            "{name}: {version}, {} of clear disk, {}\nKey slot 0 opens with the passphrase; it was tried. To use it: cryptline serve {}\n",
+            "{name}: {version}, {} of clear disk, {}\nKey slot {} opens with the passphrase; it was tried. To use it: cryptline serve {}\n",
             size::human(data_size),
             options.cipher,
+            options.slot,
             for_shell(&name)
         )
     }
@@ -308,13 +327,11 @@ pub(super) fn show(
 }
 
 impl FormatArgs {
-    fn options(&self) -> Result<FormatOptions, CliError> {
-        if self.key_size == 0 || !self.key_size.is_multiple_of(8) {
-            return Err(CliError::parameters(format!(
-                "--key-size {}: give a multiple of 8 bits, such as 512",
-                self.key_size
-            )));
-        }
+    /// The same for the library.
+    ///
+    /// # Errors
+    /// Exit code 1 for the size of a key that is none.
+    pub fn options(&self) -> Result<FormatOptions, CliError> {
         Ok(FormatOptions {
             version: if self.luks1 {
                 Version::Luks1
@@ -322,7 +339,7 @@ impl FormatArgs {
                 self.kind
             },
             cipher: self.cipher.clone(),
-            key_len: self.key_size / 8,
+            key_len: bytes_of_key("--key-size", self.key_size)?,
             sector_size: self.sector_size,
             hash: self.hash.clone(),
             kdf: self.pbkdf.pbkdf,

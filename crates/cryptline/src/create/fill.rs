@@ -11,7 +11,7 @@ use std::path::Path;
 
 use cryptline_engine::Gate;
 use cryptline_engine::base::Image;
-use cryptline_luks::format::{FormatOptions, format};
+use cryptline_luks::format::FormatOptions;
 use cryptline_luks::{Header, SegmentPolicy};
 use cryptline_sys::{SecretBuf, is_zero};
 
@@ -102,7 +102,7 @@ impl Create {
         draft.set_size(size, self.preallocate)?;
         let grows = known.is_none() && self.size.is_none();
         let moved = self.fill_file(&draft, &name, &prepared, &copy, grows)?;
-        self.put_header(Durable(draft.file()), &prepared, Rest::IsZeros)
+        self.put_prepared(Durable(draft.file()), &prepared, Rest::IsZeros)
             .map_err(|source| draft::failed("write", &name, source))?;
         // What was written behind the end of a stream was hashed, too.
         if copy.verify {
@@ -190,7 +190,7 @@ impl Create {
         target: &Source,
         prepared: &Prepared,
     ) -> Result<u64> {
-        let put = self.put_header(GateBytes::new(&device.gate)?, prepared, Rest::IsUnknown);
+        let put = self.put_prepared(GateBytes::new(&device.gate)?, prepared, Rest::IsUnknown);
         put.map_err(|error| unreadable(error, target))?;
         self.tell(Progress::Checking)?;
         with_keys(|| {
@@ -226,7 +226,8 @@ impl Create {
             let mut bytes = Cursor::new(vec![0; HEADER_MAX]);
             // The header says "up to the end", wherever that is; the size only chooses the sector.
             let size = data_size.max(1 << 20) + HEADER_MAX as u64;
-            let key = format(&mut bytes, size, &passphrase, options)
+            let key = self
+                .put_header(&mut bytes, size, &passphrase, options, name)?
                 .map_err(|error| made_no_header(error, name))?;
             self.tell(Progress::Looked)?;
             let header = cryptline_luks::read(&mut bytes, size);
@@ -326,7 +327,7 @@ impl Create {
     }
 
     /// Writes the header: its beginning last, when all else is durable.
-    fn put_header(
+    fn put_prepared(
         &self,
         mut device: impl Write + Seek,
         prepared: &Prepared,
