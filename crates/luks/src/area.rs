@@ -160,12 +160,7 @@ impl Extent {
 
 /// The first place of `size` bytes between `start` and `end` that is in none of `taken`, which are sorted here. It begins at
 /// a multiple of 4096, as `start` does.
-pub(crate) fn first_gap(
-    taken: &mut [Extent],
-    start: u64,
-    end: u64,
-    size: u64,
-) -> Option<Extent> {
+pub(crate) fn first_gap(taken: &mut [Extent], start: u64, end: u64, size: u64) -> Option<Extent> {
     taken.sort_by_key(|area| area.offset);
     let mut offset = start;
     for area in taken.iter() {

@@ -81,17 +81,15 @@ fn formatted(options: &FormatOptions, size: u64, slots: &[u32]) -> (Vec<u8>, Vec
 
 #[test]
 fn luks2_becomes_luks1_and_luks2_again_at_every_cut() {
-    for key_len in [32, 64] {
-        let (bytes, key) = luks2_for_luks1(key_len);
-        survives_both_ways(&bytes, &key, Luks2);
-    }
+    let (bytes, key) = luks2_for_luks1(64);
+    survives_both_ways(&bytes, &key, Luks2);
 }
 
 /// The first key slot of LUKS1 lies where the header of LUKS2 will be. With long keys there is no other room for it than
 /// that of a slot that is free.
 #[test]
 fn luks1_becomes_luks2_and_luks1_again_at_every_cut() {
-    for (key_len, second) in [(32, 1), (32, 6), (64, 1), (64, 7)] {
+    for (key_len, second) in [(32, 6), (64, 1)] {
         let options = FormatOptions {
             version: Luks1,
             key_len,

@@ -56,6 +56,8 @@ Examples:
   cryptline create 'whole-disk.img?partition=root'    in the partition with this label
   cryptline create disk.luks --from disk.raw --verify
   cryptline create disk.luks --from 'nbd://storage/disk1' --key-file key.bin
+  cryptline create site.luks --from dir:site          a file system (ext4) with the files of a folder
+  cryptline create disk.luks --from disk.raw --resume --key-file key.bin     again, if it was cut off
   zstd -dc disk.raw.zst | cryptline create disk.luks --from - --key-file key.bin
   printf %s secret | cryptline create test.img --size 64M --key-file - \\
       --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
@@ -84,14 +86,19 @@ pub struct CreateArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// Fill the volume with the contents of SRC: a raw file or block device, an encrypted volume, an NBD URI, or `-` for
-    /// standard input
+    /// Fill the volume with the contents of SRC: a raw file or block device, an encrypted volume, an NBD URI, dir:DIR for a
+    /// file system with the files of a folder, or `-` for standard input
     #[arg(long, value_name = "SRC", help_heading = "Source options")]
     pub from: Option<PathBuf>,
 
     /// How to copy.
     #[command(flatten, next_help_heading = "Source options")]
     pub how: How,
+
+    /// Keep what was copied when it ends early, and go on from there when the same command is given again. Only into a new
+    /// file, from a regular file or a volume in one
+    #[arg(long, requires = "from", conflicts_with_all = ["verify", "volume_key_file"], help_heading = "Source options")]
+    pub resume: bool,
 
     /// What becomes of holes and zeros in the source
     #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES), help_heading = "Source options")]
@@ -229,6 +236,7 @@ impl CreateArgs {
             header: self.from_keys.from_header.as_deref(),
             keys: self.from_keys.keys().of_target(source),
             key_option: "--from-key-file",
+            room: self.room(&options)?,
         };
         from.refuse_needed(&Target::parse(&self.file)?)?;
         let is_luks = from.is_luks()?;
@@ -239,11 +247,18 @@ impl CreateArgs {
             takes: self.passphrase.of_target(&self.file).from_input(),
         };
         refuse_shared_input(&[disk, key, new_key])?;
+        let source_disk = from.open(is_luks)?;
         let show = Show::of_create();
-        let copy = Copy::new(from.open(is_luks)?)
+        let copy = Copy::new(source_disk)
             .holes(self.holes)
             .verify(self.how.verify)
             .stop(show.stop());
+        let copy = if self.resume {
+            let (header, how) = (&self.from_keys.from_header, &self.how);
+            copy.resume(format!("{header:?} {:?} {}", how.zeroes, how.from_raw))
+        } else {
+            copy
+        };
         let created = self
             .create(options.clone())
             .fill(copy)
@@ -264,6 +279,16 @@ impl CreateArgs {
             })?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Bytes of the clear disk, where the size of the file was given.
+    fn room(&self, options: &FormatOptions) -> Result<Option<u64>, CliError> {
+        let Some(size) = self.size else {
+            return Ok(None);
+        };
+        let header = options.header_len();
+        let header = header.map_err(|error| CliError::parameters(error.to_string()))?;
+        Ok(Some(size.saturating_sub(header.next_multiple_of(1 << 20))))
     }
 
     /// What was made, for people.

@@ -49,6 +49,10 @@ pub struct OpenArgs {
     #[arg(long, hide = true)]
     pub unbound: bool,
 
+    /// As with cryptsetup, where the size of a volume key is said. It is known here.
+    #[arg(long, value_name = "BITS", hide = true)]
+    pub key_size: Option<u32>,
+
     /// As with cryptsetup, where how often is asked is said.
     #[arg(long, value_name = "N", hide = true)]
     pub tries: Option<u32>,

@@ -10,7 +10,9 @@ use clap::{Args, Subcommand};
 use cryptline::VolumeKind;
 use cryptline::luks::edit::Priority;
 
-use super::header::{BackupArgs, ConvertArgs as ConvertHeaderArgs, RepairArgs, RestoreArgs, UuidArgs};
+use super::header::{
+    BackupArgs, ConvertArgs as ConvertHeaderArgs, RepairArgs, RestoreArgs, UuidArgs,
+};
 use super::key::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, Place, RemoveArgs, priorities};
 use super::{erase, open};
 use crate::CliError;
@@ -140,7 +142,14 @@ impl Word {
             Self::ChangeKey(args) => args.run(),
             Self::RemoveKey(args) => args.run(),
             Self::KillSlot(args) => args.run_as_word(),
-            Self::ConvertKey(args) => args.run(),
+            Self::ConvertKey(args) => {
+                if args.place.inspect()?.kind == VolumeKind::Luks1 {
+                    return Err(CliError::parameters(
+                        "only key slots of LUKS2 are converted so; `key convert` makes one of LUKS1 anew",
+                    ));
+                }
+                args.run()
+            }
             Self::Dump(args) => args.run(),
             Self::Format(args) => args.run(),
             Self::Open(args) => open::run(&args),
@@ -172,7 +181,9 @@ impl ConfigArgs {
             );
         }
         if self.label.is_some() || self.subsystem.is_some() {
+            // As with cryptsetup, what is not said is none afterwards; `header label` keeps it.
             let (label, subsystem) = (self.label.as_deref(), self.subsystem.as_deref());
+            let (label, subsystem) = (label.or(Some("")), subsystem.or(Some("")));
             let edited = self.place.open().set_label(label, subsystem);
             warn_of(
                 &edited

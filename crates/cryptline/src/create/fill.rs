@@ -18,7 +18,7 @@ use cryptline_sys::{SecretBuf, is_zero};
 use super::{Create, Created, Draft, Durable, Progress, draft, made_no_header, unreadable};
 use crate::base::{Base, BaseDevice, Source};
 use crate::bytes::GateBytes;
-use crate::copy::{Copy, Holes, Left, Moved, Transfer, Trouble, Zeros};
+use crate::copy::{Copy, Holes, Left, Moved, ResumeError, Transfer, Trouble, Zeros};
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::target::Target;
@@ -35,20 +35,20 @@ const UNKNOWN: u64 = 1 << 50;
 
 /// What is where a header goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
+pub(super) enum Rest {
     /// A new file: what stays zeros takes no room.
     IsZeros,
     IsUnknown,
 }
 
 /// A header that is on no medium yet.
-struct Prepared {
-    bytes: Vec<u8>,
-    header: Header,
-    key: SecretBuf,
-    passphrase: SecretBuf,
+pub(super) struct Prepared {
+    pub bytes: Vec<u8>,
+    pub header: Header,
+    pub key: SecretBuf,
+    pub passphrase: SecretBuf,
     /// Bytes in a cipher sector.
-    sector: u64,
+    pub sector: u64,
 }
 
 impl Create {
@@ -81,6 +81,9 @@ impl Create {
 
     /// In a new file.
     fn in_file_from(&self, path: &Path, mut copy: Copy) -> Result<Created> {
+        if let Some(how) = copy.resume.take() {
+            return self.in_file_again(path, copy, &how);
+        }
         let name = path.display().to_string();
         copy.source.refuse_same(&Target::Path(path.to_owned()))?;
         copy.refuse_zones(None, &name)?;
@@ -132,6 +135,9 @@ impl Create {
     ) -> Result<Created> {
         if let Source::Target(target) = target {
             copy.source.refuse_same(target)?;
+        }
+        if copy.resume.is_some() {
+            return Err(Problem::Resume(ResumeError::Destination).on(target));
         }
         if copy.holes == Holes::Keep {
             return Err(Problem::HolesOfDevice.on(target));
@@ -205,7 +211,7 @@ impl Create {
         })
     }
 
-    fn created(&self, data_size: u64, copied: crate::Copied) -> Created {
+    pub(super) fn created(&self, data_size: u64, copied: crate::Copied) -> Created {
         Created {
             data_size,
             warnings: Vec::new(),
@@ -214,7 +220,7 @@ impl Create {
     }
 
     /// Makes the header and its key, in memory.
-    fn prepare(
+    pub(super) fn prepare(
         &self,
         name: &str,
         passphrase: SecretBuf,
@@ -314,7 +320,12 @@ impl Create {
     }
 
     /// The volume under a header that is not there yet.
-    fn volume(&self, base: Base, name: &str, prepared: &Prepared) -> Result<crate::Volume> {
+    pub(super) fn volume(
+        &self,
+        base: Base,
+        name: &str,
+        prepared: &Prepared,
+    ) -> Result<crate::Volume> {
         // The threads of the copy are as many as there are cores.
         let inline = DispatchOptions {
             both: Some(Mode::Inline),
@@ -327,7 +338,7 @@ impl Create {
     }
 
     /// Writes the header: its beginning last, when all else is durable.
-    fn put_prepared(
+    pub(super) fn put_prepared(
         &self,
         mut device: impl Write + Seek,
         prepared: &Prepared,
@@ -350,7 +361,7 @@ impl Create {
         device.flush()
     }
 
-    fn check_file(&self, draft: &Draft, name: &str, prepared: &Prepared) -> Result<u64> {
+    pub(super) fn check_file(&self, draft: &Draft, name: &str, prepared: &Prepared) -> Result<u64> {
         self.tell(Progress::Checking)?;
         let image = Image::open(draft.path(), true)?;
         with_keys(|| {

@@ -10,6 +10,7 @@
 //! in a Ceph image
 //! ```
 
+mod again;
 mod btt;
 mod draft;
 mod fill;

@@ -9,10 +9,10 @@
 
 mod backup;
 mod convert;
-mod unbound;
 mod lock;
 mod resize;
 mod token;
+mod unbound;
 
 use std::ffi::OsStr;
 use std::io::{Read, Seek, Write};

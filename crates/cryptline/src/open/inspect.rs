@@ -1,6 +1,7 @@
 //! Looking at a header, and trying a key on it: nothing is locked but what must be, and nothing is changed.
 
 use cryptline_luks::{Header, SegmentPolicy};
+use cryptline_sys::SecretBuf;
 
 use super::luks::{check_version, kind, read, unlock, warnings_of};
 use super::{Format, Open};

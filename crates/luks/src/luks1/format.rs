@@ -143,7 +143,10 @@ fn check_options(options: &FormatOptions) -> Result<(), Error> {
         ));
     }
     let (name, mode) = split_cipher(&options.cipher);
-    if [name, mode, &options.hash].iter().any(|it| it.len() > WORD_LEN_MAX) {
+    if [name, mode, &options.hash]
+        .iter()
+        .any(|it| it.len() > WORD_LEN_MAX)
+    {
         return Err(parameters(
             "the name of cipher or hash is too long for LUKS1",
         ));

@@ -139,7 +139,10 @@ impl AddArgs {
         let edited = header
             .new_keys(self.new.or_file(self.key.as_deref()))
             .on_progress(show(self.slot.measures()))
-            .add_unbound_key(bytes_of_key("--key-size", bits)?, &self.slot.new_slot(slot)?);
+            .add_unbound_key(
+                bytes_of_key("--key-size", bits)?,
+                &self.slot.new_slot(slot)?,
+            );
         done(
             &edited.map_err(|error| CliError::of_header(&error))?,
             "added; it keeps another key than that of the volume",

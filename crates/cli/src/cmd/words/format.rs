@@ -6,14 +6,16 @@ use std::process::ExitCode;
 use clap::Args;
 use cryptline::Create;
 use cryptline::keys::VolumeKeyFile;
-use cryptline::luks::format::{FormatOptions, Version};
+use cryptline::luks::format::{FormatOptions, KdfKind, Version};
 
 use crate::CliError;
 use crate::args::PassphraseSource;
 use crate::cmd::create::{FormatArgs, LayoutArgs, show};
 use crate::output::warn_of;
 
-/// Where data begins unless it is said.
+/// Fewest passes of Argon2 that cryptsetup makes.
+const ARGON2_PASSES_MIN: u32 = 4;
+/// Where data begins unless it is said, in LUKS1 and LUKS2.
 const DATA_OFFSETS: [u64; 2] = [2 << 20, 16 << 20];
 
 /// Where, and what.
@@ -65,6 +67,13 @@ impl FormatWordArgs {
     /// As `create`.
     pub fn run(&self) -> Result<ExitCode, CliError> {
         let options = self.layout.added_to(self.format.options()?)?;
+        let passes = self.format.pbkdf.pbkdf_force_iterations;
+        let is_argon2 = options.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2);
+        if is_argon2 && passes.is_some_and(|passes| passes < ARGON2_PASSES_MIN) {
+            return Err(CliError::parameters(format!(
+                "--pbkdf-force-iterations: cryptsetup makes no key slot with fewer than {ARGON2_PASSES_MIN} passes"
+            )));
+        }
         let data_offset = self.data_offset(&options)?;
         let options = FormatOptions {
             data_offset,
@@ -86,7 +95,9 @@ impl FormatWordArgs {
         if let Some(path) = &self.layout.volume_key_file {
             create = create.volume_key(VolumeKeyFile(path.clone()));
         }
-        let created = create.create().map_err(|error| CliError::of_create(&error))?;
+        let created = create
+            .create()
+            .map_err(|error| CliError::of_create(&error))?;
         warn_of(&created.warnings);
         Ok(ExitCode::SUCCESS)
     }
@@ -110,6 +121,8 @@ impl FormatWordArgs {
             Version::Luks1 => unit.max(512),
             Version::Luks2 => unit.max(1).next_multiple_of(4096),
         };
-        Ok(Some(usual.checked_next_multiple_of(unit).unwrap_or(u64::MAX)))
+        Ok(Some(
+            usual.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
+        ))
     }
 }

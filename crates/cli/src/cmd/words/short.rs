@@ -24,6 +24,9 @@ pub fn in_full(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if !word.is_some_and(|word| Word::has_subcommand(word) || word == "open") {
         return arguments;
     }
+    // cryptsetup takes it as often as it is given.
+    let mut is_quiet = false;
+    arguments.retain(|argument| argument != "-q" || !std::mem::replace(&mut is_quiet, true));
     for argument in &mut arguments[2..] {
         if let Some(full) = argument.to_str().and_then(in_full_of) {
             *argument = full.into();
@@ -56,11 +59,17 @@ mod tests {
     #[test]
     fn short_options_of_cryptsetup_are_known_behind_its_words_only() {
         assert_eq!(
-            line("cryptline luksFormat -q -h sha512 -S5 -d - disk"),
+            line("cryptline luksFormat -q -h sha512 -S5 -q -d - disk"),
             "cryptline luksFormat -q --hash sha512 --key-slot=5 --key-file - disk"
         );
-        assert_eq!(line("cryptline luksOpen -T1 x"), "cryptline luksOpen --tries=1 x");
+        assert_eq!(
+            line("cryptline luksOpen -T1 x"),
+            "cryptline luksOpen --tries=1 x"
+        );
         assert_eq!(line("cryptline serve -d -h"), "cryptline serve -d -h");
-        assert_eq!(line("cryptline luksDump --hash"), "cryptline luksDump --hash");
+        assert_eq!(
+            line("cryptline luksDump --hash"),
+            "cryptline luksDump --hash"
+        );
     }
 }

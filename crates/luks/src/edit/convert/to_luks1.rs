@@ -71,8 +71,8 @@ fn luks1_of(header: &Header, size: u64) -> Result<luks1::Header, Error> {
             quote(&crypt.encryption)
         )));
     }
-    let payload_sector = sector(offset)
-        .ok_or_else(|| cannot("its data begins further on than LUKS1 can say"))?;
+    let payload_sector =
+        sector(offset).ok_or_else(|| cannot("its data begins further on than LUKS1 can say"))?;
     let mut slots = [const { None }; SLOTS];
     for (&number, slot) in &header.metadata.keyslots {
         let taken = slot_of(slot, crypt, hash, key_len);
@@ -123,7 +123,9 @@ fn only_segment(header: &Header) -> Result<(u64, &Crypt), Error> {
         return Err(cannot("its data is not encrypted"));
     };
     if segment.size.is_some() || !segment.flags.is_empty() || crypt.iv_tweak != 0 {
-        return Err(cannot("its data is not just all up to the end of the device"));
+        return Err(cannot(
+            "its data is not just all up to the end of the device",
+        ));
     }
     if crypt.integrity.is_some() {
         return Err(cannot("its data has integrity protection"));

@@ -105,7 +105,9 @@ impl Layout {
     /// Whether a LUKS2 header can have the key slot there.
     fn fits(&self, header: &Header, number: usize, offset: u64) -> bool {
         let place = self.place(offset);
-        let mut others = header.active_slots().filter(|(it, _)| *it as usize != number);
+        let mut others = header
+            .active_slots()
+            .filter(|(it, _)| *it as usize != number);
         offset.is_multiple_of(AREA_ALIGNMENT)
             && offset >= 2 * COPY_SIZE
             && place.end().is_some_and(|end| end <= self.end())
