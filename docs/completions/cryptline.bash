@@ -37,6 +37,9 @@ _cryptline() {
             cryptline,config)
                 cmd="cryptline__subcmd__config"
                 ;;
+            cryptline,convert)
+                cmd="cryptline__subcmd__convert"
+                ;;
             cryptline,copy)
                 cmd="cryptline__subcmd__copy"
                 ;;
@@ -61,6 +64,9 @@ _cryptline() {
             cryptline,info)
                 cmd="cryptline__subcmd__info"
                 ;;
+            cryptline,isLuks)
+                cmd="cryptline__subcmd__isLuks"
+                ;;
             cryptline,key)
                 cmd="cryptline__subcmd__key"
                 ;;
@@ -79,6 +85,9 @@ _cryptline() {
             cryptline,luksErase)
                 cmd="cryptline__subcmd__luksErase"
                 ;;
+            cryptline,luksFormat)
+                cmd="cryptline__subcmd__luksFormat"
+                ;;
             cryptline,luksHeaderBackup)
                 cmd="cryptline__subcmd__luksHeaderBackup"
                 ;;
@@ -87,6 +96,9 @@ _cryptline() {
                 ;;
             cryptline,luksKillSlot)
                 cmd="cryptline__subcmd__luksKillSlot"
+                ;;
+            cryptline,luksOpen)
+                cmd="cryptline__subcmd__luksOpen"
                 ;;
             cryptline,luksRemoveKey)
                 cmd="cryptline__subcmd__luksRemoveKey"
@@ -169,6 +181,9 @@ _cryptline() {
             cryptline__subcmd__header,backup)
                 cmd="cryptline__subcmd__header__subcmd__backup"
                 ;;
+            cryptline__subcmd__header,convert)
+                cmd="cryptline__subcmd__header__subcmd__convert"
+                ;;
             cryptline__subcmd__header,label)
                 cmd="cryptline__subcmd__header__subcmd__label"
                 ;;
@@ -230,7 +245,7 @@ _cryptline() {
 
     case "${cmd}" in
         cryptline)
-            opts="-h -V --help --version serve vhost-user mount umount attach detach devices recover info open create copy encrypt resize key token header erase table btt zones top bench benchmark certs completions man luksAddKey luksChangeKey luksRemoveKey luksKillSlot luksConvertKey luksDump luksUUID luksHeaderBackup luksHeaderRestore luksErase repair config"
+            opts="-h -V --help --version serve vhost-user mount umount attach detach devices recover info open create copy encrypt resize key token header erase table btt zones top bench benchmark certs completions man luksAddKey luksChangeKey luksRemoveKey luksKillSlot luksConvertKey luksDump luksFormat luksOpen isLuks luksUUID luksHeaderBackup luksHeaderRestore luksErase repair convert config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -995,6 +1010,28 @@ _cryptline() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cryptline__subcmd__convert)
+            opts="-q -h --header --to --batch-mode --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
+                    COMPREPLY=($(compgen -W "luks1 luks2" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cryptline__subcmd__copy)
             opts="-h --force --from-raw --verify --zeroes --json --resume --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --to-key-file --to-passphrase-fd --to-volume-key-file --to-key-slot --to-header --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1070,7 +1107,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__create)
-            opts="-h --size --force --from --from-raw --verify --zeroes --json --holes --from-key-file --from-passphrase-fd --from-volume-key-file --from-key-slot --from-header --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-h --size --force --from --from-raw --verify --zeroes --json --resume --holes --from-key-file --from-passphrase-fd --from-volume-key-file --from-key-slot --from-header --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1160,6 +1197,38 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --subsystem)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-metadata-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-keyslots-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --key-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1224,7 +1293,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__encrypt)
-            opts="-h --force --from-raw --verify --zeroes --json --holes --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-h --force --from-raw --verify --zeroes --json --holes --preallocate --resume --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1286,6 +1355,38 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --subsystem)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-metadata-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-keyslots-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --key-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1332,7 +1433,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__header)
-            opts="-h --help backup restore uuid label repair"
+            opts="-h --help backup restore uuid label convert repair"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1358,6 +1459,28 @@ _cryptline() {
                     ;;
                 --file)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__header__subcmd__convert)
+            opts="-q -h --header --to --batch-mode --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
+                    COMPREPLY=($(compgen -W "luks1 luks2" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -1473,6 +1596,28 @@ _cryptline() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cryptline__subcmd__isLuks)
+            opts="-h --header --type --disable-locks --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cryptline__subcmd__key)
             opts="-h --help add change remove kill list priority convert"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1488,7 +1633,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__key__subcmd__add)
-            opts="-h --header --new-key-slot --recovery --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --header --new-key-slot --recovery --unbound --key-size --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1499,6 +1644,10 @@ _cryptline() {
                     return 0
                     ;;
                 --new-key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1582,6 +1731,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1590,7 +1747,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__key__subcmd__change)
-            opts="-h --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --batch-mode --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1672,6 +1829,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1680,7 +1845,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__key__subcmd__convert)
-            opts="-h --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --batch-mode --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1743,6 +1908,14 @@ _cryptline() {
                     return 0
                     ;;
                 --hash)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1890,7 +2063,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksAddKey)
-            opts="-h --header --new-key-slot --recovery --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --header --new-key-slot --recovery --unbound --key-size --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1901,6 +2074,10 @@ _cryptline() {
                     return 0
                     ;;
                 --new-key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1984,6 +2161,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1992,7 +2177,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksChangeKey)
-            opts="-h --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --batch-mode --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2074,6 +2259,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2082,7 +2275,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksConvertKey)
-            opts="-h --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --batch-mode --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2148,6 +2341,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2156,13 +2357,41 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksDump)
-            opts="-h --json --header --help"
+            opts="-q -h --header --json --dump-json-metadata --dump-volume-key --unbound --batch-mode --volume-key-file --key-slot --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file-newline)
+                    COMPREPLY=($(compgen -W "keep strip" -- "${cur}"))
+                    return 0
+                    ;;
+                --passphrase-fd)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2181,6 +2410,128 @@ _cryptline() {
             fi
             case "${prev}" in
                 --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__luksFormat)
+            opts="-q -h --batch-mode --offset --align-payload --use-random --use-urandom --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --align-payload)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -W "luks1 luks2" -- "${cur}"))
+                    return 0
+                    ;;
+                --cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hash)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sector-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf)
+                    COMPREPLY=($(compgen -W "pbkdf2 argon2i argon2id" -- "${cur}"))
+                    return 0
+                    ;;
+                --iter-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf-force-iterations)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf-parallel)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --uuid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --subsystem)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-metadata-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-keyslots-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file-newline)
+                    COMPREPLY=($(compgen -W "keep strip" -- "${cur}"))
+                    return 0
+                    ;;
+                --passphrase-fd)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2275,6 +2626,76 @@ _cryptline() {
                     return 0
                     ;;
                 --kdf-time-limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__luksOpen)
+            opts="-q -h --check --header --type --allow-null-cipher --unbound --key-size --tries --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tries)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file-newline)
+                    COMPREPLY=($(compgen -W "keep strip" -- "${cur}"))
+                    return 0
+                    ;;
+                --passphrase-fd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kdf-time-limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-type)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2578,7 +2999,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__open)
-            opts="-h --check --header --type --allow-null-cipher --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --help"
+            opts="-q -h --check --header --type --allow-null-cipher --unbound --key-size --tries --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2590,6 +3011,14 @@ _cryptline() {
                     ;;
                 --type)
                     COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tries)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --key-file)

@@ -167,8 +167,8 @@ fn make(
     if ran.status.success() && !said.contains("while populating file system") {
         return Ok(());
     }
-    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    Err(failed(lines.last().unwrap_or("it failed")))
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    Err(failed(lines.next_back().unwrap_or("it failed")))
 }
 
 fn find() -> Option<PathBuf> {

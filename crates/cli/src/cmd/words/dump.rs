@@ -14,7 +14,7 @@ use cryptline::{Inspection, Open};
 use zeroize::Zeroize;
 
 use crate::CliError;
-use crate::args::KeyArgs;
+use crate::args::{KeyArgs, PassphraseSource};
 use crate::cmd::info;
 use crate::cmd::key::Place;
 use crate::error::on_one_line;
@@ -51,9 +51,17 @@ pub struct DumpArgs {
     #[arg(long, short = 'q')]
     pub batch_mode: bool,
 
+    /// Where the key goes.
+    #[arg(long, value_name = "FILE", alias = "master-key-file")]
+    pub volume_key_file: Option<PathBuf>,
+
+    /// By which key slot.
+    #[arg(long, value_name = "N")]
+    pub key_slot: Option<u32>,
+
     /// What opens it.
     #[command(flatten)]
-    pub keys: KeyArgs,
+    pub passphrase: PassphraseSource,
 }
 
 impl DumpArgs {
@@ -88,10 +96,12 @@ impl DumpArgs {
     }
 
     fn dump_key(&self, found: &Inspection) -> Result<ExitCode, CliError> {
-        // The option is for what opens a volume elsewhere.
-        let mut keys = self.keys.clone();
-        let file = keys.volume_key_file.take();
-        let file = file.as_deref().map(new_file).transpose()?;
+        let keys = KeyArgs {
+            passphrase: self.passphrase.clone(),
+            key_slot: self.key_slot,
+            ..KeyArgs::default()
+        };
+        let file = self.volume_key_file.as_deref().map(new_file).transpose()?;
         let mut open = Open::new(self.place.name())
             .keys(keys.of_target(&self.place.target))
             .kdf_limits(keys.kdf_limits());
