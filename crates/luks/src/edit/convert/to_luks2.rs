@@ -150,6 +150,8 @@ impl Layout {
         for (from, to) in &self.moved {
             let mut stripes = vec![0; usize::try_from(from.size).unwrap_or(0)];
             read_at(device, from.offset, &mut stripes, "a key slot")?;
+            // The header names all of the place, so the file of a detached one must have it.
+            stripes.resize(usize::try_from(self.size).unwrap_or(stripes.len()), 0);
             copies.push((to.offset, stripes));
         }
         let mut raw = edit.raw.clone();
