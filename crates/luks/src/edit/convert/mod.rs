@@ -52,7 +52,7 @@ impl Edit {
     ) -> Result<Conversion<'_>, Error> {
         self.check_usable()?;
         match (&self.header, to) {
-            (Header::V1(header), Version::Luks2) => to_luks2::plan(self, header, device),
+            (Header::V1(header), Version::Luks2) => to_luks2::plan(self, header, device, size),
             (Header::V2(header), Version::Luks1) => to_luks1::plan(self, header, size),
             (Header::V1(_), Version::Luks1) => Err(parameters("it is LUKS1 already")),
             (Header::V2(_), Version::Luks2) => Err(parameters("it is LUKS2 already")),

@@ -24,6 +24,7 @@ pub(super) fn plan<'a>(
     edit: &'a Edit,
     header: &Header,
     device: &mut (impl Read + Seek),
+    size: u64,
 ) -> Result<Conversion<'a>, Error> {
     let layout = Layout::new(header)?;
     let json = metadata(header, &layout)?.to_string();
@@ -43,6 +44,10 @@ pub(super) fn plan<'a>(
     let salt = salt_64()?;
     let primary = Binary { salt, ..binary }.encode(Copy::Primary, json.as_bytes());
     let mut epochs = layout.moves(edit, device)?;
+    if header.payload_sector == 0 && size < layout.end() {
+        // cryptsetup wants the file of a detached header to have all of the place for key slots.
+        epochs.insert(0, vec![(layout.end() - 1, vec![0])]);
+    }
     epochs.extend([
         vec![(COPY_SIZE, secondary)],
         vec![(to_u64(BINARY_LEN), primary[BINARY_LEN..].to_vec())],
