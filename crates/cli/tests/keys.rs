@@ -120,7 +120,7 @@ impl Lab {
             let codes = [theirs.status.code(), ours.status.code()];
             // Without a key slot there is nothing to try.
             let is_right = match keys {
-                [] => codes == [Some(1), Some(4)],
+                [] => codes == [Some(1), Some(1)],
                 _ => codes == [Some(code); 2],
             };
             assert!(is_right, "key {number}: {theirs}\n{ours}");

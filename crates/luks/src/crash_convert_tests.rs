@@ -102,6 +102,63 @@ fn luks1_becomes_luks2_and_luks1_again_at_every_cut() {
     }
 }
 
+/// The file ends with the last key slot of LUKS1, and becomes as long as the header of LUKS2 says, wherever data begins.
+#[test]
+fn detached_luks1_becomes_luks2_and_luks1_again_at_every_cut_of_a_file_that_grows() {
+    for (data_offset, grown) in [(None, 16 << 20), (Some(3 << 20), 3 << 20)] {
+        let options = FormatOptions {
+            version: Luks1,
+            detached: true,
+            key_len: 64,
+            kdf: Some(KdfKind::Pbkdf2),
+            cost: new_slot().cost,
+            data_offset,
+            ..FormatOptions::default()
+        };
+        let size = 4096 + 8 * 258_048 - 2048;
+        let (bytes, key) = formatted(&options, size, &[0, 1]);
+        assert_eq!(u64::try_from(bytes.len()).unwrap(), size);
+        survives_both_ways(&bytes, &key, Luks1);
+        let mut disk = Disk::new(&bytes);
+        let edit = Edit::load(&mut disk, size).unwrap();
+        converted(&edit, Luks2, &mut disk).unwrap();
+        assert_eq!(disk.bytes.get_ref().len(), grown);
+    }
+}
+
+/// Key slots packed by 512 bytes: the only place for the second to move to is so near to where the first has been that
+/// its last page would lie over that one, which the old header still names.
+#[test]
+fn key_slot_that_was_moved_is_not_overwritten_where_the_old_header_has_it() {
+    let options = FormatOptions {
+        version: Luks1,
+        kdf: Some(KdfKind::Pbkdf2),
+        cost: new_slot().cost,
+        ..FormatOptions::default()
+    };
+    let (mut bytes, _) = formatted(&options, 3 << 20, &[0, 1]);
+    let mut put = |at: usize, number: u32| bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
+    let packed = [
+        32768 + 256_000,
+        545_280,
+        32768,
+        1_065_472,
+        1_321_472,
+        1_577_472,
+        1_833_472,
+        2_089_472,
+    ];
+    for (slot, offset) in packed.into_iter().enumerate() {
+        put(208 + 48 * slot + 40, offset / 512);
+    }
+    put(104, 2_345_472 / 512);
+    let mut disk = Disk::new(&bytes);
+    let edit = Edit::load(&mut disk, 3 << 20).unwrap();
+    let error = converted(&edit, Luks2, &mut disk).unwrap_err();
+    assert!(matches!(error, Error::NoRoom { .. }), "{error}");
+    assert!(disk.done.is_empty());
+}
+
 /// A key slot that was moved leaves nothing that opens once it is removed.
 #[test]
 fn key_material_that_was_moved_is_gone_where_it_was() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   to LUKS1   the primary copy is damaged ─ first sector: LUKS1 ─ the rest of LUKS2 overwritten
-//!   to LUKS2   key slots out of the way ─ secondary copy ─ JSON of the primary ─ first sector: LUKS2 ─ its rest
+//!   to LUKS2   (a longer file) ─ key slots out of the way ─ secondary copy ─ JSON of the primary ─ first sector: LUKS2 ─ its rest
 //! ```
 //!
 //! Each step is flushed before the next. The first sector, of 512 bytes that are written whole or not at all, decides
@@ -11,17 +11,19 @@
 mod to_luks1;
 mod to_luks2;
 
-use std::io::{Read, Seek, Write};
+use std::io::{Cursor, Read, Seek, Write};
 
 use super::{Edit, wipe};
 use crate::area::Extent;
-use crate::device::{flush, to_u64, write_at};
+use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
 use crate::options::{Version, parameters};
 use crate::{Header, luks1};
 
 /// Bytes that are written whole or not at all.
 const SECTOR: usize = 512;
+/// Of every new header, but for its key slots.
+const HEADER_LEN: usize = 0x8000;
 /// Longest UUID: its field has 40 bytes, the last of them zero.
 const UUID_LEN_MAX: usize = luks1::UUID_FIELD.end - luks1::UUID_FIELD.start - 1;
 
@@ -73,17 +75,38 @@ impl Conversion<'_> {
         size: u64,
     ) -> Result<Header, Error> {
         self.edit.check_unchanged(device, size)?;
-        let mut end = size;
+        let end = self.check_result(device, size)?;
         for epoch in &self.epochs {
             for (offset, bytes) in epoch {
                 write_at(device, *offset, bytes)?;
-                // The file of a detached header grows.
-                end = end.max(offset + to_u64(bytes.len()));
             }
             flush(device)?;
         }
         wipe(device, &self.wiped, end)?;
         crate::read(device, end)
+    }
+
+    /// Reads the new header before anything is written. Returns the size that the device will have: the file of a
+    /// detached header grows.
+    fn check_result(&self, device: &mut (impl Read + Seek), size: u64) -> Result<u64, Error> {
+        let mut start = vec![0; HEADER_LEN];
+        let there = start.len().min(usize::try_from(size).unwrap_or(usize::MAX));
+        read_at(device, 0, &mut start[..there], "the header")?;
+        let mut end = size;
+        for (offset, bytes) in self.epochs.iter().flatten() {
+            end = end.max(offset + to_u64(bytes.len()));
+            let at = usize::try_from(*offset).unwrap_or(usize::MAX);
+            for (to, from) in start.iter_mut().skip(at).zip(bytes) {
+                *to = *from;
+            }
+        }
+        let read = crate::read(&mut Cursor::new(start), end);
+        read.map_err(|error| {
+            parameters(format!(
+                "nothing was written, since the new header would not open: {error}"
+            ))
+        })?;
+        Ok(end)
     }
 }
 

@@ -86,6 +86,35 @@ fn what_luks1_cannot_have_is_refused_by_name() {
     refused(&damaged, "repair");
 }
 
+/// Its file ends long before its data would begin.
+fn short_and_detached() -> Image {
+    let mut image = image(|it| {
+        it.detached = true;
+        it.data_offset = Some(16 << 20);
+    });
+    image.bytes.truncate(600 << 10);
+    image
+}
+
+#[test]
+fn detached_header_whose_file_has_no_room_for_eight_slots_is_refused() {
+    refused(&short_and_detached(), "no room");
+}
+
+#[test]
+fn header_that_would_not_open_is_not_written() {
+    let image = short_and_detached();
+    let mut longer = image.bytes.clone();
+    longer.resize(2 << 20, 0);
+    let mut device = Cursor::new(longer);
+    let edit = Edit::load(&mut device, 2 << 20).unwrap();
+    let conversion = edit.convert(Version::Luks1, &mut device, 2 << 20).unwrap();
+    let mut device = Cursor::new(image.bytes.clone());
+    let error = conversion.commit(&mut device, 600 << 10).unwrap_err();
+    assert!(error.to_string().contains("would not open"), "{error}");
+    assert!(device.into_inner() == image.bytes);
+}
+
 #[test]
 fn same_version_is_refused() {
     let image = image(|_| {});

@@ -82,9 +82,11 @@ fn luks1_of(header: &Header, size: u64) -> Result<luks1::Header, Error> {
             Some(taken);
     }
     let end = match offset {
-        0 => header_end(header.binary.copy_size, &header.metadata).min(size),
+        0 => header_end(header.binary.copy_size, &header.metadata),
         offset => offset,
     };
+    // Where data begins says nothing about the file of a detached header.
+    let end = end.min(size);
     Ok(luks1::Header {
         sectors: places(&slots, key_len, end)?,
         cipher_name: name.to_owned(),

@@ -44,8 +44,8 @@ pub(super) fn plan<'a>(
     let salt = salt_64()?;
     let primary = Binary { salt, ..binary }.encode(Copy::Primary, json.as_bytes());
     let mut epochs = layout.moves(edit, device)?;
-    if header.payload_sector == 0 && size < layout.end() {
-        // cryptsetup wants the file of a detached header to have all of the place for key slots.
+    if size < layout.end() {
+        // That of a detached header: cryptsetup wants its file to have all of the place for key slots.
         epochs.insert(0, vec![(layout.end() - 1, vec![0])]);
     }
     epochs.extend([
@@ -123,6 +123,8 @@ impl Layout {
     /// told in the same sector: between two, no two slots may be in one place.
     fn make_room(&mut self, header: &Header, number: usize) -> Result<(), Error> {
         let from = self.offsets[number];
+        let size = self.stripes;
+        let at = |offset| Extent { offset, size };
         let mut taken: Vec<_> = self.offsets.iter().map(|&it| self.place(it)).collect();
         taken.extend(self.moved.iter().map(|(from, _)| *from));
         let gap = first_gap(&mut taken, 2 * COPY_SIZE, self.end(), self.size);
@@ -130,17 +132,20 @@ impl Layout {
             gap.offset
         } else {
             let needed = self.size;
+            // The old header still names them when the place is written, all of it.
+            let mut sources: Vec<_> = self.moved.iter().map(|(from, _)| *from).collect();
+            sources.push(at(from));
             let free = (0..SLOTS).find(|&other| {
+                let place = self.place(self.offsets[other]);
                 header.slots[other].is_none()
                     && sector_of(other) == sector_of(number)
-                    && self.fits(header, number, self.offsets[other])
+                    && self.fits(header, number, place.offset)
+                    && !sources.iter().any(|source| source.overlaps(place))
             });
             let free = free.ok_or(Error::NoRoom { needed })?;
             std::mem::replace(&mut self.offsets[free], from)
         };
         self.offsets[number] = to;
-        let size = self.stripes;
-        let at = |offset| Extent { offset, size };
         self.moved.push((at(from), at(to)));
         Ok(())
     }
