@@ -347,7 +347,7 @@ fn words_of_cryptsetup_work() {
     word("luksUUID", &[&uuid, "-q"], false);
     let dumped = word("luksDump", &[], false).stdout_text();
     assert!(
-        dumped.contains(UUIDS[0]) && dumped.contains("Label         x"),
+        dumped.contains(UUIDS[0]) && dumped.contains("Label:         \tx\n"),
         "{dumped}"
     );
     word("repair", &["-q"], false);

@@ -16,7 +16,6 @@ fn survives_both_ways(before: &[u8], key: &[u8], first: Version) {
     let mut bytes = before.to_vec();
     let other = if first == Luks1 { Luks2 } else { Luks1 };
     for to in [other, first] {
-        let size = u64::try_from(bytes.len()).unwrap();
         let before = std::mem::take(&mut bytes);
         let sets: &[&[usize]] = &[&passphrases];
         survives(&before, key, sets, |edit, disk| {
@@ -24,6 +23,7 @@ fn survives_both_ways(before: &[u8], key: &[u8], first: Version) {
             bytes = disk.bytes.get_ref().clone();
             Ok(())
         });
+        let size = u64::try_from(bytes.len()).unwrap();
         let header = read(&mut Cursor::new(&bytes), size).unwrap();
         let is = if matches!(header, Header::V1(_)) {
             Luks1

@@ -109,6 +109,17 @@ impl FormatOptions {
         }
     }
 
+    /// Where the data of such a volume begins.
+    ///
+    /// # Errors
+    /// [`Error::Parameters`] for impossible options.
+    pub fn data_start(&self) -> Result<u64, Error> {
+        match self.version {
+            Version::Luks1 => luks1::data_start(self),
+            Version::Luks2 => luks2::data_start(self),
+        }
+    }
+
     /// Data begins at a multiple of so many bytes.
     fn alignment(&self) -> u64 {
         match self.version {

@@ -20,7 +20,7 @@ pub use layout::LayoutArgs;
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::args::{
-    FromArgs, PassphraseSource, PbkdfArgs, Taker, bytes_of_key, refuse_needed, refuse_shared_input,
+    FromArgs, PassphraseSource, PbkdfArgs, Taker, bytes_of_key, refuse_shared_input,
 };
 use crate::cmd::copy::{From, How, Report, Show};
 use crate::output::{for_shell, print_report};
@@ -200,12 +200,11 @@ impl CreateArgs {
     /// A key that is overwritten opens nothing any more.
     fn refuse_needed(&self) -> Result<(), CliError> {
         let key = self.passphrase.of_target(&self.file).key_file;
-        let key = ("a key file", key.as_deref());
-        refuse_needed(&Target::parse(&self.file)?, &[key])
+        self.layout.refuse_needed(&self.file, key.as_deref())
     }
 
     fn create(&self, options: FormatOptions) -> Create {
-        let file = self.layout.header.as_ref().unwrap_or(&self.file);
+        let file = self.layout.place(&self.file);
         let create = Create::new(file)
             .replace(self.force)
             .preallocate(self.preallocate)
@@ -286,9 +285,9 @@ impl CreateArgs {
         let Some(size) = self.size else {
             return Ok(None);
         };
-        let header = options.header_len();
-        let header = header.map_err(|error| CliError::parameters(error.to_string()))?;
-        Ok(Some(size.saturating_sub(header.next_multiple_of(1 << 20))))
+        let start = options.data_start();
+        let start = start.map_err(|error| CliError::parameters(error.to_string()))?;
+        Ok(Some(size.saturating_sub(start)))
     }
 
     /// What was made, for people.

@@ -24,6 +24,7 @@ use crate::copy::{
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::target::Target;
+use crate::Zeroes;
 
 impl Create {
     /// In a new file, going on where an earlier run has ended.
@@ -60,6 +61,9 @@ impl Create {
                 (journal.map_err(kept)?, prepared, room.end)
             }
         };
+        if self.preallocate {
+            draft.reserve(end)?;
+        }
         let moved = self.fill_again(&draft, &name, &prepared, &copy, &journal)?;
         if copy.stop.load(Ordering::Relaxed) {
             return Err(Problem::CopyStopped(Left::Kept).on(name));
@@ -128,14 +132,12 @@ impl Create {
         copy: &Copy,
         journal: &Journal<'_>,
     ) -> Result<Moved> {
-        let base = Base::Image(Image::open(draft.path(), false)?);
-        let volume = self.volume(base, name, prepared)?;
-        if let Some(from) = copy.source.gate()
-            && !journal.agrees(from, volume.gate())?
-        {
+        if !self.agrees(draft, name, prepared, copy, journal)? {
             let part = draft.path().to_owned();
             return Err(Problem::Resume(ResumeError::Changed { part }).on(name));
         }
+        let base = Base::Image(Image::open(draft.path(), false)?);
+        let volume = self.volume(base, name, prepared, Zeroes::Decrypt)?;
         let transfer = Transfer {
             source: &copy.source,
             dest: volume.gate(),
@@ -160,5 +162,22 @@ impl Create {
             return Err(Problem::Resume(ResumeError::ChangedNow).on(name));
         }
         Ok(moved)
+    }
+
+    /// Whether what was copied is from this source.
+    fn agrees(
+        &self,
+        draft: &Draft,
+        name: &str,
+        prepared: &Prepared,
+        copy: &Copy,
+        journal: &Journal<'_>,
+    ) -> Result<bool> {
+        let Some(from) = copy.source.gate() else {
+            return Ok(true);
+        };
+        let base = Base::Image(Image::open(draft.path(), true)?);
+        let volume = self.volume(base, name, prepared, copy.holes.read_as())?;
+        journal.agrees(from, volume.gate())
     }
 }

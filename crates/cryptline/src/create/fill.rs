@@ -266,7 +266,7 @@ impl Create {
         grows: bool,
     ) -> Result<Moved> {
         let base = Base::Image(Image::open(draft.path(), false)?);
-        let volume = self.volume(base, name, prepared)?;
+        let volume = self.volume(base, name, prepared, Zeroes::Decrypt)?;
         let start = prepared.bytes.len() as u64;
         let grow = |room: u64| {
             let grown = draft.file().set_len(start + room).map_err(Trouble::Grow);
@@ -300,7 +300,7 @@ impl Create {
     ) -> Result<Moved> {
         let gate: Gate = device.gate.clone();
         let base = Base::Device(Source::Device(gate).open_device(Default::default())?);
-        let volume = self.volume(base, name, prepared)?;
+        let volume = self.volume(base, name, prepared, Zeroes::Decrypt)?;
         copy.check_room(volume.gate(), name)?;
         let transfer = Transfer {
             source: &copy.source,
@@ -325,6 +325,7 @@ impl Create {
         base: Base,
         name: &str,
         prepared: &Prepared,
+        zeroes: Zeroes,
     ) -> Result<crate::Volume> {
         // The threads of the copy are as many as there are cores.
         let inline = DispatchOptions {
@@ -333,6 +334,7 @@ impl Create {
         };
         let open = Open::new(name)
             .dispatch(inline)
+            .zeroes(copy.holes.read_as())
             .allow_null_cipher(self.format.allow_null_cipher);
         open.under(base, &prepared.header, &prepared.key)
     }
@@ -385,11 +387,6 @@ impl Create {
         name: &str,
         left: Left,
     ) -> Result<()> {
-        // Elsewhere zeros were written.
-        let zeroes = match copy.holes {
-            Holes::Encrypt => Zeroes::Decrypt,
-            Holes::Keep => Zeroes::Detect,
-        };
         let open = open
             .key(&*prepared.key)
             .read_only(true)

@@ -77,6 +77,10 @@ pub(crate) fn header_len(options: &FormatOptions) -> Result<u64, Error> {
     Ok((last + stripes_len(options.key_len)).next_multiple_of(4096))
 }
 
+pub(crate) fn data_start(options: &FormatOptions) -> Result<u64, Error> {
+    Layout::new(options).map(|layout| u64::from(layout.payload_sector) * 512)
+}
+
 /// Where the slots and the data are.
 struct Layout {
     slot_sectors: [u32; SLOTS],

@@ -116,6 +116,10 @@ pub(crate) fn header_len(options: &FormatOptions) -> Result<u64, Error> {
     Ok(2 * layout.copy_size + layout.keyslots_size)
 }
 
+pub(crate) fn data_start(options: &FormatOptions) -> Result<u64, Error> {
+    Layout::new(u64::MAX / 2, options).map(|layout| layout.data_offset)
+}
+
 /// Where key slots and data are.
 struct Layout {
     copy_size: u64,

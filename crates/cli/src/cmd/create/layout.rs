@@ -1,12 +1,13 @@
 //! What else goes into a new header, and where it is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use cryptline::Target;
 use cryptline::luks::format::FormatOptions;
 
 use crate::CliError;
-use crate::args::SlotCipherArgs;
+use crate::args::{SlotCipherArgs, refuse_needed};
 use crate::size;
 
 /// Beside cipher and costs.
@@ -43,6 +44,22 @@ pub struct LayoutArgs {
 }
 
 impl LayoutArgs {
+    /// What the header is written to, of a volume whose data is on `target`.
+    #[must_use]
+    pub fn place<'a>(&'a self, target: &'a Path) -> &'a Path {
+        self.header.as_deref().unwrap_or(target)
+    }
+
+    /// A key that is overwritten opens nothing any more.
+    ///
+    /// # Errors
+    /// Exit code 1 where the header would overwrite the key file or the volume key.
+    pub fn refuse_needed(&self, target: &Path, key_file: Option<&Path>) -> Result<(), CliError> {
+        let key = ("a key file", key_file);
+        let volume_key = ("the file of the volume key", self.volume_key_file.as_deref());
+        refuse_needed(&Target::parse(self.place(target))?, &[key, volume_key])
+    }
+
     /// The same with these.
     ///
     /// # Errors

@@ -79,14 +79,16 @@ impl FormatWordArgs {
             data_offset,
             ..options
         };
-        let create = match &self.layout.header {
-            Some(header) => Create::new(header),
-            None => Create::new(&self.target).in_place(true),
-        };
         let mut passphrase = self.passphrase.clone();
         if self.key.is_some() {
             passphrase.key_file.clone_from(&self.key);
         }
+        let key_file = passphrase.key_file.as_deref();
+        self.layout.refuse_needed(&self.target, key_file)?;
+        let create = match &self.layout.header {
+            Some(header) => Create::new(header),
+            None => Create::new(&self.target).in_place(true),
+        };
         let mut create = create
             .replace(self.batch_mode)
             .format(options)

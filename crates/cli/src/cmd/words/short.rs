@@ -24,15 +24,27 @@ pub fn in_full(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if !word.is_some_and(|word| Word::has_subcommand(word) || word == "open") {
         return arguments;
     }
+    let has_hash = word.is_some_and(has_hash);
     // cryptsetup takes it as often as it is given.
     let mut is_quiet = false;
     arguments.retain(|argument| argument != "-q" || !std::mem::replace(&mut is_quiet, true));
-    for argument in &mut arguments[2..] {
+    let options = arguments[2..].iter_mut();
+    for argument in options.take_while(|argument| *argument != "--") {
+        // Help elsewhere.
+        if argument == "-h" && !has_hash {
+            continue;
+        }
         if let Some(full) = argument.to_str().and_then(in_full_of) {
             *argument = full.into();
         }
     }
     arguments
+}
+
+fn has_hash(word: &str) -> bool {
+    let words = Word::augment_subcommands(clap::Command::new("cryptline"));
+    let word = words.find_subcommand(word);
+    word.is_some_and(|word| word.get_arguments().any(|it| it.get_long() == Some("hash")))
 }
 
 fn in_full_of(argument: &str) -> Option<String> {
@@ -67,6 +79,14 @@ mod tests {
             "cryptline luksOpen --tries=1 x"
         );
         assert_eq!(line("cryptline serve -d -h"), "cryptline serve -d -h");
+        for help in ["open -h", "luksOpen -h", "luksDump -h"] {
+            let help = format!("cryptline {help}");
+            assert_eq!(line(&help), help);
+        }
+        assert_eq!(
+            line("cryptline luksFormat -- -s"),
+            "cryptline luksFormat -- -s"
+        );
         assert_eq!(
             line("cryptline luksDump --hash"),
             "cryptline luksDump --hash"
