@@ -37,7 +37,8 @@ pub use error::CliError;
 pub fn main() -> ExitCode {
     harden::outlive_file_size_limit();
     let program = short_help::shortened(Cli::command());
-    let parsed = program.try_get_matches_from(args::arguments());
+    let arguments = cmd::words::in_full(args::arguments());
+    let parsed = program.try_get_matches_from(arguments);
     match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli.command.run().unwrap_or_else(|error| {
             output::complain(&error.to_string());

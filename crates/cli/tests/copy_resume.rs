@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use common::*;
@@ -35,41 +36,62 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
     cryptline([&made[..], &cheap].concat()).success();
     for (source, options) in [(&raw, &[][..]), (&luks, &[&*key][..])] {
         let out = folder.path("out");
-        let part = folder.path(".out.cryptline-part");
-        let run = |wait: Duration| {
-            let mut copy = command();
-            copy.arg("copy").arg(source).arg(&out).arg("--resume");
-            let mut process = Background::spawn(copy.args(options));
-            if process.wait(wait).is_none() {
-                process.signal(Signal::KILL);
-            }
-            process.wait(TIMEOUT).expect("it ends").success()
-        };
-        // Runs that were killed, and those of them that had marked something for the next one.
-        let (mut kills, mut marked, mut rounds) = (0, 0, 0);
-        while marked == 0 {
-            rounds += 1;
-            assert!(rounds < 20, "of {kills} kills none left anything behind");
-            let mut wait = Duration::from_millis(2);
-            let _ = fs::remove_file(&out);
-            while !run(wait) {
-                // Whatever has the name is whole.
-                assert!(!out.exists() || fs::read(&out).unwrap() == bytes);
-                let _ = fs::remove_file(&out);
-                kills += 1;
-                marked += u32::from(mark_of(&part) > 0);
-                wait += wait / 6 + Duration::from_millis(2);
-            }
-            assert!(fs::read(&out).unwrap() == bytes);
-        }
-        let left = fs::read_dir(folder.root()).unwrap();
-        let left = left.filter(|it| {
-            let name = it.as_ref().unwrap().file_name();
-            name.to_string_lossy().starts_with('.')
-        });
-        assert_eq!(left.count(), 0);
+        let mut copy = command();
+        copy.arg("copy").arg(source).arg(&out).arg("--resume");
+        copy.args(options);
+        killed_until_marked(&folder, &copy, &|| fs::read(&out).unwrap() == bytes);
         fs::remove_file(&out).unwrap();
     }
+    // A volume that is filled goes on under the header and the key that it was begun with.
+    let out = folder.path("out");
+    let mut create = command();
+    create.arg("create").arg(&out).arg("--from").arg(&raw);
+    create.args(["--resume", &key]).args(cheap);
+    killed_until_marked(&folder, &create, &|| {
+        let clear = folder.path("clear");
+        cryptline(["copy", out.to_str().unwrap(), clear.to_str().unwrap(), &key]).success();
+        let is_same = fs::read(&clear).unwrap() == bytes;
+        fs::remove_file(clear).unwrap();
+        is_same
+    });
+}
+
+/// Runs what makes the file `out`, and kills it at one moment after the other, until one run was killed that had marked
+/// something for the next, and has ended in the right file.
+fn killed_until_marked(folder: &Folder, verb: &Command, is_whole: &dyn Fn() -> bool) {
+    let (out, part) = (folder.path("out"), folder.path(".out.cryptline-part"));
+    let run = |wait: Duration| {
+        let mut again = command();
+        again.args(verb.get_args());
+        let mut process = Background::spawn(&mut again);
+        if process.wait(wait).is_none() {
+            process.signal(Signal::KILL);
+        }
+        process.wait(TIMEOUT).expect("it ends").success()
+    };
+    // Runs that were killed, and those of them that had marked something for the next one.
+    let (mut kills, mut marked, mut rounds) = (0, 0, 0);
+    while marked == 0 {
+        rounds += 1;
+        assert!(rounds < 20, "of {kills} kills none left anything behind");
+        let mut wait = Duration::from_millis(2);
+        let _ = fs::remove_file(&out);
+        while !run(wait) {
+            // Whatever has the name is whole.
+            assert!(!out.exists() || is_whole());
+            let _ = fs::remove_file(&out);
+            kills += 1;
+            marked += u32::from(mark_of(&part) > 0);
+            wait += wait / 6 + Duration::from_millis(2);
+        }
+        assert!(is_whole());
+    }
+    let left = fs::read_dir(folder.root()).unwrap();
+    let left = left.filter(|it| {
+        let name = it.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with('.')
+    });
+    assert_eq!(left.count(), 0);
 }
 
 /// How far an unfinished copy says that it has come: the mark of its newer record.

@@ -58,6 +58,8 @@ pub struct KeyRequest<'a> {
     pub takes: Duration,
     /// Bytes of the volume key, where there is no header that keeps it: a key file is then the key itself.
     pub raw_len: Option<usize>,
+    /// Bytes of the volume key, where that is known.
+    pub key_len: Option<usize>,
     /// An empty passphrase may be right.
     pub may_be_empty: bool,
     /// It is for a volume that is being made: better asked for twice.
@@ -65,6 +67,32 @@ pub struct KeyRequest<'a> {
     /// A passphrase will do. Where it will not, only the volume key itself does: nobody said how a key is made
     /// of a passphrase.
     pub takes_passphrase: bool,
+}
+
+impl<'a> KeyRequest<'a> {
+    /// For the passphrase of a new key slot.
+    pub(crate) fn of_new(name: &'a str) -> Self {
+        Self {
+            name,
+            failed: 0,
+            takes: Duration::ZERO,
+            raw_len: None,
+            key_len: None,
+            may_be_empty: false,
+            is_new: true,
+            takes_passphrase: true,
+        }
+    }
+
+    /// For a key of so many bytes, and no passphrase.
+    pub(crate) fn of_volume_key(name: &'a str, len: usize) -> Self {
+        Self {
+            key_len: Some(len),
+            is_new: false,
+            takes_passphrase: false,
+            ..Self::of_new(name)
+        }
+    }
 }
 
 /// A secret, and what it is.
@@ -151,7 +179,11 @@ impl Keys for VolumeKeyFile {
     fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, Error> {
         once(request, || {
             let (path, most) = (&self.0, KEY_LEN_MAX as usize);
-            let key = read_up_to(open(path)?, 0, most + 1).map_err(|error| named(error, path))?;
+            let file = open(path)?;
+            // Of what has no end, such as /dev/urandom, as much as is needed.
+            let is_file = file.metadata().is_ok_and(|found| found.is_file());
+            let limit = request.key_len.filter(|_| !is_file).unwrap_or(most + 1);
+            let key = read_up_to(file, 0, limit).map_err(|error| named(error, path))?;
             if key.is_empty() || key.len() > most {
                 return Err(Problem::VolumeKeyLength { most }.on(path.display()));
             }

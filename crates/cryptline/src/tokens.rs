@@ -124,6 +124,7 @@ pub(crate) fn unlock(
                 let header = header.with_slots(&token.slots);
                 let options = UnlockOptions {
                     slot: None,
+                    unbound: false,
                     limits,
                     ..options.clone()
                 };

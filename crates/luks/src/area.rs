@@ -158,6 +158,22 @@ impl Extent {
     }
 }
 
+/// The first place of `size` bytes between `start` and `end` that is in none of `taken`, which are sorted here. It begins at
+/// a multiple of 4096, as `start` does.
+pub(crate) fn first_gap(taken: &mut [Extent], start: u64, end: u64, size: u64) -> Option<Extent> {
+    taken.sort_by_key(|area| area.offset);
+    let mut offset = start;
+    for area in taken.iter() {
+        if offset.saturating_add(size) <= area.offset {
+            break;
+        }
+        let after = area.end()?.max(offset);
+        offset = after.checked_next_multiple_of(4096)?;
+    }
+    let gap = Extent { offset, size };
+    gap.end().is_some_and(|last| last <= end).then_some(gap)
+}
+
 /// Fills `size` bytes from `offset` with random bytes, a piece at a time.
 pub(crate) fn fill_random(device: &mut (impl Write + Seek), extent: Extent) -> Result<(), Error> {
     const PIECE: u64 = 1 << 20;

@@ -10,6 +10,8 @@ use crate::luks2::binary::Copy;
 use crate::testing::{Image, PASSPHRASE};
 use crate::{Error, Header, SegmentPolicy, UnlockOptions, read};
 
+#[path = "crash_convert_tests.rs"]
+mod convert;
 #[path = "crash_token_tests.rs"]
 mod tokens;
 
@@ -75,6 +77,13 @@ fn pieces(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     std::iter::once((offset, head)).chain(starts.zip(rest))
 }
 
+/// The file of a detached header grows.
+fn put(disk: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    let end = at + bytes.len();
+    disk.resize(disk.len().max(end), 0);
+    disk[at..end].copy_from_slice(bytes);
+}
+
 /// Shows `judge` every disk that a cut may leave, and returns how many there were.
 fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) -> usize {
     let mut durable = before.to_vec();
@@ -99,7 +108,7 @@ fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) -> usize
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(shuffle | 1);
                 if seed >> 33 & 1 == 1 {
-                    torn[*at..*at + sector.len()].copy_from_slice(sector);
+                    put(&mut torn, *at, sector);
                 }
             }
             show(&torn);
@@ -107,7 +116,7 @@ fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) -> usize
         // In order, sector by sector; of key material, not after every single one.
         let stride = sectors.len().div_ceil(24).max(1);
         for (number, (at, sector)) in sectors.iter().enumerate() {
-            durable[*at..*at + sector.len()].copy_from_slice(sector);
+            put(&mut durable, *at, sector);
             if number % stride == 0 || number + 1 == sectors.len() {
                 show(&durable);
             }

@@ -236,6 +236,7 @@ impl Error {
             | Self::MetadataFull { .. }
             | Self::NotABackup(_)
             | Self::BackupDiffers(_)
+            | Self::NoKeySlot
             | Self::SlotsIgnored(_) => ErrorKind::Parameters,
             Self::ChangedMeanwhile => ErrorKind::Busy,
             Self::NoKey | Self::WrongVolumeKey => ErrorKind::NoKey,

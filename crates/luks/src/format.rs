@@ -15,7 +15,7 @@ use crate::options::parameters;
 use crate::unlock::check_passphrase;
 use crate::{luks1, luks2, random};
 
-/// Writes a new header with one key slot, slot 0, to `device` and returns the volume key.
+/// Writes a new header with one key slot to `device` and returns the volume key.
 ///
 /// What was there before is lost from the first write on. The order is such that a crash leaves
 /// either no header or a whole one, given that `flush` makes earlier writes durable: old headers
@@ -83,10 +83,11 @@ impl FormatOptions {
             )));
         }
         if let Some(offset) = self.data_offset
-            && offset % 4096 != 0
+            && !offset.is_multiple_of(self.alignment())
         {
+            let unit = self.alignment();
             return Err(parameters(format!(
-                "a data offset of {offset} bytes is not possible, give a multiple of 4096"
+                "a data offset of {offset} bytes is not possible, give a multiple of {unit}"
             )));
         }
         if let Some(uuid) = self.uuid.as_deref().filter(|uuid| !random::is_uuid(uuid)) {
@@ -96,8 +97,40 @@ impl FormatOptions {
     }
 }
 
+impl FormatOptions {
+    /// Bytes of the header with its place for key slots.
+    ///
+    /// # Errors
+    /// [`Error::Parameters`] for impossible options.
+    pub fn header_len(&self) -> Result<u64, Error> {
+        match self.version {
+            Version::Luks1 => luks1::header_len(self),
+            Version::Luks2 => luks2::header_len(self),
+        }
+    }
+
+    /// Where the data of such a volume begins.
+    ///
+    /// # Errors
+    /// [`Error::Parameters`] for impossible options.
+    pub fn data_start(&self) -> Result<u64, Error> {
+        match self.version {
+            Version::Luks1 => luks1::data_start(self),
+            Version::Luks2 => luks2::data_start(self),
+        }
+    }
+
+    /// Data begins at a multiple of so many bytes.
+    fn alignment(&self) -> u64 {
+        match self.version {
+            Version::Luks1 => 512,
+            Version::Luks2 => 4096,
+        }
+    }
+}
+
 /// Tries the key on the cipher, so that no header is written that could not be opened.
-fn check_cipher_takes(cipher: &str, key: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_cipher_takes(cipher: &str, key: &[u8]) -> Result<(), Error> {
     let spec = parse_cipher(cipher).map_err(|error| match error {
         Error::Invalid(reason) => Error::Parameters(reason),
         other => other,

@@ -36,6 +36,7 @@ fn exercise(bytes: &[u8]) {
         };
         let options = UnlockOptions {
             slot: None,
+            unbound: false,
             allow_null_cipher,
             limits,
         };

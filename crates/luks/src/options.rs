@@ -36,11 +36,19 @@ pub struct FormatOptions {
     pub label: String,
     /// Subsystem (LUKS2), up to 47 bytes.
     pub subsystem: String,
-    /// Start of the data in bytes, a multiple of 4096. `None`: 16 MiB for LUKS2, behind the key
+    /// Start of the data in bytes, a multiple of 4096 (LUKS1: 512). `None`: 16 MiB for LUKS2, behind the key
     /// slots rounded up to 1 MiB for LUKS1, 0 for a detached header.
     pub data_offset: Option<u64>,
     /// The data is on another device: the header's device may be as small as the header.
     pub detached: bool,
+    /// Number of the key slot.
+    pub slot: u32,
+    /// Cipher of the key slot and the length of its key in bytes (LUKS2). `None`: that of the data if it will do.
+    pub slot_cipher: Option<(String, u32)>,
+    /// Bytes of one copy of the header (LUKS2): 16 KiB to 4 MiB, a power of two. `None`: 16 KiB.
+    pub metadata_size: Option<u64>,
+    /// Bytes of the place for key slots (LUKS2), a multiple of 4096. `None`: all up to the data.
+    pub keyslots_size: Option<u64>,
     /// Allow `cipher_null`, which encrypts nothing.
     pub allow_null_cipher: bool,
 }
@@ -60,6 +68,10 @@ impl Default for FormatOptions {
             subsystem: String::new(),
             data_offset: None,
             detached: false,
+            slot: 0,
+            slot_cipher: None,
+            metadata_size: None,
+            keyslots_size: None,
             allow_null_cipher: false,
         }
     }

@@ -13,6 +13,8 @@ pub const PASSPHRASE_LEN_MAX: usize = 8 << 20;
 pub struct UnlockOptions {
     /// Try only this key slot, whatever its priority.
     pub slot: Option<u32>,
+    /// The slot that is named may keep another key than that of the volume, which is returned then.
+    pub unbound: bool,
     /// Try key slots whose area is not encrypted at all.
     pub allow_null_cipher: bool,
     /// What all slots tried may cost together.

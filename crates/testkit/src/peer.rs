@@ -73,6 +73,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("cryptsetup", "cryptsetup-bin"),
     program("curl", "curl"),
     program("dd", "coreutils"),
+    program("debugfs", "e2fsprogs"),
     program("dmsetup", "dmsetup"),
     program("e2fsck", "e2fsprogs"),
     program("fio", "fio"),
@@ -135,6 +136,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("unshare", "util-linux"),
     // Counts instructions.
     program("valgrind", "valgrind"),
+    program("xz", "xz-utils"),
     PeerInfo {
         name: "python3-libnbd",
         package: "python3-libnbd",

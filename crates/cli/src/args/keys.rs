@@ -130,7 +130,7 @@ pub struct KeyArgs {
     pub passphrase: PassphraseSource,
 
     /// Take the volume key itself from FILE, as bytes; it is checked against the header
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "passphrase_fd", "key_slot"])]
+    #[arg(long, value_name = "FILE", alias = "master-key-file", conflicts_with_all = ["key_file", "passphrase_fd"])]
     pub volume_key_file: Option<PathBuf>,
 
     /// Try only this key slot, whatever its priority

@@ -6,6 +6,7 @@ use clap::Args;
 use cryptline::luks::format::{KdfCost, KdfKind};
 
 use super::choice::{self, Words};
+use crate::CliError;
 
 const KDFS: &Words<KdfKind> = &[
     (
@@ -39,6 +40,44 @@ pub struct PbkdfArgs {
     /// Argon2 lanes [default: one per processor, at most 4]
     #[arg(long, value_name = "N")]
     pub pbkdf_parallel: Option<u32>,
+}
+
+/// How a key slot is encrypted (LUKS2).
+#[derive(Args, Clone, Debug)]
+pub struct SlotCipherArgs {
+    /// Cipher of the key slot (LUKS2) [default: as the data]
+    #[arg(long, value_name = "SPEC", requires = "keyslot_key_size")]
+    pub keyslot_cipher: Option<String>,
+
+    /// Size of that cipher's key in bits
+    #[arg(long, value_name = "BITS", requires = "keyslot_cipher")]
+    pub keyslot_key_size: Option<u32>,
+}
+
+impl SlotCipherArgs {
+    /// The cipher, and the bytes of its key.
+    ///
+    /// # Errors
+    /// Exit code 1 for the size of a key that is none.
+    pub fn cipher(&self) -> Result<Option<(String, u32)>, CliError> {
+        let (Some(cipher), Some(bits)) = (&self.keyslot_cipher, self.keyslot_key_size) else {
+            return Ok(None);
+        };
+        bytes_of_key("--keyslot-key-size", bits).map(|bytes| Some((cipher.clone(), bytes)))
+    }
+}
+
+/// What so many bits have.
+///
+/// # Errors
+/// Exit code 1 where they are no bytes.
+pub fn bytes_of_key(option: &str, bits: u32) -> Result<u32, CliError> {
+    if bits == 0 || !bits.is_multiple_of(8) {
+        return Err(CliError::parameters(format!(
+            "{option} {bits}: give a multiple of 8 bits, such as 512"
+        )));
+    }
+    Ok(bits / 8)
 }
 
 impl PbkdfArgs {

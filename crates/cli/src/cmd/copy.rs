@@ -1,6 +1,7 @@
 //! `copy`: a whole disk from one place to another, decrypted and encrypted on the way.
 
 mod ending;
+mod folder;
 mod show;
 mod source;
 
@@ -43,8 +44,11 @@ Examples:
   cryptline copy disk.luks other.luks --to-key-file key2    from one volume into another
   cryptline copy disk.raw other.luks --to-key-file key2     encrypt it into a volume that is there
   cryptline copy 'nbd://storage/disk1' disk.raw
+  cryptline copy dir:site site.raw                          a file system (ext4) with the files of a folder
   cryptline copy - 'nbd://storage/disk1' < disk.raw
   cryptline copy disk.luks out.raw --resume                 and the same again, if it was cut off
+
+dir:DIR is made a file system in memory, by mke2fs, so there must be room for it there.
 
 Each side that has a LUKS header is opened, and anything else is taken as it is. For a new encrypted
 file use `cryptline create FILE --from SRC`.
@@ -144,6 +148,7 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
         header: args.header.as_deref(),
         keys: args.keys.of_target(&args.source),
         key_option: "--key-file",
+        room: None,
     };
     let is_volume = args.is_volume(&destination)?;
     let keys = args.to.keys().of_target(&args.destination);

@@ -1,5 +1,6 @@
 //! `create`: a new LUKS volume in a file, on `pmem:PATH` or `btt:PATH`, or behind an NBD server.
 
+mod layout;
 mod signals;
 
 use std::path::{Path, PathBuf};
@@ -8,21 +9,24 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use cryptline::keys::VolumeKeyFile;
 use cryptline::luks::format::{FormatOptions, Version};
 use cryptline::{Copy, Create, Holes, Problem, Progress, Target};
 use cryptline_sys::lock;
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub use layout::LayoutArgs;
+
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::args::{
-    FromArgs, PassphraseSource, PbkdfArgs, Taker, refuse_needed, refuse_shared_input,
+    FromArgs, PassphraseSource, PbkdfArgs, Taker, bytes_of_key, refuse_shared_input,
 };
 use crate::cmd::copy::{From, How, Report, Show};
 use crate::output::{for_shell, print_report};
 use crate::size;
 
-const VERSIONS: &Words<Version> = &[
+pub(super) const VERSIONS: &Words<Version> = &[
     ("luks1", "LUKS1", Version::Luks1),
     ("luks2", "LUKS2", Version::Luks2),
 ];
@@ -52,6 +56,8 @@ Examples:
   cryptline create 'whole-disk.img?partition=root'    in the partition with this label
   cryptline create disk.luks --from disk.raw --verify
   cryptline create disk.luks --from 'nbd://storage/disk1' --key-file key.bin
+  cryptline create site.luks --from dir:site          a file system (ext4) with the files of a folder
+  cryptline create disk.luks --from disk.raw --resume --key-file key.bin     again, if it was cut off
   zstd -dc disk.raw.zst | cryptline create disk.luks --from - --key-file key.bin
   printf %s secret | cryptline create test.img --size 64M --key-file - \\
       --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
@@ -80,14 +86,19 @@ pub struct CreateArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// Fill the volume with the contents of SRC: a raw file or block device, an encrypted volume, an NBD URI, or `-` for
-    /// standard input
+    /// Fill the volume with the contents of SRC: a raw file or block device, an encrypted volume, an NBD URI, dir:DIR for a
+    /// file system with the files of a folder, or `-` for standard input
     #[arg(long, value_name = "SRC", help_heading = "Source options")]
     pub from: Option<PathBuf>,
 
     /// How to copy.
     #[command(flatten, next_help_heading = "Source options")]
     pub how: How,
+
+    /// Keep what was copied when it ends early, and go on from there when the same command is given again. Only into a new
+    /// file, from a regular file or a volume in one
+    #[arg(long, requires = "from", conflicts_with_all = ["verify", "volume_key_file"], help_heading = "Source options")]
+    pub resume: bool,
 
     /// What becomes of holes and zeros in the source
     #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES), help_heading = "Source options")]
@@ -104,6 +115,10 @@ pub struct CreateArgs {
     /// What to make.
     #[command(flatten)]
     pub format: FormatArgs,
+
+    /// And more of that.
+    #[command(flatten)]
+    pub layout: LayoutArgs,
 
     /// The new passphrase.
     #[command(flatten)]
@@ -170,7 +185,7 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
             "{option} is about the source; give one with --from, or leave it out"
         )));
     }
-    let options = args.format.options()?;
+    let options = args.layout.added_to(args.format.options()?)?;
     let created = args
         .create(options.clone())
         .on_progress(show(args.format.pbkdf.pbkdf_force_iterations.is_none()))
@@ -185,16 +200,20 @@ impl CreateArgs {
     /// A key that is overwritten opens nothing any more.
     fn refuse_needed(&self) -> Result<(), CliError> {
         let key = self.passphrase.of_target(&self.file).key_file;
-        let key = ("a key file", key.as_deref());
-        refuse_needed(&Target::parse(&self.file)?, &[key])
+        self.layout.refuse_needed(&self.file, key.as_deref())
     }
 
     fn create(&self, options: FormatOptions) -> Create {
-        let create = Create::new(&self.file)
+        let file = self.layout.place(&self.file);
+        let create = Create::new(file)
             .replace(self.force)
             .preallocate(self.preallocate)
             .format(options)
             .keys(self.passphrase.of_target(&self.file));
+        let create = match &self.layout.volume_key_file {
+            Some(path) => create.volume_key(VolumeKeyFile(path.clone())),
+            None => create,
+        };
         match self.size {
             Some(size) => create.size(size),
             None => create,
@@ -204,13 +223,19 @@ impl CreateArgs {
     /// Makes the volume and fills it.
     fn run_from(&self, source: &Path) -> Result<ExitCode, CliError> {
         let began = Instant::now();
-        let options = self.format.options()?;
+        let options = self.layout.added_to(self.format.options()?)?;
+        if options.detached {
+            return Err(CliError::parameters(
+                "a volume that is filled has its header with it; leave out --header, or --from",
+            ));
+        }
         let from = From {
             name: source,
             how: &self.how,
             header: self.from_keys.from_header.as_deref(),
             keys: self.from_keys.keys().of_target(source),
             key_option: "--from-key-file",
+            room: self.room(&options)?,
         };
         from.refuse_needed(&Target::parse(&self.file)?)?;
         let is_luks = from.is_luks()?;
@@ -221,11 +246,18 @@ impl CreateArgs {
             takes: self.passphrase.of_target(&self.file).from_input(),
         };
         refuse_shared_input(&[disk, key, new_key])?;
+        let source_disk = from.open(is_luks)?;
         let show = Show::of_create();
-        let copy = Copy::new(from.open(is_luks)?)
+        let copy = Copy::new(source_disk)
             .holes(self.holes)
             .verify(self.how.verify)
             .stop(show.stop());
+        let copy = if self.resume {
+            let (header, how) = (&self.from_keys.from_header, &self.how);
+            copy.resume(format!("{header:?} {:?} {}", how.zeroes, how.from_raw))
+        } else {
+            copy
+        };
         let created = self
             .create(options.clone())
             .fill(copy)
@@ -248,6 +280,16 @@ impl CreateArgs {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Bytes of the clear disk, where the size of the file was given.
+    fn room(&self, options: &FormatOptions) -> Result<Option<u64>, CliError> {
+        let Some(size) = self.size else {
+            return Ok(None);
+        };
+        let start = options.data_start();
+        let start = start.map_err(|error| CliError::parameters(error.to_string()))?;
+        Ok(Some(size.saturating_sub(start)))
+    }
+
     /// What was made, for people.
     fn told(&self, options: &FormatOptions, data_size: u64) -> String {
         let version = match options.version {
@@ -256,9 +298,10 @@ impl CreateArgs {
         };
         let name = self.file.display().to_string();
         format!(
-            "{name}: {version}, {} of clear disk, {}\nKey slot 0 opens with the passphrase; it was tried. To use it: cryptline serve {}\n",
+            "{name}: {version}, {} of clear disk, {}\nKey slot {} opens with the passphrase; it was tried. To use it: cryptline serve {}\n",
             size::human(data_size),
             options.cipher,
+            options.slot,
             for_shell(&name)
         )
     }
@@ -308,13 +351,11 @@ pub(super) fn show(
 }
 
 impl FormatArgs {
-    fn options(&self) -> Result<FormatOptions, CliError> {
-        if self.key_size == 0 || !self.key_size.is_multiple_of(8) {
-            return Err(CliError::parameters(format!(
-                "--key-size {}: give a multiple of 8 bits, such as 512",
-                self.key_size
-            )));
-        }
+    /// The same for the library.
+    ///
+    /// # Errors
+    /// Exit code 1 for the size of a key that is none.
+    pub fn options(&self) -> Result<FormatOptions, CliError> {
         Ok(FormatOptions {
             version: if self.luks1 {
                 Version::Luks1
@@ -322,7 +363,7 @@ impl FormatArgs {
                 self.kind
             },
             cipher: self.cipher.clone(),
-            key_len: self.key_size / 8,
+            key_len: bytes_of_key("--key-size", self.key_size)?,
             sector_size: self.sector_size,
             hash: self.hash.clone(),
             kdf: self.pbkdf.pbkdf,

@@ -7,7 +7,7 @@ use clap::Args;
 use cryptline::{Holes, Open, Target};
 
 use super::copy::How;
-use super::create::{self, CreateArgs, FormatArgs, HOLES};
+use super::create::{self, CreateArgs, FormatArgs, HOLES, LayoutArgs};
 use crate::CliError;
 use crate::args::{FromArgs, PassphraseSource, choice};
 
@@ -49,9 +49,17 @@ pub struct EncryptArgs {
     #[arg(long)]
     pub preallocate: bool,
 
+    /// Keep what was copied when it ends early, and go on from there when the same command is given again
+    #[arg(long, conflicts_with_all = ["verify", "volume_key_file"])]
+    pub resume: bool,
+
     /// What to make.
     #[command(flatten)]
     pub format: FormatArgs,
+
+    /// And more of that.
+    #[command(flatten)]
+    pub layout: LayoutArgs,
 
     /// The new passphrase.
     #[command(flatten)]
@@ -85,10 +93,12 @@ pub fn run(args: EncryptArgs) -> Result<ExitCode, CliError> {
         force: args.force,
         from: Some(args.source),
         how: args.how,
+        resume: args.resume,
         holes: args.holes,
         from_keys: FromArgs::default(),
         preallocate: args.preallocate,
         format: args.format,
+        layout: args.layout,
         passphrase: args.passphrase,
     })
 }

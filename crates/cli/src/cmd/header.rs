@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-pub use verbs::{BackupArgs, LabelArgs, RepairArgs, RestoreArgs, UuidArgs};
+pub use verbs::{BackupArgs, ConvertArgs, LabelArgs, RepairArgs, RestoreArgs, UuidArgs};
 
 use super::key::Confirm;
 use crate::CliError;
@@ -22,6 +22,7 @@ Examples:
   cryptline header uuid disk.img
   cryptline header label disk.img --label backup
   cryptline header repair disk.img
+  cryptline header convert disk.img --to luks2
 
 `cryptline info` shows what a header says. Backups are those of cryptsetup, in both directions.")]
 pub struct HeaderArgs {
@@ -41,6 +42,8 @@ pub enum HeaderCommand {
     Uuid(UuidArgs),
     /// Show label and subsystem of a volume, or change them (LUKS2)
     Label(LabelArgs),
+    /// Make a LUKS1 header one of LUKS2, or the other way
+    Convert(ConvertArgs),
     /// Write a damaged copy of the header anew from the good one (LUKS2)
     Repair(RepairArgs),
 }
@@ -55,6 +58,7 @@ pub fn run(args: &HeaderArgs) -> Result<ExitCode, CliError> {
         HeaderCommand::Restore(args) => args.run(),
         HeaderCommand::Uuid(args) => args.run(),
         HeaderCommand::Label(args) => args.run(),
+        HeaderCommand::Convert(args) => args.run(),
         HeaderCommand::Repair(args) => args.run(),
     }
 }

@@ -15,7 +15,7 @@ pub use list::ListArgs;
 pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PriorityArgs, RemoveArgs, priorities};
 
 use crate::CliError;
-use crate::args::{KeyArgs, PbkdfArgs};
+use crate::args::{KeyArgs, PbkdfArgs, SlotCipherArgs};
 use crate::output::{print, warn_of};
 
 /// What to do with key slots.
@@ -136,16 +136,21 @@ pub struct NewSlotArgs {
     /// Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]
     #[arg(long, value_name = "NAME")]
     pub hash: Option<String>,
+
+    /// How it is encrypted.
+    #[command(flatten)]
+    pub cipher: SlotCipherArgs,
 }
 
 impl NewSlotArgs {
-    fn new_slot(&self, slot: Option<u32>) -> NewSlot {
-        NewSlot {
+    fn new_slot(&self, slot: Option<u32>) -> Result<NewSlot, CliError> {
+        Ok(NewSlot {
             slot,
             kdf: self.pbkdf.pbkdf,
             hash: self.hash.clone(),
             cost: self.pbkdf.cost(),
-        }
+            cipher: self.cipher.cipher()?,
+        })
     }
 
     fn measures(&self) -> bool {

@@ -30,7 +30,7 @@ pub struct OpenArgs {
     pub target: PathBuf,
 
     /// Check the passphrase or key (the only thing `open` does)
-    #[arg(long)]
+    #[arg(long, alias = "test-passphrase")]
     pub check: bool,
 
     /// Read the LUKS header from FILE instead of the target
@@ -44,6 +44,22 @@ pub struct OpenArgs {
     /// Accept key slots with cipher_null, which protects nothing
     #[arg(long)]
     pub allow_null_cipher: bool,
+
+    /// The key slot may keep another key than that of the volume, as any that --key-slot names may.
+    #[arg(long, hide = true)]
+    pub unbound: bool,
+
+    /// As with cryptsetup, where the size of a volume key is said. It is known here.
+    #[arg(long, value_name = "BITS", hide = true)]
+    pub key_size: Option<u32>,
+
+    /// As with cryptsetup, where how often is asked is said.
+    #[arg(long, value_name = "N", hide = true)]
+    pub tries: Option<u32>,
+
+    /// As with cryptsetup: nothing is asked here in any case.
+    #[arg(long, short = 'q', hide = true)]
+    pub batch_mode: bool,
 
     /// How to unlock it.
     #[command(flatten)]

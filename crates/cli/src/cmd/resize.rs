@@ -38,7 +38,7 @@ pub struct ResizeArgs {
     #[command(flatten)]
     pub place: Place,
 
-    /// New size of the file, such as 20G (powers of 1024) [default: the size that the file or device has]
+    /// New size of the file, such as 20G; KB, MB and GB are powers of 1000 [default: the size that the file or device has]
     #[arg(value_name = "SIZE", value_parser = size::parse_disk)]
     pub size: Option<u64>,
 

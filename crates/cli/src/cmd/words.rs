@@ -1,16 +1,26 @@
 //! What cryptsetup calls these verbs, so that fingers and scripts find them. Help does not show them.
 
+mod dump;
+mod format;
+mod short;
+
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use cryptline::VolumeKind;
 use cryptline::luks::edit::Priority;
 
-use super::header::{BackupArgs, RepairArgs, RestoreArgs, UuidArgs};
+use super::header::{
+    BackupArgs, ConvertArgs as ConvertHeaderArgs, RepairArgs, RestoreArgs, UuidArgs,
+};
 use super::key::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, Place, RemoveArgs, priorities};
-use super::{erase, info};
+use super::{erase, open};
 use crate::CliError;
-use crate::args::choice;
+use crate::args::{VolumeType, choice};
 use crate::output::warn_of;
+pub use dump::DumpArgs;
+pub use format::FormatWordArgs;
+pub use short::in_full;
 
 /// One word for each.
 #[derive(Subcommand, Debug)]
@@ -30,9 +40,18 @@ pub enum Word {
     /// `key convert`
     #[command(name = "luksConvertKey", hide = true)]
     ConvertKey(ConvertArgs),
-    /// `info`
+    /// `info`, in cryptsetup's words
     #[command(name = "luksDump", hide = true)]
-    Dump(info::InfoArgs),
+    Dump(DumpArgs),
+    /// `create` in a file or on a device that is there
+    #[command(name = "luksFormat", hide = true)]
+    Format(Box<FormatWordArgs>),
+    /// `open --check`
+    #[command(name = "luksOpen", hide = true)]
+    Open(Box<open::OpenArgs>),
+    /// Whether there is a LUKS header
+    #[command(name = "isLuks", hide = true)]
+    IsLuks(IsLuksArgs),
     /// `header uuid`
     #[command(name = "luksUUID", hide = true)]
     Uuid(UuidArgs),
@@ -48,6 +67,9 @@ pub enum Word {
     /// `header repair`
     #[command(name = "repair", hide = true)]
     Repair(RepairArgs),
+    /// `header convert`
+    #[command(name = "convert", hide = true)]
+    Convert(ConvertHeaderArgs),
     /// `key priority` and `header label`
     #[command(name = "config", hide = true)]
     Config(ConfigArgs),
@@ -77,6 +99,38 @@ pub struct ConfigArgs {
     pub subsystem: Option<String>,
 }
 
+/// What it is asked of.
+#[derive(Args, Debug)]
+pub struct IsLuksArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// This version only.
+    #[arg(long = "type", value_enum, value_name = "TYPE")]
+    pub kind: Option<VolumeType>,
+
+    /// As with cryptsetup. Nothing is locked here in any case.
+    #[arg(long)]
+    pub disable_locks: bool,
+}
+
+impl IsLuksArgs {
+    /// Exit code 1 where there is none.
+    fn run(&self) -> Result<ExitCode, CliError> {
+        let Ok(found) = self.place.inspect() else {
+            return Ok(ExitCode::from(1));
+        };
+        let is_wanted = match self.kind {
+            None | Some(VolumeType::Luks) => true,
+            Some(VolumeType::Luks1) => found.kind == VolumeKind::Luks1,
+            Some(VolumeType::Luks2) => found.kind == VolumeKind::Luks2,
+            Some(VolumeType::Plain) => false,
+        };
+        Ok(ExitCode::from(u8::from(!is_wanted)))
+    }
+}
+
 impl Word {
     /// Runs it.
     ///
@@ -87,13 +141,24 @@ impl Word {
             Self::AddKey(args) => args.run(),
             Self::ChangeKey(args) => args.run(),
             Self::RemoveKey(args) => args.run(),
-            Self::KillSlot(args) => args.run(),
-            Self::ConvertKey(args) => args.run(),
-            Self::Dump(args) => info::run(&args),
+            Self::KillSlot(args) => args.run_as_word(),
+            Self::ConvertKey(args) => {
+                if args.place.inspect()?.kind == VolumeKind::Luks1 {
+                    return Err(CliError::parameters(
+                        "only key slots of LUKS2 are converted so; `key convert` makes one of LUKS1 anew",
+                    ));
+                }
+                args.run()
+            }
+            Self::Dump(args) => args.run(),
+            Self::Format(args) => args.run(),
+            Self::Open(args) => open::run(&args),
+            Self::IsLuks(args) => args.run(),
             Self::Uuid(args) => args.run(),
             Self::HeaderBackup(args) => args.run(),
             Self::HeaderRestore(args) => args.run(),
             Self::Erase(args) => args.run(),
+            Self::Convert(args) => args.run(),
             Self::Repair(args) => args.run(),
             Self::Config(args) => args.run(),
         }
@@ -116,7 +181,9 @@ impl ConfigArgs {
             );
         }
         if self.label.is_some() || self.subsystem.is_some() {
+            // As with cryptsetup, what is not said is none afterwards; `header label` keeps it.
             let (label, subsystem) = (self.label.as_deref(), self.subsystem.as_deref());
+            let (label, subsystem) = (label.or(Some("")), subsystem.or(Some("")));
             let edited = self.place.open().set_label(label, subsystem);
             warn_of(
                 &edited

@@ -42,6 +42,11 @@ pub enum ResumeError {
         /// The unfinished copy.
         part: PathBuf,
     },
+    /// The volume that was begun opens with another passphrase.
+    OtherKey {
+        /// The unfinished copy.
+        part: PathBuf,
+    },
     /// The source has changed during the copy.
     ChangedNow,
     /// Somebody else's, or for others to write to.
@@ -56,6 +61,7 @@ impl ResumeError {
         match self {
             Self::Source | Self::Destination => ErrorKind::Parameters,
             Self::Changed { .. } => ErrorKind::Busy,
+            Self::OtherKey { .. } => ErrorKind::NoKey,
             Self::ChangedNow | Self::NotOurs { .. } => ErrorKind::Device,
         }
     }
@@ -70,6 +76,11 @@ impl fmt::Display for ResumeError {
                 f.write_str("only a regular file tells whether it has changed since a copy began")
             }
             Self::Destination => f.write_str("only a copy into a new file can go on later"),
+            Self::OtherKey { part } => write!(
+                f,
+                "{} was begun with another passphrase; give that one, or remove it to begin anew",
+                part.display()
+            ),
             Self::Changed { part } => write!(
                 f,
                 "{} was copied from another source, or the source has changed since; remove it to begin anew",
@@ -87,7 +98,7 @@ impl fmt::Display for ResumeError {
     }
 }
 
-pub(super) struct Journal<'a> {
+pub(crate) struct Journal<'a> {
     file: &'a File,
     /// Where the records are.
     at: u64,
@@ -98,7 +109,23 @@ pub(super) struct Journal<'a> {
     pub mark: u64,
 }
 
-struct Record {
+/// What a file says of an earlier copy.
+pub(crate) enum Found {
+    Nothing,
+    /// One of something else.
+    Another,
+    /// One of the same: its last record.
+    Same(Record),
+}
+
+/// Where the bytes of the source are in the file, and where the file will end.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    pub start: u64,
+    pub end: u64,
+}
+
+pub(crate) struct Record {
     number: u64,
     size: u64,
     mark: u64,
@@ -106,11 +133,66 @@ struct Record {
 }
 
 impl<'a> Journal<'a> {
+    /// What `file` has of a copy of `size` bytes of `source`.
+    pub fn find(file: &File, size: u64, source: [u8; 32]) -> io::Result<Found> {
+        let len = file.metadata()?.len();
+        let places = [2, 1].map(|back| len.checked_sub(back * RECORD));
+        let records = places.map(|place| place.and_then(|at| Record::read(file, at)));
+        Ok(
+            match records.into_iter().flatten().max_by_key(|it| it.number) {
+                Some(found) if found.size == size && found.source == source => Found::Same(found),
+                Some(_) => Found::Another,
+                None => Found::Nothing,
+            },
+        )
+    }
+
     /// Of a copy of `size` bytes into `file`. Goes on where that has ended, or begins anew; `None` where the file is of
     /// another copy.
     pub fn open(file: &'a File, size: u64, source: [u8; 32]) -> io::Result<Option<Self>> {
-        let at = size.next_multiple_of(RECORD);
-        let mut journal = Self {
+        let room = Room {
+            start: 0,
+            end: size,
+        };
+        Ok(match Self::find(file, size, source)? {
+            Found::Same(record) => Some(Self::go_on(file, room, record)),
+            Found::Another => None,
+            Found::Nothing => Some(Self::begin(file, room, size, source, || Ok(()))?),
+        })
+    }
+
+    /// From where that copy has ended.
+    pub fn go_on(file: &'a File, room: Room, found: Record) -> Self {
+        let at = room.end.next_multiple_of(RECORD);
+        // What was written behind it and not counted is as if it had not been.
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let next = room.start + found.mark;
+        if at > next {
+            let _ = rustix::fs::fallocate(file, flags, next, at - next);
+        }
+        Self {
+            file,
+            at,
+            size: found.size,
+            source: found.source,
+            number: Cell::new(found.number),
+            mark: found.mark,
+        }
+    }
+
+    /// A new one. `first` writes and makes durable what must be there before it.
+    pub fn begin(
+        file: &'a File,
+        room: Room,
+        size: u64,
+        source: [u8; 32],
+        first: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<Self> {
+        let at = room.end.next_multiple_of(RECORD);
+        file.set_len(0)?;
+        file.set_len(at + 2 * RECORD)?;
+        first()?;
+        let journal = Self {
             file,
             at,
             size,
@@ -118,28 +200,9 @@ impl<'a> Journal<'a> {
             number: Cell::new(0),
             mark: 0,
         };
-        let len = file.metadata()?.len();
-        let places = [2, 1].map(|back| len.checked_sub(back * RECORD));
-        let records = places.map(|place| place.and_then(|at| Record::read(file, at)));
-        match records.into_iter().flatten().max_by_key(|it| it.number) {
-            Some(found) if found.size == size && found.source == source => {
-                journal.number.set(found.number);
-                journal.mark = found.mark;
-                // What was written behind it and not counted is as if it had not been.
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                if at > found.mark {
-                    let _ = rustix::fs::fallocate(file, flags, found.mark, at - found.mark);
-                }
-            }
-            Some(_) => return Ok(None),
-            None => {
-                file.set_len(0)?;
-                file.set_len(at + 2 * RECORD)?;
-                journal.note(0)?;
-                file.sync_all()?;
-            }
-        }
-        Ok(Some(journal))
+        journal.note(0)?;
+        file.sync_all()?;
+        Ok(journal)
     }
 
     /// Everything before `mark` is durable.

@@ -24,10 +24,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub use journal::ResumeError;
+pub(crate) use journal::{Found, Journal, Room};
 pub use source::CopySource;
 pub use trouble::Left;
 
-pub(crate) use transfer::{Moved, Transfer};
+pub(crate) use transfer::{Again, Moved, Transfer};
 pub(crate) use trouble::Trouble;
 pub(crate) use worker::Zeros;
 
@@ -63,7 +64,7 @@ pub struct Copy {
     pub(crate) stop: Arc<AtomicBool>,
     replace: bool,
     /// What else than the source decides about the bytes, where the copy can go on later.
-    resume: Option<String>,
+    pub(crate) resume: Option<String>,
     observer: Option<Observer>,
 }
 
@@ -118,8 +119,8 @@ impl Copy {
     }
 
     /// Keeps what was copied when it ends early, whatever ended it, and goes on from there when the same is asked for
-    /// again. Only a regular file, or a volume in one, can be copied so, and only into a new file, which has its name
-    /// when it is whole. A source that has changed meanwhile is refused. `how` is what else decides about the bytes, such
+    /// again. Only a regular file, or a volume in one, can be copied so, and only into a new file, or a volume in one, which
+    /// has its name when it is whole. A source that has changed meanwhile is refused. `how` is what else decides about the bytes, such
     /// as the options that the source was opened with.
     #[must_use]
     pub fn resume(mut self, how: impl Into<String>) -> Self {

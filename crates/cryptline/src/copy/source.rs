@@ -109,6 +109,17 @@ impl CopySource {
         }
     }
 
+    /// The same by another name, which is that of no file: whether it changes cannot be told.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            path: None,
+            stamp: None,
+            ..self
+        }
+    }
+
     /// Bytes that will be copied; `None` where only the end tells.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
@@ -125,7 +136,7 @@ impl CopySource {
     }
 
     /// What is copied, as it was when it was opened, and `how`; `None` where nothing tells whether it changes.
-    pub(super) fn fingerprint(&self, how: &str) -> Option<[u8; 32]> {
+    pub(crate) fn fingerprint(&self, how: &str) -> Option<[u8; 32]> {
         let stamp = self.stamp.as_ref()?;
         let mut hash = Sha256::new();
         for text in [
@@ -144,7 +155,7 @@ impl CopySource {
     }
 
     /// Whether it is still as it was.
-    pub(super) fn is_unchanged(&self) -> bool {
+    pub(crate) fn is_unchanged(&self) -> bool {
         self.stamp.as_ref().is_some_and(Stamp::is_unchanged)
     }
 
@@ -212,7 +223,7 @@ impl Open {
 }
 
 impl CopySource {
-    pub(super) fn gate(&self) -> Option<&Gate> {
+    pub(crate) fn gate(&self) -> Option<&Gate> {
         match &self.bytes {
             Bytes::Device { gate, .. } => Some(gate),
             Bytes::Stream(_) => None,

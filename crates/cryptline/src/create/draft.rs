@@ -107,13 +107,20 @@ impl Draft {
 
     /// Gives it its size, with or without space on disk.
     pub fn set_size(&self, size: u64, preallocate: bool) -> Result<()> {
-        let sized = if preallocate {
-            let flags = rustix::fs::FallocateFlags::empty();
-            rustix::fs::fallocate(self.file(), flags, 0, size).map_err(io::Error::from)
-        } else {
-            self.file().set_len(size)
-        };
-        sized.map_err(|error| failed("reserve the space of", &self.name, error))
+        // Reserving makes a file longer, never shorter.
+        let sized = self.file().set_len(size);
+        sized.map_err(|error| failed("reserve the space of", &self.name, error))?;
+        if preallocate {
+            self.reserve(size)?;
+        }
+        Ok(())
+    }
+
+    /// Reserves the space of its first `size` bytes, which stay as they are.
+    pub fn reserve(&self, size: u64) -> Result<()> {
+        let flags = rustix::fs::FallocateFlags::empty();
+        let reserved = rustix::fs::fallocate(self.file(), flags, 0, size);
+        reserved.map_err(|error| failed("reserve the space of", &self.name, error.into()))
     }
 
     /// Makes what was written durable.

@@ -11,14 +11,14 @@ use std::path::Path;
 
 use cryptline_engine::Gate;
 use cryptline_engine::base::Image;
-use cryptline_luks::format::{FormatOptions, format};
+use cryptline_luks::format::FormatOptions;
 use cryptline_luks::{Header, SegmentPolicy};
 use cryptline_sys::{SecretBuf, is_zero};
 
 use super::{Create, Created, Draft, Durable, Progress, draft, made_no_header, unreadable};
 use crate::base::{Base, BaseDevice, Source};
 use crate::bytes::GateBytes;
-use crate::copy::{Copy, Holes, Left, Moved, Transfer, Trouble, Zeros};
+use crate::copy::{Copy, Holes, Left, Moved, ResumeError, Transfer, Trouble, Zeros};
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::target::Target;
@@ -35,20 +35,20 @@ const UNKNOWN: u64 = 1 << 50;
 
 /// What is where a header goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
+pub(super) enum Rest {
     /// A new file: what stays zeros takes no room.
     IsZeros,
     IsUnknown,
 }
 
 /// A header that is on no medium yet.
-struct Prepared {
-    bytes: Vec<u8>,
-    header: Header,
-    key: SecretBuf,
-    passphrase: SecretBuf,
+pub(super) struct Prepared {
+    pub bytes: Vec<u8>,
+    pub header: Header,
+    pub key: SecretBuf,
+    pub passphrase: SecretBuf,
     /// Bytes in a cipher sector.
-    sector: u64,
+    pub sector: u64,
 }
 
 impl Create {
@@ -81,6 +81,9 @@ impl Create {
 
     /// In a new file.
     fn in_file_from(&self, path: &Path, mut copy: Copy) -> Result<Created> {
+        if let Some(how) = copy.resume.take() {
+            return self.in_file_again(path, copy, &how);
+        }
         let name = path.display().to_string();
         copy.source.refuse_same(&Target::Path(path.to_owned()))?;
         copy.refuse_zones(None, &name)?;
@@ -102,7 +105,7 @@ impl Create {
         draft.set_size(size, self.preallocate)?;
         let grows = known.is_none() && self.size.is_none();
         let moved = self.fill_file(&draft, &name, &prepared, &copy, grows)?;
-        self.put_header(Durable(draft.file()), &prepared, Rest::IsZeros)
+        self.put_prepared(Durable(draft.file()), &prepared, Rest::IsZeros)
             .map_err(|source| draft::failed("write", &name, source))?;
         // What was written behind the end of a stream was hashed, too.
         if copy.verify {
@@ -132,6 +135,9 @@ impl Create {
     ) -> Result<Created> {
         if let Source::Target(target) = target {
             copy.source.refuse_same(target)?;
+        }
+        if copy.resume.is_some() {
+            return Err(Problem::Resume(ResumeError::Destination).on(target));
         }
         if copy.holes == Holes::Keep {
             return Err(Problem::HolesOfDevice.on(target));
@@ -190,7 +196,7 @@ impl Create {
         target: &Source,
         prepared: &Prepared,
     ) -> Result<u64> {
-        let put = self.put_header(GateBytes::new(&device.gate)?, prepared, Rest::IsUnknown);
+        let put = self.put_prepared(GateBytes::new(&device.gate)?, prepared, Rest::IsUnknown);
         put.map_err(|error| unreadable(error, target))?;
         self.tell(Progress::Checking)?;
         with_keys(|| {
@@ -205,7 +211,7 @@ impl Create {
         })
     }
 
-    fn created(&self, data_size: u64, copied: crate::Copied) -> Created {
+    pub(super) fn created(&self, data_size: u64, copied: crate::Copied) -> Created {
         Created {
             data_size,
             warnings: Vec::new(),
@@ -214,7 +220,7 @@ impl Create {
     }
 
     /// Makes the header and its key, in memory.
-    fn prepare(
+    pub(super) fn prepare(
         &self,
         name: &str,
         passphrase: SecretBuf,
@@ -226,7 +232,8 @@ impl Create {
             let mut bytes = Cursor::new(vec![0; HEADER_MAX]);
             // The header says "up to the end", wherever that is; the size only chooses the sector.
             let size = data_size.max(1 << 20) + HEADER_MAX as u64;
-            let key = format(&mut bytes, size, &passphrase, options)
+            let key = self
+                .put_header(&mut bytes, size, &passphrase, options, name)?
                 .map_err(|error| made_no_header(error, name))?;
             self.tell(Progress::Looked)?;
             let header = cryptline_luks::read(&mut bytes, size);
@@ -259,7 +266,7 @@ impl Create {
         grows: bool,
     ) -> Result<Moved> {
         let base = Base::Image(Image::open(draft.path(), false)?);
-        let volume = self.volume(base, name, prepared)?;
+        let volume = self.volume(base, name, prepared, Zeroes::Decrypt)?;
         let start = prepared.bytes.len() as u64;
         let grow = |room: u64| {
             let grown = draft.file().set_len(start + room).map_err(Trouble::Grow);
@@ -293,7 +300,7 @@ impl Create {
     ) -> Result<Moved> {
         let gate: Gate = device.gate.clone();
         let base = Base::Device(Source::Device(gate).open_device(Default::default())?);
-        let volume = self.volume(base, name, prepared)?;
+        let volume = self.volume(base, name, prepared, Zeroes::Decrypt)?;
         copy.check_room(volume.gate(), name)?;
         let transfer = Transfer {
             source: &copy.source,
@@ -313,7 +320,13 @@ impl Create {
     }
 
     /// The volume under a header that is not there yet.
-    fn volume(&self, base: Base, name: &str, prepared: &Prepared) -> Result<crate::Volume> {
+    pub(super) fn volume(
+        &self,
+        base: Base,
+        name: &str,
+        prepared: &Prepared,
+        zeroes: Zeroes,
+    ) -> Result<crate::Volume> {
         // The threads of the copy are as many as there are cores.
         let inline = DispatchOptions {
             both: Some(Mode::Inline),
@@ -321,12 +334,13 @@ impl Create {
         };
         let open = Open::new(name)
             .dispatch(inline)
+            .zeroes(copy.holes.read_as())
             .allow_null_cipher(self.format.allow_null_cipher);
         open.under(base, &prepared.header, &prepared.key)
     }
 
     /// Writes the header: its beginning last, when all else is durable.
-    fn put_header(
+    pub(super) fn put_prepared(
         &self,
         mut device: impl Write + Seek,
         prepared: &Prepared,
@@ -349,7 +363,7 @@ impl Create {
         device.flush()
     }
 
-    fn check_file(&self, draft: &Draft, name: &str, prepared: &Prepared) -> Result<u64> {
+    pub(super) fn check_file(&self, draft: &Draft, name: &str, prepared: &Prepared) -> Result<u64> {
         self.tell(Progress::Checking)?;
         let image = Image::open(draft.path(), true)?;
         with_keys(|| {
@@ -373,11 +387,6 @@ impl Create {
         name: &str,
         left: Left,
     ) -> Result<()> {
-        // Elsewhere zeros were written.
-        let zeroes = match copy.holes {
-            Holes::Encrypt => Zeroes::Decrypt,
-            Holes::Keep => Zeroes::Detect,
-        };
         let open = open
             .key(&*prepared.key)
             .read_only(true)

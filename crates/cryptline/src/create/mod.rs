@@ -10,6 +10,7 @@
 //! in a Ceph image
 //! ```
 
+mod again;
 mod btt;
 mod draft;
 mod fill;
@@ -20,10 +21,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cryptline_engine::base::Image;
-use cryptline_luks::format::{FormatOptions, Version, format};
+use cryptline_luks::format::{FormatOptions, Version, format, format_with_key};
 use cryptline_luks::{KEY_LEN_MAX, KdfLimits, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
@@ -99,8 +99,10 @@ pub struct Create {
     given: Given,
     size: Option<u64>,
     replace: bool,
+    in_place: bool,
     preallocate: bool,
     format: FormatOptions,
+    volume_key: Option<Arc<dyn Keys>>,
     copy: Option<Copy>,
     observer: Option<Observer>,
 }
@@ -133,8 +135,10 @@ impl Create {
             given,
             size: None,
             replace: false,
+            in_place: false,
             preallocate: false,
             format: FormatOptions::default(),
+            volume_key: None,
             copy: None,
             observer: None,
         }
@@ -151,6 +155,20 @@ impl Create {
     #[must_use]
     pub fn replace(mut self, yes: bool) -> Self {
         self.replace = yes;
+        self
+    }
+
+    /// In a file that exists, as on a device: it keeps its size, and its other bytes.
+    #[must_use]
+    pub fn in_place(mut self, yes: bool) -> Self {
+        self.in_place = yes;
+        self
+    }
+
+    /// What has the volume key, instead of a random one: [`FormatOptions::key_len`] bytes.
+    #[must_use]
+    pub fn volume_key(mut self, keys: impl Keys + 'static) -> Self {
+        self.volume_key = Some(Arc::new(keys));
         self
     }
 
@@ -212,17 +230,18 @@ impl Create {
             return self.create_from(&source, copy);
         }
         let mut created = with_keys(|| match &source {
-            Source::Target(Target::Path(path)) => self.in_file(path),
+            Source::Target(Target::Path(path)) if !self.in_place => self.in_file(path),
+            Source::Target(Target::Path(path)) => self.put_in_place(&source, Some(path)),
             Source::Target(Target::Pmem(path) | Target::Btt(path)) => {
-                self.in_place(&source, Some(path))
+                self.put_in_place(&source, Some(path))
             }
             // Looked through as it is: where its bytes lie in a file is not known here.
             Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => {
-                self.in_place(&source, None)
+                self.put_in_place(&source, None)
             }
             Source::Target(Target::Nbd(_) | Target::Rbd(_))
             | Source::Medium(_)
-            | Source::Device(_) => self.in_place(&source, None),
+            | Source::Device(_) => self.put_in_place(&source, None),
             Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
         })?;
         created.warnings.extend(Warning::of_key_memory());
@@ -231,14 +250,22 @@ impl Create {
 
     fn in_file(&self, path: &Path) -> Result<Created> {
         let name = path.display().to_string();
-        let size = self.size.ok_or_else(|| Problem::NoSize.on(&name))?;
+        let size = match self.size {
+            Some(size) => size,
+            None if self.format.detached => {
+                let len = self.format.header_len();
+                len.map_err(|error| Problem::Luks(error).on(&name))?
+            }
+            None => return Err(Problem::NoSize.on(&name)),
+        };
         let draft = Draft::new(path, self.replace)?;
         self.tell(Progress::Unfinished(draft.path()))?;
         let passphrase = self.new_passphrase(&name)?;
         draft.set_size(size, self.preallocate)?;
         self.tell(Progress::Deriving)?;
         let mut device = Durable(draft.file());
-        let key = format(&mut device, size, &passphrase, &self.format)
+        let key = self
+            .put_header(&mut device, size, &passphrase, &self.format, &name)?
             .map_err(|error| made_no_header(error, &name))?;
         draft.sync()?;
         self.tell(Progress::Checking)?;
@@ -258,14 +285,15 @@ impl Create {
     }
 
     /// On a device that is there already.
-    fn in_place(&self, target: &Source, path: Option<&Path>) -> Result<Created> {
+    fn put_in_place(&self, target: &Source, path: Option<&Path>) -> Result<Created> {
         let (device, options) = self.open_place(target, path)?;
         let size = device.gate.geometry().size;
         let mut bytes = GateBytes::new(&device.gate)?;
         let passphrase = self.new_passphrase(&target.to_string())?;
         self.tell(Progress::Deriving)?;
         let mut make = || {
-            let key = format(&mut bytes, size, &passphrase, &options)
+            let key = self
+                .put_header(&mut bytes, size, &passphrase, &options, &target.to_string())?
                 .map_err(|error| Problem::Luks(error).on(target))?;
             bytes.flush().map_err(|error| unreadable(error, target))?;
             self.tell(Progress::Checking)?;
@@ -288,6 +316,26 @@ impl Create {
             warnings,
             copied: None,
         })
+    }
+
+    /// Writes the header, with a volume key that is random or was given.
+    fn put_header(
+        &self,
+        device: &mut (impl Read + Write + Seek),
+        size: u64,
+        passphrase: &[u8],
+        options: &FormatOptions,
+        name: &str,
+    ) -> Result<std::result::Result<SecretBuf, cryptline_luks::Error>> {
+        let Some(keys) = &self.volume_key else {
+            return Ok(format(device, size, passphrase, options));
+        };
+        let request = KeyRequest::of_volume_key(name, options.key_len as usize);
+        let Some(Key::Volume(key)) = keys.key(&request)? else {
+            return Err(Problem::NoKey.on(name));
+        };
+        let made = format_with_key(device, size, passphrase, &key, options);
+        Ok(made.map(|()| key))
     }
 
     /// Opens a device that is there already, and looks whether it may be overwritten; what to make there.
@@ -338,17 +386,8 @@ impl Create {
     }
 
     fn new_passphrase(&self, name: &str) -> Result<SecretBuf> {
-        let request = KeyRequest {
-            name,
-            failed: 0,
-            takes: Duration::ZERO,
-            raw_len: None,
-            may_be_empty: false,
-            is_new: true,
-            takes_passphrase: true,
-        };
         let keys = self.given.keys().map_err(|error| error.on(name))?;
-        match keys.key(&request)? {
+        match keys.key(&KeyRequest::of_new(name))? {
             Some(Key::Passphrase(passphrase)) => Ok(passphrase),
             Some(Key::Volume(_)) => Err(Problem::NotAPassphrase.on(name)),
             None => Err(Problem::NoKey.on(name)),

@@ -8,15 +8,16 @@
 //! somebody types. A volume that is in use by the kernel can be changed: what it needs of its header it has.
 
 mod backup;
+mod convert;
 mod lock;
 mod resize;
 mod token;
+mod unbound;
 
 use std::ffi::OsStr;
 use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cryptline_luks::edit::{Change, Edit, LastSlot, NewSlot, Priority};
 use cryptline_luks::{KdfLimits, UnlockOptions};
@@ -335,6 +336,7 @@ impl Header {
     fn unlock(&self, opened: &Opened, header: &cryptline_luks::Header) -> Result<Unlocked> {
         let options = UnlockOptions {
             slot: self.slot,
+            unbound: self.slot.is_some(),
             allow_null_cipher: false,
             limits: self.limits,
         };
@@ -355,20 +357,11 @@ impl Header {
     }
 
     fn new_passphrase_for(&self, name: &str) -> Result<SecretBuf> {
-        let request = KeyRequest {
-            name,
-            failed: 0,
-            takes: Duration::ZERO,
-            raw_len: None,
-            may_be_empty: false,
-            is_new: true,
-            takes_passphrase: true,
-        };
         let keys = match &self.new_keys {
             Some(Ok(keys)) => keys,
             Some(Err(_)) | None => return Err(Problem::NoNewKey.on(name)),
         };
-        match keys.key(&request)? {
+        match keys.key(&KeyRequest::of_new(name))? {
             Some(Key::Passphrase(passphrase)) => Ok(passphrase),
             Some(Key::Volume(_)) => Err(Problem::NotAPassphrase.on(name)),
             None => Err(Problem::NoNewKey.on(name)),
@@ -376,12 +369,16 @@ impl Header {
     }
 
     fn open(&mut self, read_only: bool) -> Result<Opened> {
+        Opened::of(&self.source()?, read_only)
+    }
+
+    /// What has the header.
+    fn source(&mut self) -> Result<Source> {
         let target = self.given.take_source()?;
-        let source = match &self.header {
+        Ok(match &self.header {
             Some(path) => Source::Target(Target::Path(path.clone())),
             None => target,
-        };
-        Opened::of(&source, read_only)
+        })
     }
 
     fn tell(&self, progress: Progress<'_>) -> Result<()> {

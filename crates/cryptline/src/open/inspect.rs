@@ -1,6 +1,7 @@
 //! Looking at a header, and trying a key on it: nothing is locked but what must be, and nothing is changed.
 
 use cryptline_luks::{Header, SegmentPolicy};
+use cryptline_sys::SecretBuf;
 
 use super::luks::{check_version, kind, read, unlock, warnings_of};
 use super::{Format, Open};
@@ -28,6 +29,8 @@ pub struct Inspection {
 
 /// A key that is right.
 pub struct Unlocked {
+    /// The volume key; that of the key slot, where one that keeps another was named.
+    pub key: SecretBuf,
     /// The key slot; `None` where it was the volume key itself.
     pub slot: Option<u32>,
     /// What the user should know.
@@ -66,7 +69,8 @@ impl Open {
         })
     }
 
-    /// Tries the key on the LUKS header, and does no more.
+    /// Tries the key on the LUKS header, and does no more. A key slot that is named may keep another key than that of the
+    /// volume.
     ///
     /// # Errors
     /// A wrong key, or a missing or damaged header.
@@ -84,10 +88,9 @@ impl Open {
             check_version(&header, version, &source.name)?;
         }
         let mut warnings = warnings_of(&header, &self);
-        let (slot, notes) = with_keys(|| {
-            let unlocked = unlock(&header, source.reader()?, &source.name, &self)?;
-            Ok((unlocked.1, unlocked.2))
-        })?;
+        self.unbound = self.slot.is_some();
+        let (key, slot, notes) =
+            with_keys(|| unlock(&header, source.reader()?, &source.name, &self))?;
         warnings.extend(notes);
         warnings.extend(Warning::of_key_memory());
         let policy = SegmentPolicy {
@@ -95,6 +98,7 @@ impl Open {
             detached: true,
         };
         Ok(Unlocked {
+            key,
             slot,
             warnings,
             usable: header.segments(policy).map(drop),

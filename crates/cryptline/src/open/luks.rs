@@ -219,6 +219,7 @@ pub(super) fn unlock(
 ) -> Result<(SecretBuf, Option<u32>, Vec<Warning>)> {
     let options = UnlockOptions {
         slot: open.slot,
+        unbound: open.unbound,
         allow_null_cipher: open.allow_null_cipher,
         limits: open.limits,
     };
@@ -251,6 +252,7 @@ pub(crate) fn unlock_with(
         failed: 0,
         takes: header.unlock_time(options),
         raw_len: None,
+        key_len: header.key_len(),
         // Where nothing is encrypted, cryptsetup takes no other passphrase than the empty one.
         may_be_empty: options.allow_null_cipher,
         is_new: false,

@@ -64,6 +64,8 @@ pub struct Open {
     discards: bool,
     allow_null_cipher: bool,
     slot: Option<u32>,
+    /// That key slot may keep another key.
+    unbound: bool,
     tokens: Option<Tokens>,
     limits: KdfLimits,
     blocks: Blocks,
@@ -120,6 +122,7 @@ impl Open {
             discards: false,
             allow_null_cipher: false,
             slot: None,
+            unbound: false,
             tokens: None,
             limits: KdfLimits::default(),
             blocks: Blocks::default(),

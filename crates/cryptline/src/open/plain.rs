@@ -118,6 +118,7 @@ pub(super) fn read_key(
         failed: 0,
         takes: std::time::Duration::ZERO,
         raw_len: Some(key_len),
+        key_len: Some(key_len),
         may_be_empty: false,
         is_new: false,
         takes_passphrase: plain.hash.is_some(),

@@ -182,6 +182,9 @@ fn store(
     if new.hash.as_ref().is_some_and(|hash| *hash != header.hash) {
         return Err(parameters("LUKS1 has one hash for all key slots"));
     }
+    if new.cipher.is_some() {
+        return Err(parameters("LUKS1 has no other ciphers of its key slots"));
+    }
     let encryption = header.encryption();
     if is_null_cipher(&encryption) {
         return Err(Error::NullCipher("the key slot".into()));

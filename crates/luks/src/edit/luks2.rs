@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::text::says_the_same;
 use super::{Change, Edit, NewHeader, NewSlot, Priority, material};
-use crate::area::{Extent, KeyArea, stripes_len};
+use crate::area::{Extent, KeyArea, first_gap, stripes_len};
 use crate::cost::KdfKind;
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
 use crate::luks2::format::{self, AREA_ALIGNMENT, check_label, keyslot_json, salt_64};
-use crate::luks2::metadata::OBJECTS_MAX;
+use crate::luks2::metadata::{DIGESTS_MAX, OBJECTS_MAX};
 use crate::luks2::validate::header_end;
 use crate::luks2::{Header, parse_metadata};
 use crate::options::parameters;
@@ -73,6 +73,31 @@ pub(super) fn add<'a>(
     Ok((change, number))
 }
 
+/// A digest of its own says which key it is, and that it is for no data.
+pub(super) fn add_unbound<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    key: &[u8],
+    passphrase: &[u8],
+    new: &NewSlot,
+) -> Result<(Change<'a>, u32), Error> {
+    let number = free_slot(header, new.slot)?;
+    let hash = new.hash.as_deref().unwrap_or(HASH_DEFAULT);
+    let digest = format::new_digest(hash, &new.cost, key, number, &[])?;
+    let taken = &header.metadata.digests;
+    let free = (0..DIGESTS_MAX).find(|number| !taken.contains_key(number));
+    let free = free.ok_or_else(|| parameters("there is no room for another key"))?;
+    let (material, slot) = store(header, key, passphrase, new)?;
+    let mut json = header.metadata.json.clone();
+    object(&mut json["keyslots"])?.insert(number.to_string(), slot);
+    object(&mut json["digests"])?.insert(free.to_string(), digest);
+    let change = Change {
+        material: vec![material],
+        ..rewrite(edit, header, json)?
+    };
+    Ok((change, number))
+}
+
 pub(super) fn replace<'a>(
     edit: &'a Edit,
     header: &Header,
@@ -81,12 +106,6 @@ pub(super) fn replace<'a>(
     passphrase: &[u8],
     new: &NewSlot,
 ) -> Result<(Change<'a>, u32), Error> {
-    let (_, digest) = header.data_digest()?;
-    if !digest.keyslots.contains(&number) {
-        return Err(parameters(format!(
-            "key slot {number} does not keep the volume key"
-        )));
-    }
     if new.slot.is_some_and(|slot| slot != number) {
         return Err(parameters("the key slot keeps its number in LUKS2"));
     }
@@ -338,10 +357,11 @@ fn store(
     let mut ciphers = segments.filter_map(|segment| segment.crypt.as_ref());
     let data_cipher = ciphers.next().map_or("", |crypt| &crypt.encryption);
     let kind = new.kdf.unwrap_or(KdfKind::Argon2id);
-    let slot = format::NewSlot::new(data_cipher, key_len, kind, hash.name(), &new.cost)?;
+    let cipher = format::slot_cipher(new.cipher.as_ref(), data_cipher, key_len)?;
+    let slot = format::NewSlot::new(cipher, kind, hash.name(), &new.cost)?;
     let area = KeyArea {
         offset: extent.offset,
-        encryption: slot.encryption,
+        encryption: &slot.encryption,
         encryption_key_len: slot.encryption_key_len as usize,
         af_hash: hash,
         kdf: &slot.kdf,
@@ -354,10 +374,7 @@ fn store(
 fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
     let slots = &header.metadata.keyslots;
     match named {
-        Some(slot) if slot >= OBJECTS_MAX => Err(parameters(format!(
-            "there is no key slot {slot}; LUKS2 has 0 to {}",
-            OBJECTS_MAX - 1
-        ))),
+        Some(slot) if slot >= OBJECTS_MAX => Err(format::no_slot(slot)),
         Some(slot) if slots.contains_key(&slot) => Err(Error::SlotInUse(slot)),
         Some(slot) => Ok(slot),
         None => {
@@ -371,18 +388,9 @@ fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
 fn free_area(header: &Header, size: u64) -> Result<Extent, Error> {
     let copy_size = header.binary.copy_size;
     let end = header_end(copy_size, &header.metadata);
-    let mut offset = (2 * copy_size).next_multiple_of(AREA_ALIGNMENT);
-    for area in used_areas(header) {
-        if offset.saturating_add(size) <= area.offset {
-            break;
-        }
-        let after = area.end().unwrap_or(end).max(offset);
-        offset = after.next_multiple_of(AREA_ALIGNMENT);
-    }
-    if offset.saturating_add(size) > end {
-        return Err(Error::NoRoom { needed: size });
-    }
-    Ok(Extent { offset, size })
+    let start = (2 * copy_size).next_multiple_of(AREA_ALIGNMENT);
+    let gap = first_gap(&mut used_areas(header), start, end, size);
+    gap.ok_or(Error::NoRoom { needed: size })
 }
 
 /// In the order of their places.

@@ -22,6 +22,7 @@
 //! the same.
 
 mod backup;
+mod convert;
 mod luks1;
 mod luks2;
 mod text;
@@ -30,6 +31,7 @@ mod token;
 use std::io::{Read, Seek, Write};
 
 pub use self::backup::{Backup, Restore};
+pub use self::convert::Conversion;
 pub use self::token::{TokenPlace, TokenSlots};
 pub use crate::luks2::metadata::Priority;
 
@@ -62,6 +64,8 @@ pub struct NewSlot {
     pub hash: Option<String>,
     /// Its cost.
     pub cost: KdfCost,
+    /// Cipher of the key slot and the length of its key in bytes (LUKS2). `None`: that of the data if it will do.
+    pub cipher: Option<(String, u32)>,
 }
 
 /// Whether the last key slot may go.
@@ -142,6 +146,20 @@ impl Edit {
         }
     }
 
+    /// A new key slot in which `passphrase` opens `key`, which is not that of the volume (LUKS2); and its number.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_unbound(
+        &self,
+        key: &[u8],
+        passphrase: &[u8],
+        new: &NewSlot,
+    ) -> Result<(Change<'_>, u32), Error> {
+        self.check_slot(passphrase, new)?;
+        luks2::add_unbound(self, self.luks2("other keys")?, key, passphrase, new)
+    }
+
     /// Puts `passphrase` in the place of that of `slot`, which keeps its number in LUKS2 and moves to
     /// another slot in LUKS1, as with cryptsetup. The new one is whole before the old one goes.
     ///
@@ -154,8 +172,9 @@ impl Edit {
         passphrase: &[u8],
         new: &NewSlot,
     ) -> Result<(Change<'_>, u32), Error> {
-        self.check_new(key, passphrase, new)?;
+        self.check_slot(passphrase, new)?;
         self.check_in_use(slot)?;
+        self.check_key_of(slot, key)?;
         match &self.header {
             Header::V1(header) => luks1::replace(self, header, slot, key, passphrase, new),
             Header::V2(header) => luks2::replace(self, header, slot, key, passphrase, new),
@@ -314,6 +333,20 @@ impl Edit {
     }
 
     fn check_new(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(), Error> {
+        self.check_slot(passphrase, new)?;
+        // No header is written that another key would be found in.
+        self.header.verify_volume_key(key, KdfLimits::NONE)
+    }
+
+    /// Whether `key` is what the slot keeps.
+    fn check_key_of(&self, slot: u32, key: &[u8]) -> Result<(), Error> {
+        match &self.header {
+            Header::V2(header) => header.verify_key_of(slot, key),
+            Header::V1(_) => self.header.verify_volume_key(key, KdfLimits::NONE),
+        }
+    }
+
+    fn check_slot(&self, passphrase: &[u8], new: &NewSlot) -> Result<(), Error> {
         check_passphrase(passphrase)?;
         self.check_usable()?;
         if let Some(name) = &new.hash
@@ -324,8 +357,7 @@ impl Edit {
                 "hash {name} is too short for a key slot"
             )));
         }
-        // No header is written that another key would be found in.
-        self.header.verify_volume_key(key, KdfLimits::NONE)
+        Ok(())
     }
 
     /// Whether the header on the device is still the one that was loaded.

@@ -165,6 +165,7 @@ impl Edit {
             kdf: Some(KdfKind::Pbkdf2),
             hash: Some("sha512".to_owned()),
             cost,
+            cipher: None,
         };
         let (change, slot) = self.add(key, secret, &new)?;
         let NewHeader::V2 { json, .. } = &change.header else {

@@ -19,6 +19,8 @@ use crate::random;
 const SLOT_ALIGNMENT_SECTORS: u32 = 8;
 /// Data starts at a multiple of 1 MiB.
 const DATA_ALIGNMENT_SECTORS: u32 = 2048;
+/// Longest name of a cipher, a mode or a hash, with its terminating zero in a field of 32.
+pub(crate) const WORD_LEN_MAX: usize = 31;
 /// The digest is measured to take this much of the target (cryptsetup: 1/8).
 const DIGEST_TARGET_DIVISOR: u32 = 8;
 
@@ -55,7 +57,7 @@ pub(crate) fn format(
         fill_random(device, extent)?;
     }
     let area = KeyArea {
-        offset: u64::from(layout.slot_sectors[0]) * 512,
+        offset: u64::from(layout.slot_sectors[options.slot as usize]) * 512,
         encryption: &options.cipher,
         encryption_key_len: key.len(),
         af_hash: hash,
@@ -64,8 +66,19 @@ pub(crate) fn format(
     };
     area.store(device, passphrase, key)?;
     flush(device)?;
-    write_at(device, 0, &encode(&header, &layout))?;
+    write_at(device, 0, &encode(&header))?;
     flush(device)
+}
+
+/// Bytes up to the end of the last slot.
+pub(crate) fn header_len(options: &FormatOptions) -> Result<u64, Error> {
+    let layout = Layout::new(options)?;
+    let last = u64::from(layout.slot_sectors[SLOTS - 1]) * 512;
+    Ok((last + stripes_len(options.key_len)).next_multiple_of(4096))
+}
+
+pub(crate) fn data_start(options: &FormatOptions) -> Result<u64, Error> {
+    Layout::new(options).map(|layout| u64::from(layout.payload_sector) * 512)
 }
 
 /// Where the slots and the data are.
@@ -118,8 +131,26 @@ fn check_options(options: &FormatOptions) -> Result<(), Error> {
             "LUKS1 has no label and no subsystem; use LUKS2 for them",
         ));
     }
+    if options.slot as usize >= SLOTS {
+        return Err(parameters(format!(
+            "there is no key slot {}; LUKS1 has 0 to {}",
+            options.slot,
+            SLOTS - 1
+        )));
+    }
+    let for_luks2 = options.metadata_size.is_some()
+        || options.keyslots_size.is_some()
+        || options.slot_cipher.is_some();
+    if for_luks2 {
+        return Err(parameters(
+            "LUKS1 has no other sizes of its header, and no other ciphers of its key slots; use LUKS2 for them",
+        ));
+    }
     let (name, mode) = split_cipher(&options.cipher);
-    if options.hash.len() > 31 || name.len() > 31 || mode.len() > 31 {
+    if [name, mode, &options.hash]
+        .iter()
+        .any(|it| it.len() > WORD_LEN_MAX)
+    {
         return Err(parameters(
             "the name of cipher or hash is too long for LUKS1",
         ));
@@ -132,7 +163,8 @@ fn check_options(options: &FormatOptions) -> Result<(), Error> {
     Ok(())
 }
 
-fn split_cipher(cipher: &str) -> (&str, &str) {
+/// Name and mode of a cipher word.
+pub(crate) fn split_cipher(cipher: &str) -> (&str, &str) {
     cipher.split_once('-').unwrap_or((cipher, "ecb"))
 }
 
@@ -160,10 +192,11 @@ fn new_header(
     let mut digest = [0; DIGEST_LEN];
     hash.pbkdf2(key, &digest_salt, digest_iterations, &mut digest);
     let mut slots = [const { None }; SLOTS];
-    slots[0] = Some(Slot {
+    let number = options.slot as usize;
+    slots[number] = Some(Slot {
         iterations: *iterations,
         salt: salt_array(salt),
-        sector: layout.slot_sectors[0],
+        sector: layout.slot_sectors[number],
     });
     let (cipher_name, cipher_mode) = split_cipher(&options.cipher);
     Ok(Header {
@@ -187,7 +220,7 @@ fn salt_array(salt: &[u8]) -> [u8; SALT_LEN] {
     out
 }
 
-fn encode(header: &Header, layout: &Layout) -> [u8; HEADER_LEN] {
+pub(crate) fn encode(header: &Header) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     let mut put = |offset: usize, value: &[u8]| {
         bytes[offset..offset + value.len()].copy_from_slice(value);
@@ -215,7 +248,7 @@ fn encode(header: &Header, layout: &Layout) -> [u8; HEADER_LEN] {
             put(start + 4, &slot.iterations.to_be_bytes());
             put(start + 8, &slot.salt);
         }
-        put(start + 40, &layout.slot_sectors[number].to_be_bytes());
+        put(start + 40, &header.sectors[number].to_be_bytes());
         put(start + 44, &STRIPES.to_be_bytes());
     }
     bytes

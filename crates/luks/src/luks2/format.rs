@@ -6,21 +6,23 @@ use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
 
 use super::binary::{BINARY_LEN, Binary, COPY_SIZES, Copy, MAGIC_SECONDARY};
+use super::metadata::OBJECTS_MAX;
 use super::validate::KEYSLOTS_SIZE_MAX;
 use crate::af::STRIPES;
 use crate::area::{Extent, KeyArea, fill_random, is_null_cipher, stripes_len};
 use crate::cost::{KdfCost, KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
+use crate::format::check_cipher_takes;
 use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
 use crate::options::{FormatOptions, parameters};
 use crate::random;
 
 /// Size of one copy: 16 KiB.
-const COPY_SIZE: u64 = COPY_SIZES[0];
+pub(crate) const COPY_SIZE: u64 = COPY_SIZES[0];
 /// Where data starts unless told otherwise: 16 MiB.
-const DATA_OFFSET_DEFAULT: u64 = 16 << 20;
+pub(crate) const DATA_OFFSET_DEFAULT: u64 = 16 << 20;
 /// Key slots start and end at multiples of this.
 pub(crate) const AREA_ALIGNMENT: u64 = 4096;
 /// Longest label and subsystem, with their terminating zero in a field of 48.
@@ -41,11 +43,13 @@ pub(crate) fn format(
     options: &FormatOptions,
 ) -> Result<(), Error> {
     let layout = Layout::new(device_size, options)?;
-    let binary = new_binary(options)?;
+    let binary = new_binary(options, layout.copy_size)?;
     let slot = new_slot(options)?;
-    let json = metadata(options, &layout, &slot, new_digest(options, key)?);
+    let digest = new_digest(&options.hash, &options.cost, key, options.slot, &["0"])?;
+    let json = metadata(options, &layout, &slot, digest);
     let json = json.to_string();
-    if to_u64(json.len()) >= COPY_SIZE - to_u64(BINARY_LEN) {
+    let copy_size = layout.copy_size;
+    if to_u64(json.len()) >= copy_size - to_u64(BINARY_LEN) {
         return Err(parameters("the metadata does not fit the header"));
     }
 
@@ -53,17 +57,17 @@ pub(crate) fn format(
     write_at(
         device,
         0,
-        &vec![0; usize::try_from(2 * COPY_SIZE).unwrap_or(0)],
+        &vec![0; usize::try_from(2 * copy_size).unwrap_or(0)],
     )?;
     flush(device)?;
     let keyslots = Extent {
-        offset: 2 * COPY_SIZE,
+        offset: 2 * copy_size,
         size: layout.keyslots_size,
     };
     fill_random(device, keyslots)?;
     let area = KeyArea {
         offset: keyslots.offset,
-        encryption: slot.encryption,
+        encryption: &slot.encryption,
         encryption_key_len: slot.encryption_key_len as usize,
         af_hash: Hash::by_name(&options.hash)?,
         kdf: &slot.kdf,
@@ -106,8 +110,19 @@ pub(crate) fn wipe_magics(
     flush(device)
 }
 
+/// Bytes of both copies and the place for key slots.
+pub(crate) fn header_len(options: &FormatOptions) -> Result<u64, Error> {
+    let layout = Layout::new(u64::MAX / 2, options)?;
+    Ok(2 * layout.copy_size + layout.keyslots_size)
+}
+
+pub(crate) fn data_start(options: &FormatOptions) -> Result<u64, Error> {
+    Layout::new(u64::MAX / 2, options).map(|layout| layout.data_offset)
+}
+
 /// Where key slots and data are.
 struct Layout {
+    copy_size: u64,
     keyslots_size: u64,
     data_offset: u64,
     sector_size: u32,
@@ -122,17 +137,24 @@ impl Layout {
             None if options.detached => 0,
             None => DATA_OFFSET_DEFAULT,
         };
-        let header_end = match data_offset {
-            0 if options.detached => DATA_OFFSET_DEFAULT,
-            offset => offset,
+        let copy_size = options.metadata_size.unwrap_or(COPY_SIZE);
+        if !COPY_SIZES.contains(&copy_size) {
+            return Err(parameters(format!(
+                "a header copy of {copy_size} bytes is not possible, give a power of two from 16 KiB to 4 MiB"
+            )));
+        }
+        let header_end = match (data_offset, options.keyslots_size) {
+            (0, None) if options.detached => DATA_OFFSET_DEFAULT,
+            (0, Some(size)) if options.detached => (2 * copy_size).saturating_add(size),
+            (offset, _) => offset,
         };
-        let least = 2 * COPY_SIZE + slot_size;
+        let least = 2 * copy_size + slot_size;
         if header_end < least {
             return Err(parameters(format!(
                 "the data offset must be at least {least} bytes, to leave room for a key slot"
             )));
         }
-        let keyslots_size = (header_end - 2 * COPY_SIZE).min(KEYSLOTS_SIZE_MAX);
+        let keyslots_size = keyslots_size(options, header_end - 2 * copy_size, slot_size)?;
         let data_size = device_size.saturating_sub(data_offset);
         let sector_size = check_sector_size(options, data_size)?;
         let needed = data_offset.saturating_add(u64::from(sector_size));
@@ -143,12 +165,29 @@ impl Layout {
             });
         }
         Ok(Self {
+            copy_size,
             keyslots_size,
             data_offset,
             sector_size,
             slot_size,
         })
     }
+}
+
+/// Bytes of the place for key slots, of `room`.
+fn keyslots_size(options: &FormatOptions, room: u64, slot_size: u64) -> Result<u64, Error> {
+    let Some(size) = options.keyslots_size else {
+        return Ok(room.min(KEYSLOTS_SIZE_MAX));
+    };
+    let is_possible = size.is_multiple_of(AREA_ALIGNMENT)
+        && (slot_size..=room.min(KEYSLOTS_SIZE_MAX)).contains(&size);
+    if !is_possible {
+        return Err(parameters(format!(
+            "a place of {size} bytes for key slots is not possible, give a multiple of {AREA_ALIGNMENT} from {slot_size} to {}",
+            room.min(KEYSLOTS_SIZE_MAX)
+        )));
+    }
+    Ok(size)
 }
 
 fn check_sector_size(options: &FormatOptions, data_size: u64) -> Result<u32, Error> {
@@ -165,48 +204,79 @@ fn check_sector_size(options: &FormatOptions, data_size: u64) -> Result<u32, Err
 /// What a new key slot uses.
 pub(crate) struct NewSlot {
     pub kdf: Kdf,
-    pub encryption: &'static str,
+    pub encryption: String,
     pub encryption_key_len: u32,
 }
 
 fn new_slot(options: &FormatOptions) -> Result<NewSlot, Error> {
     let kind = options.kdf.unwrap_or(KdfKind::Argon2id);
-    NewSlot::new(
+    let cipher = slot_cipher(
+        options.slot_cipher.as_ref(),
         &options.cipher,
         options.key_len,
-        kind,
-        &options.hash,
-        &options.cost,
-    )
+    )?;
+    if options.slot >= OBJECTS_MAX {
+        return Err(no_slot(options.slot));
+    }
+    NewSlot::new(cipher, kind, &options.hash, &options.cost)
 }
 
 impl NewSlot {
-    /// For a volume of this data cipher and length of the volume key.
+    /// With an area under the cipher that [`slot_cipher`] chose.
     pub fn new(
-        data_cipher: &str,
-        key_len: u32,
+        (encryption, encryption_key_len): (String, u32),
         kind: KdfKind,
         hash: &str,
         cost: &KdfCost,
     ) -> Result<Self, Error> {
-        // The area is as strong as the data, and never weaker than the default for odd ciphers.
-        let same = data_cipher == AREA_CIPHER && !is_null_cipher(data_cipher);
-        let encryption_key_len = if same { key_len } else { AREA_KEY_LEN };
         let kdf = new_kdf(kind, hash, cost, encryption_key_len as usize)?;
         Ok(Self {
             kdf,
-            encryption: AREA_CIPHER,
+            encryption,
             encryption_key_len,
         })
     }
 }
 
-fn new_digest(options: &FormatOptions, key: &[u8]) -> Result<Value, Error> {
-    let hash = Hash::by_name(&options.hash)?;
-    let iterations = match options.cost.iterations {
+/// Cipher of a key slot's area and the length of its key: what was `asked` for, or as it fits the data.
+pub(crate) fn slot_cipher(
+    asked: Option<&(String, u32)>,
+    data_cipher: &str,
+    key_len: u32,
+) -> Result<(String, u32), Error> {
+    if let Some((cipher, len)) = asked {
+        if is_null_cipher(cipher) {
+            return Err(Error::NullCipher("the key slot".into()));
+        }
+        check_cipher_takes(cipher, &vec![0; *len as usize])?;
+        return Ok((cipher.clone(), *len));
+    }
+    // The area is as strong as the data, and never weaker than the default for odd ciphers.
+    let same = data_cipher == AREA_CIPHER && [32, 64].contains(&key_len);
+    let len = if same { key_len } else { AREA_KEY_LEN };
+    Ok((AREA_CIPHER.to_owned(), len))
+}
+
+pub(crate) fn no_slot(number: u32) -> Error {
+    parameters(format!(
+        "there is no key slot {number}; LUKS2 has 0 to {}",
+        OBJECTS_MAX - 1
+    ))
+}
+
+/// What proves that `key`, which is in a key slot, is that of these segments.
+pub(crate) fn new_digest(
+    hash: &str,
+    cost: &KdfCost,
+    key: &[u8],
+    slot: u32,
+    segments: &[&str],
+) -> Result<Value, Error> {
+    let hash = Hash::by_name(hash)?;
+    let iterations = match cost.iterations {
         Some(_) => PBKDF2_ITERATIONS_MIN,
         None => {
-            let target = options.cost.target / DIGEST_TARGET_DIVISOR;
+            let target = cost.target / DIGEST_TARGET_DIVISOR;
             pbkdf2_iterations(hash, target, hash.output_len())
         }
     };
@@ -215,9 +285,9 @@ fn new_digest(options: &FormatOptions, key: &[u8]) -> Result<Value, Error> {
     hash.pbkdf2(key, &salt, iterations, &mut digest);
     Ok(json!({
         "type": "pbkdf2",
-        "keyslots": ["0"],
-        "segments": ["0"],
-        "hash": options.hash,
+        "keyslots": [slot.to_string()],
+        "segments": segments,
+        "hash": hash.name(),
         "iterations": iterations,
         "salt": Base64::encode_string(&salt),
         "digest": Base64::encode_string(&digest),
@@ -226,7 +296,7 @@ fn new_digest(options: &FormatOptions, key: &[u8]) -> Result<Value, Error> {
 
 fn metadata(options: &FormatOptions, layout: &Layout, slot: &NewSlot, digest: Value) -> Value {
     let area = Extent {
-        offset: 2 * COPY_SIZE,
+        offset: 2 * layout.copy_size,
         size: layout.slot_size,
     };
     let keyslot = keyslot_json(options.key_len, &options.hash, area, slot);
@@ -238,13 +308,14 @@ fn metadata(options: &FormatOptions, layout: &Layout, slot: &NewSlot, digest: Va
         "encryption": options.cipher,
         "sector_size": layout.sector_size,
     });
+    let slot = options.slot.to_string();
     json!({
-        "keyslots": { "0": keyslot },
+        "keyslots": { slot: keyslot },
         "tokens": {},
         "segments": { "0": segment },
         "digests": { "0": digest },
         "config": {
-            "json_size": (COPY_SIZE - to_u64(BINARY_LEN)).to_string(),
+            "json_size": (layout.copy_size - to_u64(BINARY_LEN)).to_string(),
             "keyslots_size": layout.keyslots_size.to_string(),
         },
     })
@@ -299,11 +370,11 @@ fn kdf_json(kdf: &Kdf) -> Value {
     }
 }
 
-fn new_binary(options: &FormatOptions) -> Result<Binary, Error> {
+fn new_binary(options: &FormatOptions, copy_size: u64) -> Result<Binary, Error> {
     check_label("label", &options.label)?;
     check_label("subsystem", &options.subsystem)?;
     Ok(Binary {
-        copy_size: COPY_SIZE,
+        copy_size,
         epoch: 1,
         label: options.label.clone(),
         checksum_hash: "sha256".into(),

@@ -18,12 +18,13 @@ use crate::area::{Extent, KEY_LEN_MAX, stripes_len};
 use crate::error::quote;
 use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, SALT_LEN};
+use crate::luks1::DIGEST_LEN as LUKS1_DIGEST_LEN;
 use crate::token::KEYRING_TOKEN;
 
 /// Most key slots, tokens and segments.
 pub(crate) const OBJECTS_MAX: u32 = 32;
 /// Most digests.
-const DIGESTS_MAX: u32 = 8;
+pub(crate) const DIGESTS_MAX: u32 = 8;
 
 /// Everything the JSON says.
 #[derive(Clone, Debug)]
@@ -349,9 +350,9 @@ fn parse_digest_value(node: &Node<'_>) -> Result<(String, Option<(Kdf, Vec<u8>)>
     let value_node = node.get("digest")?;
     let value = value_node.base64()?;
     let hash = node.get("hash")?.string()?;
-    // An unknown hash is refused when it is needed; `info` works without.
+    // An unknown hash is refused when it is needed; `info` works without. A header that was LUKS1 has its digest.
     if let Ok(hash) = Hash::by_name(hash)
-        && value.len() != hash.output_len()
+        && ![hash.output_len(), LUKS1_DIGEST_LEN].contains(&value.len())
     {
         return Err(value_node.wrong("its length is not that of the hash"));
     }

@@ -20,12 +20,13 @@ pub(crate) mod validate;
 pub use self::binary::Copy;
 pub use self::copies::CopyState;
 pub use self::copies::{parse_metadata, read};
-pub(crate) use self::format::{format, wipe_magics};
+pub(crate) use self::format::{format, header_len, wipe_magics};
 
 use self::binary::Binary;
 use self::metadata::{JsonSegment, Keyslot, Metadata, Priority};
 use crate::area::is_null_cipher;
 use crate::error::{Error, quote};
+use crate::unlock::UnlockOptions;
 
 /// A LUKS2 header that has been checked.
 #[derive(Clone, Debug)]
@@ -74,8 +75,12 @@ impl Header {
         Ok(())
     }
 
-    /// Key slots that keep the data segment's key, in the order in which they are tried.
-    pub(crate) fn slots_to_try(&self, named: Option<u32>) -> Result<Vec<(u32, &Keyslot)>, Error> {
+    /// Key slots that keep the data segment's key, in the order in which they are tried; also one that is named and keeps
+    /// another, if it may.
+    pub(crate) fn slots_to_try(
+        &self,
+        options: &UnlockOptions,
+    ) -> Result<Vec<(u32, &Keyslot)>, Error> {
         let (_, digest) = self.data_digest()?;
         let bound = self
             .metadata
@@ -83,11 +88,12 @@ impl Header {
             .iter()
             .map(|(&number, slot)| (number, slot));
         let wanted = |&(number, slot): &(u32, &Keyslot)| {
-            let chosen = match named {
+            let chosen = match options.slot {
                 Some(named) => named == number,
                 None => slot.priority != Priority::Ignore,
             };
-            chosen && digest.keyslots.contains(&number)
+            let is_bound = digest.keyslots.contains(&number);
+            chosen && (is_bound || options.unbound && options.slot.is_some())
         };
         let mut slots: Vec<_> = bound.filter(wanted).collect();
         slots.sort_by_key(|&(number, slot)| (std::cmp::Reverse(slot.priority), number));

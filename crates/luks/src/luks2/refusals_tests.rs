@@ -253,7 +253,11 @@ fn preferred_slots_come_first_then_the_lowest_number() {
         panic!("LUKS2")
     };
     let order = |named| -> Vec<u32> {
-        let slots = header.slots_to_try(named).unwrap();
+        let options = UnlockOptions {
+            slot: named,
+            ..UnlockOptions::default()
+        };
+        let slots = header.slots_to_try(&options).unwrap();
         slots.into_iter().map(|(number, _)| number).collect()
     };
     assert_eq!(order(None), [1, 3, 0]);

@@ -28,14 +28,14 @@ impl Header {
     ) -> Result<Unlocked, Error> {
         check_passphrase(passphrase)?;
         self.check_usable()?;
-        let (_, digest) = self.data_digest()?;
-        let slots = self.slots_to_try(options.slot)?;
+        let slots = self.slots_to_try(options)?;
         if slots.is_empty() && options.slot.is_none() {
             self.check_ignored()?;
         }
         let mut budget = Budget::new(options.limits);
         let mut attempts = Attempts::new(options.slot);
         for (number, slot) in slots {
+            let digest = self.digest_of(number)?;
             let opened = open_slot(slot, digest, device, passphrase, options, &mut budget);
             if let Some(key) = attempts.add(opened)? {
                 return Ok(Unlocked { key, slot: number });
@@ -61,13 +61,32 @@ impl Header {
 
     /// Spends what trying every slot costs.
     pub(crate) fn spend_all(&self, options: &UnlockOptions, budget: &mut Budget) {
-        let (Ok((_, digest)), Ok(slots)) = (self.data_digest(), self.slots_to_try(options.slot))
-        else {
+        let Ok(slots) = self.slots_to_try(options) else {
             return;
         };
-        for luks2 in slots.iter().filter_map(|(_, slot)| slot.luks2.as_ref()) {
+        for (number, slot) in slots {
             // A slot that is refused is not paid for; `unlock` says why.
-            let _ = spend(luks2, digest, budget);
+            if let (Some(luks2), Ok(digest)) = (&slot.luks2, self.digest_of(number)) {
+                let _ = spend(luks2, digest, budget);
+            }
+        }
+    }
+
+    /// What proves the key that a slot keeps.
+    fn digest_of(&self, slot: u32) -> Result<&Digest, Error> {
+        let mut digests = self.metadata.digests.values();
+        let digest = digests.find(|digest| digest.keyslots.contains(&slot));
+        digest.ok_or_else(|| Error::invalid(format!("digests: none is for key slot {slot}")))
+    }
+
+    /// Checks that `key` is what the slot keeps.
+    pub(crate) fn verify_key_of(&self, slot: u32, key: &[u8]) -> Result<(), Error> {
+        let len = self.metadata.keyslots.get(&slot).map(|slot| slot.key_len);
+        let fits = len.is_none_or(|len| len as usize == key.len());
+        if fits && matches(self.digest_of(slot)?, key)? {
+            Ok(())
+        } else {
+            Err(Error::WrongVolumeKey)
         }
     }
 

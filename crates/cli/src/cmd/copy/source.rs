@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cryptline::{CopySource, Open, Problem, Target};
 
-use super::{How, inline};
+use super::{How, folder, inline};
 use crate::CliError;
 use crate::args::{FromInput, KeyArgs, Taker, is_input, refuse_needed};
 use crate::output::warn_of;
@@ -19,6 +19,8 @@ pub struct From<'a> {
     pub keys: KeyArgs,
     /// The option that names its key file.
     pub key_option: &'static str,
+    /// Bytes that a file system made of a folder is to have, unless it decides itself.
+    pub room: Option<u64>,
 }
 
 /// Before anybody is asked for a key.
@@ -36,7 +38,7 @@ impl From<'_> {
     /// # Errors
     /// As the library, with what to do about it.
     pub fn is_luks(&self) -> Result<bool, CliError> {
-        if self.name == Path::new("-") {
+        if self.name == Path::new("-") || folder::of(self.name).is_some() {
             return Ok(false);
         }
         if self.how.from_raw && !(self.keys.is_empty() && self.header.is_none()) {
@@ -94,6 +96,9 @@ impl From<'_> {
                 return Err(CliError::parameters(format!(
                     "{name}: it has no LUKS header, so it needs no key; leave the key of the source out"
                 )));
+            }
+            if let Some(folder) = folder::of(self.name) {
+                return folder::disk(folder, self.room);
             }
             return Ok(CopySource::raw(self.name)?);
         }

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use cryptline::luks::format::Version;
 use cryptline::{Inspection, Open};
 
 use super::ask;
 use crate::CliError;
+use crate::args::choice;
+use crate::cmd::create::VERSIONS;
 use crate::cmd::key::{Confirm, Place};
 use crate::error::on_one_line;
 use crate::output::{print, warn_of};
@@ -183,6 +186,52 @@ impl LabelArgs {
         let shown = |text: Option<String>| on_one_line(&text.unwrap_or_default());
         let (label, subsystem) = (shown(info.label), shown(info.subsystem));
         print(&format!("Label:     {label}\nSubsystem: {subsystem}\n"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Whose, and which version.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline header convert disk.img --to luks2
+  cryptline header convert disk.img --to luks1            only with PBKDF2 and 512-byte sectors, and without tokens
+
+Volume key, UUID, key slots and data stay as they are, and every passphrase opens the volume as before. What the other
+version cannot have is refused by name. A crash at any moment leaves the old header or the new one. A server that has
+the volume open must end first.
+
+Exit codes: 0 converted, 1 invalid parameters, or the other version cannot have it, 4 wrong device, damaged header or
+I/O error, 5 in use.")]
+pub struct ConvertArgs {
+    /// Whose.
+    #[command(flatten)]
+    pub place: Place,
+
+    /// The new version
+    #[arg(long, value_name = "TYPE", alias = "type", value_parser = choice::of(VERSIONS))]
+    pub to: Version,
+
+    /// As with cryptsetup: nothing is asked here in any case.
+    #[arg(long, short = 'q', hide = true)]
+    pub batch_mode: bool,
+}
+
+impl ConvertArgs {
+    /// Converts a header.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let edited = self.place.open().convert(self.to);
+        let edited = edited.map_err(|error| CliError::of_header(&error))?;
+        warn_of(&edited.warnings);
+        let name = on_one_line(&self.place.name().display().to_string());
+        let version = match self.to {
+            Version::Luks1 => "LUKS1",
+            Version::Luks2 => "LUKS2",
+        };
+        print(&format!("{name}: the header is {version} now\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use cryptline::Header;
 use cryptline::luks::edit::Priority;
 
 use super::recovery;
 use super::{Confirm, NewSlotArgs, Place, done, refuse_two_keys, unless_last, unlocking};
-use crate::CliError;
 use crate::args::choice::{self, Words};
-use crate::args::{KeyArgs, NewPassphraseSource, Remembered, TokenArgs};
+use crate::args::{KeyArgs, NewPassphraseSource, Remembered, TokenArgs, bytes_of_key};
 use crate::cmd::create::show;
+use crate::{CliError, terminal};
 
 const PRIORITIES: &Words<Priority> = &[
     ("prefer", "Before the others", Priority::Prefer),
@@ -29,6 +30,7 @@ Examples:
   cryptline key add disk.img --volume-key-file vk            where no passphrase is known any more
   cryptline key add disk.img --new-key-slot 5 --key-slot 0   unlock by slot 0, write slot 5
   cryptline key add disk.img --recovery > key.txt            a random recovery key
+  cryptline key add disk.img --unbound --key-size 256        a passphrase for another key
 
 The new key slot is the lowest that is free. --key-slot alone is the new one, as with cryptsetup; with
 --new-key-slot it is the one to unlock by.
@@ -61,6 +63,18 @@ pub struct AddArgs {
     ])]
     pub recovery: bool,
 
+    /// Keep another key than that of the volume in it: a random one, or that of --volume-key-file (LUKS2)
+    #[arg(long, requires = "key_size", conflicts_with = "recovery")]
+    pub unbound: bool,
+
+    /// Size of that key in bits
+    #[arg(long, value_name = "BITS")]
+    pub key_size: Option<u32>,
+
+    /// As with cryptsetup: nothing is asked here in any case.
+    #[arg(long, short = 'q', hide = true)]
+    pub batch_mode: bool,
+
     /// What unlocks it now.
     #[command(flatten)]
     pub keys: KeyArgs,
@@ -87,6 +101,9 @@ impl AddArgs {
         let mut keys = self.keys.clone();
         let new_slot = self.new_key_slot.or_else(|| keys.key_slot.take());
         refuse_two_keys(&self.place, &keys)?;
+        if self.unbound {
+            return self.add_unbound(keys, new_slot);
+        }
         let mut header = unlocking(&self.place, &keys);
         // Whether the first line of a script's input is the old passphrase must not depend on the keyring.
         let may_try = self.tokens.are_named() || io::stdin().is_terminal();
@@ -99,10 +116,36 @@ impl AddArgs {
         let edited = header
             .new_keys(self.new.or_file(self.key.as_deref()))
             .on_progress(show(self.slot.measures()))
-            .add_key(&self.slot.new_slot(new_slot));
+            .add_key(&self.slot.new_slot(new_slot)?);
         done(
             &edited.map_err(|error| CliError::of_header(&error))?,
             "added",
+        )
+    }
+}
+
+impl AddArgs {
+    /// Adds a key slot that keeps another key.
+    fn add_unbound(&self, keys: KeyArgs, slot: Option<u32>) -> Result<ExitCode, CliError> {
+        let Some(bits) = self.key_size else {
+            return Err(CliError::parameters(
+                "--unbound: say how long that key is, with --key-size",
+            ));
+        };
+        let mut header = self.place.open();
+        if keys.volume_key_file.is_some() {
+            header = header.keys(keys);
+        }
+        let edited = header
+            .new_keys(self.new.or_file(self.key.as_deref()))
+            .on_progress(show(self.slot.measures()))
+            .add_unbound_key(
+                bytes_of_key("--key-size", bits)?,
+                &self.slot.new_slot(slot)?,
+            );
+        done(
+            &edited.map_err(|error| CliError::of_header(&error))?,
+            "added; it keeps another key than that of the volume",
         )
     }
 }
@@ -121,6 +164,10 @@ number, priority and tokens. In LUKS1 the new passphrase goes to another key slo
 Exit codes: 0 changed, 1 invalid parameters or no room, 2 wrong passphrase, 3 out of memory, 4 wrong
 device, damaged header or I/O error, 5 in use.")]
 pub struct ChangeArgs {
+    /// As with cryptsetup: nothing is asked here in any case.
+    #[arg(long, short = 'q', hide = true)]
+    pub batch_mode: bool,
+
     /// Whose.
     #[command(flatten)]
     pub place: Place,
@@ -152,7 +199,7 @@ impl ChangeArgs {
         let edited = unlocking(&self.place, &self.keys)
             .new_keys(self.new.or_file(self.key.as_deref()))
             .on_progress(show(self.slot.measures()))
-            .change_key(&self.slot.new_slot(None));
+            .change_key(&self.slot.new_slot(None)?);
         let edited = edited.map_err(|error| CliError::of_header(&error))?;
         done(&edited, "opens with the new passphrase")
     }
@@ -245,14 +292,35 @@ impl KillArgs {
     /// As the help says.
     pub fn run(&self) -> Result<ExitCode, CliError> {
         let needs_key = !self.confirm.batch_mode || !self.keys.is_empty();
-        refuse_two_keys(&self.place, &self.keys)?;
-        let edited = unless_last(self.confirm, self.place.name(), |last| {
-            let header = if needs_key {
+        self.kill(|| {
+            if needs_key {
                 unlocking(&self.place, &self.keys)
             } else {
                 self.place.open()
-            };
-            header.kill_slot(self.slot, last)
+            }
+        })
+    }
+
+    /// The same as `luksKillSlot`: a passphrase on standard input that is no terminal counts, with -q too.
+    ///
+    /// # Errors
+    /// As the help says.
+    pub fn run_as_word(&self) -> Result<ExitCode, CliError> {
+        let is_piped = !io::stdin().is_terminal() && self.keys.is_empty();
+        if !self.confirm.batch_mode || !is_piped {
+            return self.run();
+        }
+        let typed = terminal::line_of(io::stdin()).ok();
+        self.kill(|| match &typed {
+            Some(typed) => self.place.open().passphrase(&**typed),
+            None => self.place.open(),
+        })
+    }
+
+    fn kill(&self, open: impl Fn() -> Header) -> Result<ExitCode, CliError> {
+        refuse_two_keys(&self.place, &self.keys)?;
+        let edited = unless_last(self.confirm, self.place.name(), |last| {
+            open().kill_slot(self.slot, last)
         })?;
         done(&edited, "removed; its key material is overwritten")
     }
@@ -309,6 +377,10 @@ The passphrase stays the same. The new key slot is written to a free place befor
 Exit codes: 0 converted, 1 invalid parameters or no room, 2 wrong passphrase, 3 out of memory, 4 wrong
 device, damaged header or I/O error, 5 in use.")]
 pub struct ConvertArgs {
+    /// As with cryptsetup: nothing is asked here in any case.
+    #[arg(long, short = 'q', hide = true)]
+    pub batch_mode: bool,
+
     /// Whose.
     #[command(flatten)]
     pub place: Place,
@@ -331,7 +403,7 @@ impl ConvertArgs {
         refuse_two_keys(&self.place, &self.keys)?;
         let edited = unlocking(&self.place, &self.keys)
             .on_progress(show(self.slot.measures()))
-            .convert_key(&self.slot.new_slot(None));
+            .convert_key(&self.slot.new_slot(None)?);
         let edited = edited.map_err(|error| CliError::of_header(&error))?;
         done(&edited, "has the new key derivation function")
     }

@@ -1,0 +1,184 @@
+//! `dir:DIR`: the files of a folder as a file system, made in memory. Nothing of it is on a disk in clear, unless the
+//! machine swaps.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use cryptline::CopySource;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::CliError;
+use crate::error::on_one_line;
+use crate::size::human;
+
+/// What makes the file system, and where it may be beside `PATH`.
+const PROGRAM: &str = "mke2fs";
+const SYSTEM: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+const BLOCK: u64 = 4096;
+/// Bytes of an inode, and inodes that no file of the folder has.
+const INODE: u64 = 256;
+const RESERVED_INODES: u64 = 64;
+const SMALLEST: u64 = 8 << 20;
+/// How often a larger file system is tried where the first is too small.
+const TRIES: u32 = 5;
+
+/// The folder, where that is what `name` names.
+pub fn of(name: &Path) -> Option<&Path> {
+    let rest = name.as_os_str().as_bytes().strip_prefix(b"dir:")?;
+    Some(Path::new(std::ffi::OsStr::from_bytes(rest)))
+}
+
+/// A disk with an ext4 file system of what is in `folder`: of `room` bytes, or as large as it takes.
+///
+/// # Errors
+/// A folder that cannot be read; no program, memory or room for it.
+pub fn disk(folder: &Path, room: Option<u64>) -> Result<CopySource, CliError> {
+    let contents = Contents::of(folder)?;
+    contents.check_memory(folder)?;
+    let program = find().ok_or_else(|| {
+        CliError::parameters(format!(
+            "{PROGRAM} makes the file system of dir:{}, and is not there; install e2fsprogs",
+            shown(folder)
+        ))
+    })?;
+    // The program inherits it.
+    let memory = memfd_create("cryptline-dir", MemfdFlags::empty());
+    let memory = File::from(
+        memory
+            .map_err(|error| CliError::memory(format!("no memory for a file system: {error}")))?,
+    );
+    let mut size = room.map_or_else(|| contents.size(), |room| room - room % BLOCK);
+    let mut tries = if room.is_some() { 1 } else { TRIES };
+    loop {
+        let made = make(&program, folder, &memory, size, contents.inodes());
+        tries -= 1;
+        match made {
+            Ok(()) => break,
+            Err(error) if tries == 0 => return Err(error),
+            Err(_) => size = (size + size / 4).next_multiple_of(1 << 20),
+        }
+    }
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    Ok(CopySource::raw(path)?.named(format!("dir:{}", folder.display())))
+}
+
+/// What is in a folder.
+#[derive(Default)]
+struct Contents {
+    entries: u64,
+    /// Bytes of files, in whole blocks.
+    bytes: u64,
+}
+
+impl Contents {
+    fn of(folder: &Path) -> Result<Self, CliError> {
+        let failed = |path: &Path, error: io::Error| {
+            CliError::device(format!("dir:{}: {error}", shown(path)))
+        };
+        let mut contents = Self::default();
+        let mut folders = vec![folder.to_owned()];
+        while let Some(folder) = folders.pop() {
+            contents.add(BLOCK);
+            for entry in fs::read_dir(&folder).map_err(|error| failed(&folder, error))? {
+                let entry = entry.map_err(|error| failed(&folder, error))?;
+                let path = entry.path();
+                let found = entry.metadata().map_err(|error| failed(&path, error))?;
+                if found.is_dir() {
+                    folders.push(path);
+                } else {
+                    // Holes stay holes.
+                    contents.add(found.len().min(found.blocks() * 512).max(1));
+                }
+            }
+        }
+        Ok(contents)
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.entries += 1;
+        self.bytes += bytes.next_multiple_of(BLOCK);
+    }
+
+    fn inodes(&self) -> u64 {
+        self.entries + self.entries / 16 + RESERVED_INODES
+    }
+
+    /// Of a file system that has room for it, and for its journal.
+    fn size(&self) -> u64 {
+        let needed = self.bytes + self.bytes / 32 + self.inodes() * INODE;
+        (needed + needed / 8 + SMALLEST).next_multiple_of(1 << 20)
+    }
+
+    fn check_memory(&self, folder: &Path) -> Result<(), CliError> {
+        let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("MemAvailable:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        match kib.map(|kib| kib * 1024) {
+            Some(free) if free < self.bytes => Err(CliError::memory(format!(
+                "dir:{}: its file system is made in memory and takes {}, of which {} are free; make a volume, mount it with `cryptline mount`, and run `{PROGRAM} -d` on the file there",
+                shown(folder),
+                human(self.bytes),
+                human(free)
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes a file system of `size` bytes.
+fn make(
+    program: &Path,
+    folder: &Path,
+    memory: &File,
+    size: u64,
+    inodes: u64,
+) -> Result<(), CliError> {
+    let failed = |why: &str| {
+        CliError::device(format!(
+            "dir:{}: {PROGRAM} cannot make a file system of {}: {}",
+            shown(folder),
+            human(size),
+            on_one_line(why)
+        ))
+    };
+    let sized = memory.set_len(0).and_then(|()| memory.set_len(size));
+    sized.map_err(|error| failed(&error.to_string()))?;
+    let ran = Command::new(program)
+        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N"])
+        .arg(inodes.to_string())
+        .arg("-d")
+        .arg(folder)
+        .arg(format!("/proc/self/fd/{}", memory.as_raw_fd()))
+        .arg(format!("{}k", size / 1024))
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output()
+        .map_err(|error| failed(&error.to_string()))?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    // An older one says what was not copied, and goes on.
+    if ran.status.success() && !said.contains("while populating file system") {
+        return Ok(());
+    }
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    Err(failed(lines.next_back().unwrap_or("it failed")))
+}
+
+fn find() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(SYSTEM.map(PathBuf::from));
+    folders
+        .map(|folder| folder.join(PROGRAM))
+        .find(|program| program.is_file())
+}
+
+fn shown(path: &Path) -> String {
+    on_one_line(&path.display().to_string())
+}

@@ -1,0 +1,78 @@
+//! What else goes into a new header, and where it is.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use cryptline::Target;
+use cryptline::luks::format::FormatOptions;
+
+use crate::CliError;
+use crate::args::{SlotCipherArgs, refuse_needed};
+use crate::size;
+
+/// Beside cipher and costs.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Format options (defaults as `cryptsetup luksFormat`)")]
+pub struct LayoutArgs {
+    /// Write the header to the new file FILE; the target has only data, and is not touched
+    #[arg(long, value_name = "FILE")]
+    pub header: Option<PathBuf>,
+
+    /// Take the volume key from FILE, as bytes, instead of a random one
+    #[arg(long, value_name = "FILE", alias = "master-key-file")]
+    pub volume_key_file: Option<PathBuf>,
+
+    /// Number of the key slot [default: 0]
+    #[arg(long, value_name = "N")]
+    pub key_slot: Option<u32>,
+
+    /// Subsystem of the volume (LUKS2)
+    #[arg(long, value_name = "TEXT")]
+    pub subsystem: Option<String>,
+
+    /// Size of one of the two copies of the header: 16K to 4M (LUKS2)
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub luks2_metadata_size: Option<u64>,
+
+    /// Size of the place for key slots (LUKS2) [default: all up to the data]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub luks2_keyslots_size: Option<u64>,
+
+    /// Cipher of the key slot.
+    #[command(flatten)]
+    pub slot_cipher: SlotCipherArgs,
+}
+
+impl LayoutArgs {
+    /// What the header is written to, of a volume whose data is on `target`.
+    #[must_use]
+    pub fn place<'a>(&'a self, target: &'a Path) -> &'a Path {
+        self.header.as_deref().unwrap_or(target)
+    }
+
+    /// A key that is overwritten opens nothing any more.
+    ///
+    /// # Errors
+    /// Exit code 1 where the header would overwrite the key file or the volume key.
+    pub fn refuse_needed(&self, target: &Path, key_file: Option<&Path>) -> Result<(), CliError> {
+        let key = ("a key file", key_file);
+        let volume_key = ("the file of the volume key", self.volume_key_file.as_deref());
+        refuse_needed(&Target::parse(self.place(target))?, &[key, volume_key])
+    }
+
+    /// The same with these.
+    ///
+    /// # Errors
+    /// Exit code 1 for the size of a key that is none.
+    pub fn added_to(&self, options: FormatOptions) -> Result<FormatOptions, CliError> {
+        Ok(FormatOptions {
+            detached: self.header.is_some(),
+            slot: self.key_slot.unwrap_or(0),
+            subsystem: self.subsystem.clone().unwrap_or_default(),
+            metadata_size: self.luks2_metadata_size,
+            keyslots_size: self.luks2_keyslots_size,
+            slot_cipher: self.slot_cipher.cipher()?,
+            ..options
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! `luksFormat`: a new volume in a file or on a device that is there.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use cryptline::Create;
+use cryptline::keys::VolumeKeyFile;
+use cryptline::luks::format::{FormatOptions, KdfKind, Version};
+
+use crate::CliError;
+use crate::args::PassphraseSource;
+use crate::cmd::create::{FormatArgs, LayoutArgs, show};
+use crate::output::warn_of;
+
+/// Fewest passes of Argon2 that cryptsetup makes.
+const ARGON2_PASSES_MIN: u32 = 4;
+/// Where data begins unless it is said, in LUKS1 and LUKS2.
+const DATA_OFFSETS: [u64; 2] = [2 << 20, 16 << 20];
+
+/// Where, and what.
+#[derive(Args, Debug)]
+pub struct FormatWordArgs {
+    /// File or block device.
+    pub target: PathBuf,
+
+    /// Key file, the same as --key-file
+    #[arg(conflicts_with = "key_file")]
+    pub key: Option<PathBuf>,
+
+    /// Overwrite what is there.
+    #[arg(long, short = 'q')]
+    pub batch_mode: bool,
+
+    /// Where the data begins, in sectors.
+    #[arg(long, value_name = "SECTORS", conflicts_with = "align_payload")]
+    pub offset: Option<u64>,
+
+    /// It begins at a multiple of so many.
+    #[arg(long, value_name = "SECTORS")]
+    pub align_payload: Option<u64>,
+
+    /// Where random bytes come from, which is not asked here.
+    #[arg(long)]
+    pub use_random: bool,
+    /// The same.
+    #[arg(long)]
+    pub use_urandom: bool,
+
+    /// What to make.
+    #[command(flatten)]
+    pub format: FormatArgs,
+
+    /// And more of that.
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+
+    /// The new passphrase.
+    #[command(flatten)]
+    pub passphrase: PassphraseSource,
+}
+
+impl FormatWordArgs {
+    /// Makes the volume.
+    ///
+    /// # Errors
+    /// As `create`.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let options = self.layout.added_to(self.format.options()?)?;
+        let passes = self.format.pbkdf.pbkdf_force_iterations;
+        let is_argon2 = options.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2);
+        if is_argon2 && passes.is_some_and(|passes| passes < ARGON2_PASSES_MIN) {
+            return Err(CliError::parameters(format!(
+                "--pbkdf-force-iterations: cryptsetup makes no key slot with fewer than {ARGON2_PASSES_MIN} passes"
+            )));
+        }
+        let data_offset = self.data_offset(&options)?;
+        let options = FormatOptions {
+            data_offset,
+            ..options
+        };
+        let mut passphrase = self.passphrase.clone();
+        if self.key.is_some() {
+            passphrase.key_file.clone_from(&self.key);
+        }
+        let key_file = passphrase.key_file.as_deref();
+        self.layout.refuse_needed(&self.target, key_file)?;
+        let create = match &self.layout.header {
+            Some(header) => Create::new(header),
+            None => Create::new(&self.target).in_place(true),
+        };
+        let mut create = create
+            .replace(self.batch_mode)
+            .format(options)
+            .keys(passphrase)
+            .on_progress(show(self.format.pbkdf.pbkdf_force_iterations.is_none()));
+        if let Some(path) = &self.layout.volume_key_file {
+            create = create.volume_key(VolumeKeyFile(path.clone()));
+        }
+        let created = create
+            .create()
+            .map_err(|error| CliError::of_create(&error))?;
+        warn_of(&created.warnings);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn data_offset(&self, options: &FormatOptions) -> Result<Option<u64>, CliError> {
+        let bytes = |sectors: u64| {
+            let bytes = sectors.checked_mul(512);
+            bytes.ok_or_else(|| CliError::parameters(format!("{sectors} sectors are too many")))
+        };
+        if let Some(offset) = self.offset {
+            return bytes(offset).map(Some);
+        }
+        let Some(unit) = self.align_payload.map(bytes).transpose()? else {
+            return Ok(None);
+        };
+        if options.detached {
+            return Ok(Some(unit));
+        }
+        let usual = DATA_OFFSETS[usize::from(options.version == Version::Luks2)];
+        let unit = match options.version {
+            Version::Luks1 => unit.max(512),
+            Version::Luks2 => unit.max(1).next_multiple_of(4096),
+        };
+        Ok(Some(
+            usual.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
+        ))
+    }
+}

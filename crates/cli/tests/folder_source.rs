@@ -1,0 +1,121 @@
+//! `dir:DIR`: the file system in the volume is the folder, as programs we did not write see it.
+
+mod common;
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use common::*;
+use cryptline_testkit::peer;
+
+fn filled(folder: &Folder) -> std::path::PathBuf {
+    let root = folder.path("site");
+    fs::create_dir_all(root.join("a/b")).unwrap();
+    fs::write(root.join("a/text"), "some text\n").unwrap();
+    fs::write(root.join("a/b/odd \u{fc} name"), vec![7; 100_000]).unwrap();
+    fs::set_permissions(root.join("a/text"), Permissions::from_mode(0o640)).unwrap();
+    fs::hard_link(root.join("a/text"), root.join("twin")).unwrap();
+    symlink("a/text", root.join("link")).unwrap();
+    let hole = File::create(root.join("hole")).unwrap();
+    hole.set_len(64 << 20).unwrap();
+    hole.write_all_at(b"end", (64 << 20) - 3).unwrap();
+    root
+}
+
+/// What debugfs says of a path in the image.
+fn stat(debugfs: &peer::Peer, image: &Path, path: &str) -> String {
+    let request = format!("stat \"{path}\"");
+    let run = debugfs.run(["-R", &request, image.to_str().unwrap()]);
+    run.success().stdout_text()
+}
+
+#[test]
+fn folder_becomes_a_sound_file_system_with_its_names_modes_holes_and_links() {
+    let Some([e2fsck, debugfs, _]) = peer::require_all(["e2fsck", "debugfs", "mkfs.ext4"]) else {
+        return;
+    };
+    let folder = Folder::new();
+    let root = filled(&folder);
+    let source = format!("dir:{}", root.display());
+    let [luks, raw] = ["luks", "raw"].map(|name| folder.path(name));
+    let key = format!("--key-file={}", folder.key().display());
+    let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
+    let create = ["create", luks.to_str().unwrap(), "--from", &source, &key];
+    cryptline([&create[..], &cheap].concat()).success();
+    cryptline(["copy", luks.to_str().unwrap(), raw.to_str().unwrap(), &key]).success();
+    let clear = folder.path("clear");
+    cryptline(["copy", &source, clear.to_str().unwrap()]).success();
+    for image in [&raw, &clear] {
+        e2fsck.run(["-f", "-n", image.to_str().unwrap()]).success();
+        let text = stat(&debugfs, image, "/a/text");
+        assert!(
+            text.contains("Mode:  0640") && text.contains("Links: 2"),
+            "{text}"
+        );
+        assert!(stat(&debugfs, image, "/link").contains("Fast link dest: \"a/text\""));
+        let hole = stat(&debugfs, image, "/hole");
+        assert!(hole.contains("Size: 67108864"), "{hole}");
+        let blocks = hole.split("Blockcount: ").nth(1).unwrap();
+        let blocks: u64 = blocks.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(blocks < 64, "{hole}");
+        let out = folder.path("dumped");
+        let dump = format!("dump \"/a/b/odd \u{fc} name\" {}", out.display());
+        debugfs
+            .run(["-R", &dump, image.to_str().unwrap()])
+            .success();
+        assert_eq!(fs::read(&out).unwrap(), vec![7; 100_000]);
+    }
+    assert!(fs::metadata(&raw).unwrap().len() < 64 << 20);
+}
+
+#[test]
+fn file_system_of_a_folder_has_the_size_that_was_asked_for_or_none_is_made() {
+    let Some([debugfs, _]) = peer::require_all(["debugfs", "mkfs.ext4"]) else {
+        return;
+    };
+    let folder = Folder::new();
+    let root = filled(&folder);
+    let source = format!("dir:{}", root.display());
+    let [luks, raw] = ["luks", "raw"].map(|name| folder.path(name));
+    let key = format!("--key-file={}", folder.key().display());
+    let create = |size: &str| {
+        cryptline([
+            "create",
+            luks.to_str().unwrap(),
+            "--from",
+            &source,
+            &key,
+            "--pbkdf=pbkdf2",
+            "--pbkdf-force-iterations=1000",
+            size,
+        ])
+    };
+    create("--size=80M").success();
+    cryptline(["copy", luks.to_str().unwrap(), raw.to_str().unwrap(), &key]).success();
+    let stats = debugfs
+        .run(["-R", "stats", raw.to_str().unwrap()])
+        .success();
+    let blocks = format!("Block count:              {}", (64 << 20) / 4096);
+    assert!(stats.stdout_text().contains(&blocks), "{stats}");
+    fs::remove_file(&luks).unwrap();
+    refused(
+        create("--size=16500K"),
+        4,
+        "mke2fs cannot make a file system",
+    );
+    assert!(!luks.exists());
+    let missing = format!("dir:{}", folder.path("missing").display());
+    let from = ["create", luks.to_str().unwrap(), "--from", &missing, &key];
+    refused(cryptline(from), 4, "No such file");
+    let resumed = [
+        "create",
+        luks.to_str().unwrap(),
+        "--from",
+        &source,
+        &key,
+        "--resume",
+    ];
+    refused(cryptline(resumed), 1, "only a regular file");
+    assert!(!luks.exists());
+}

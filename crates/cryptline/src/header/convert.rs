@@ -1,0 +1,30 @@
+//! From one LUKS version to the other, in place.
+
+use cryptline_luks::format::Version;
+
+use super::{Edited, Header, Opened};
+use crate::{Result, Warning};
+
+impl Header {
+    /// Makes the header one of another version, with the same volume key, UUID, key slots and data. Nobody may have
+    /// the volume open. Whatever cuts it off, the old header or the new one opens the volume.
+    ///
+    /// # Errors
+    /// What the other version cannot have; no room; somebody who uses the volume.
+    pub fn convert(mut self, to: Version) -> Result<Edited> {
+        let source = self.source()?;
+        let opened = Opened::beside(&source, false, false)?;
+        let edit = opened.load()?;
+        let _lock = opened.lock()?;
+        let (mut device, size) = (opened.device()?, opened.base.size());
+        let conversion = opened.on(edit.convert(to, &mut device, size))?;
+        let header = opened.on(conversion.commit(&mut device, size))?;
+        let warnings = header.warnings().iter().cloned().map(Warning::Header);
+        Ok(Edited {
+            slot: None,
+            token: None,
+            warnings: warnings.collect(),
+            header,
+        })
+    }
+}

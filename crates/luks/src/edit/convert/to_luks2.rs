@@ -1,0 +1,244 @@
+//! LUKS1 → LUKS2, whose header is 32 KiB long: a key slot that lies there is copied to another place first.
+
+use std::io::{Read, Seek};
+
+use base64ct::{Base64, Encoding};
+use serde_json::{Map, Value, json};
+
+use super::{Conversion, SECTOR, checked_uuid};
+use crate::area::{Extent, first_gap, stripes_len};
+use crate::device::{read_at, to_u64};
+use crate::edit::Edit;
+use crate::error::Error;
+use crate::kdf::Kdf;
+use crate::luks1::{Header, SLOTS, hash, slot_start};
+use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
+use crate::luks2::format::{
+    AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, NewSlot, keyslot_json, salt_64,
+};
+use crate::luks2::parse_metadata;
+use crate::luks2::validate::KEYSLOTS_SIZE_MAX;
+use crate::options::parameters;
+
+pub(super) fn plan<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    device: &mut (impl Read + Seek),
+    size: u64,
+) -> Result<Conversion<'a>, Error> {
+    let layout = Layout::new(header)?;
+    let json = metadata(header, &layout)?.to_string();
+    let area = [json.as_bytes(), &[0]].concat();
+    let checked = parse_metadata(&area, COPY_SIZE);
+    checked.map_err(|error| parameters(format!("it cannot become LUKS2: {error}")))?;
+    let binary = Binary {
+        copy_size: COPY_SIZE,
+        epoch: 1,
+        label: String::new(),
+        checksum_hash: "sha256".into(),
+        salt: salt_64()?,
+        uuid: checked_uuid(&header.uuid)?.to_owned(),
+        subsystem: String::new(),
+    };
+    let secondary = binary.encode(Copy::Secondary, json.as_bytes());
+    let salt = salt_64()?;
+    let primary = Binary { salt, ..binary }.encode(Copy::Primary, json.as_bytes());
+    let mut epochs = layout.moves(edit, device)?;
+    if size < layout.end() {
+        // That of a detached header: cryptsetup wants its file to have all of the place for key slots.
+        epochs.insert(0, vec![(layout.end() - 1, vec![0])]);
+    }
+    epochs.extend([
+        vec![(COPY_SIZE, secondary)],
+        vec![(to_u64(BINARY_LEN), primary[BINARY_LEN..].to_vec())],
+        vec![(0, primary[..SECTOR].to_vec())],
+        vec![(to_u64(SECTOR), primary[SECTOR..BINARY_LEN].to_vec())],
+    ]);
+    Ok(Conversion {
+        edit,
+        epochs,
+        wiped: layout.left_behind(),
+    })
+}
+
+/// Where key slots are and will be.
+struct Layout {
+    keyslots_size: u64,
+    /// All eight, free ones too, in bytes.
+    offsets: [u64; SLOTS],
+    /// From where to where.
+    moved: Vec<(Extent, Extent)>,
+    /// Bytes of the stripes, and of the place for them.
+    stripes: u64,
+    size: u64,
+}
+
+impl Layout {
+    fn new(header: &Header) -> Result<Self, Error> {
+        let stripes = stripes_len(header.key_len);
+        let size = stripes.next_multiple_of(AREA_ALIGNMENT);
+        let end = match u64::from(header.payload_sector) * 512 {
+            0 => DATA_OFFSET_DEFAULT,
+            offset => offset,
+        };
+        let keyslots_size = end.saturating_sub(2 * COPY_SIZE).min(KEYSLOTS_SIZE_MAX);
+        let mut layout = Self {
+            keyslots_size: keyslots_size - keyslots_size % AREA_ALIGNMENT,
+            offsets: header.sectors.map(|sector| u64::from(sector) * 512),
+            moved: Vec::new(),
+            stripes,
+            size,
+        };
+        for (number, _) in header.active_slots() {
+            let number = number as usize;
+            if !layout.fits(header, number, layout.offsets[number]) {
+                layout.make_room(header, number)?;
+            }
+        }
+        Ok(layout)
+    }
+
+    fn end(&self) -> u64 {
+        2 * COPY_SIZE + self.keyslots_size
+    }
+
+    fn place(&self, offset: u64) -> Extent {
+        let size = self.size;
+        Extent { offset, size }
+    }
+
+    /// Whether a LUKS2 header can have the key slot there.
+    fn fits(&self, header: &Header, number: usize, offset: u64) -> bool {
+        let place = self.place(offset);
+        let mut others = header
+            .active_slots()
+            .filter(|(it, _)| *it as usize != number);
+        offset.is_multiple_of(AREA_ALIGNMENT)
+            && offset >= 2 * COPY_SIZE
+            && place.end().is_some_and(|end| end <= self.end())
+            && others.all(|(it, _)| !place.overlaps(self.place(self.offsets[it as usize])))
+    }
+
+    /// Moves a key slot to where nothing is, or to the place of a slot that is free, which takes its place. Those must be
+    /// told in the same sector: between two, no two slots may be in one place.
+    fn make_room(&mut self, header: &Header, number: usize) -> Result<(), Error> {
+        let from = self.offsets[number];
+        let size = self.stripes;
+        let at = |offset| Extent { offset, size };
+        let mut taken: Vec<_> = self.offsets.iter().map(|&it| self.place(it)).collect();
+        taken.extend(self.moved.iter().map(|(from, _)| *from));
+        let gap = first_gap(&mut taken, 2 * COPY_SIZE, self.end(), self.size);
+        let to = if let Some(gap) = gap {
+            gap.offset
+        } else {
+            let needed = self.size;
+            // The old header still names them when the place is written, all of it.
+            let mut sources: Vec<_> = self.moved.iter().map(|(from, _)| *from).collect();
+            sources.push(at(from));
+            let free = (0..SLOTS).find(|&other| {
+                let place = self.place(self.offsets[other]);
+                header.slots[other].is_none()
+                    && sector_of(other) == sector_of(number)
+                    && self.fits(header, number, place.offset)
+                    && !sources.iter().any(|source| source.overlaps(place))
+            });
+            let free = free.ok_or(Error::NoRoom { needed })?;
+            std::mem::replace(&mut self.offsets[free], from)
+        };
+        self.offsets[number] = to;
+        self.moved.push((at(from), at(to)));
+        Ok(())
+    }
+
+    /// Copies, and the LUKS1 header that names them: both its sectors are good with either of the other.
+    fn moves(
+        &self,
+        edit: &Edit,
+        device: &mut (impl Read + Seek),
+    ) -> Result<Vec<super::Writes>, Error> {
+        let mut copies = Vec::new();
+        for (from, to) in &self.moved {
+            let mut stripes = vec![0; usize::try_from(from.size).unwrap_or(0)];
+            read_at(device, from.offset, &mut stripes, "a key slot")?;
+            // The header names all of the place, so the file of a detached one must have it.
+            stripes.resize(usize::try_from(self.size).unwrap_or(stripes.len()), 0);
+            copies.push((to.offset, stripes));
+        }
+        let mut raw = edit.raw.clone();
+        for (number, offset) in self.offsets.iter().enumerate() {
+            let sector = u32::try_from(offset / 512).unwrap_or(u32::MAX);
+            let field = slot_start(number) + 40;
+            raw[field..field + 4].copy_from_slice(&sector.to_be_bytes());
+        }
+        let (first, second) = raw.split_at(SECTOR);
+        let mut epochs = vec![copies];
+        for (offset, new) in [(SECTOR, second), (0, first)] {
+            if *new != edit.raw[offset..offset + new.len()] {
+                epochs.push(vec![(to_u64(offset), new.to_vec())]);
+            }
+        }
+        epochs.retain(|writes| !writes.is_empty());
+        Ok(epochs)
+    }
+
+    /// What the new header does not lie over of key material that was moved.
+    fn left_behind(&self) -> Vec<Extent> {
+        let old = self.moved.iter().filter_map(|(from, _)| {
+            let offset = from.offset.max(2 * COPY_SIZE);
+            let size = from.end()?.checked_sub(offset)?;
+            Some(Extent { offset, size })
+        });
+        old.collect()
+    }
+}
+
+/// Which sector of the header says where a slot is.
+fn sector_of(slot: usize) -> usize {
+    (slot_start(slot) + 40) / SECTOR
+}
+
+fn metadata(header: &Header, layout: &Layout) -> Result<Value, Error> {
+    let hash = hash(&header.hash)?.name();
+    let mut keyslots = Map::new();
+    for (number, slot) in header.active_slots() {
+        let new = NewSlot {
+            kdf: Kdf::Pbkdf2 {
+                hash: hash.to_owned(),
+                iterations: slot.iterations,
+                salt: slot.salt.to_vec(),
+            },
+            encryption: header.encryption(),
+            encryption_key_len: header.key_len,
+        };
+        let area = layout.place(layout.offsets[number as usize]);
+        let slot = keyslot_json(header.key_len, hash, area, &new);
+        keyslots.insert(number.to_string(), slot);
+    }
+    let names: Vec<_> = keyslots.keys().cloned().collect();
+    Ok(json!({
+        "keyslots": keyslots,
+        "tokens": {},
+        "segments": { "0": {
+            "type": "crypt",
+            "offset": (u64::from(header.payload_sector) * 512).to_string(),
+            "size": "dynamic",
+            "iv_tweak": "0",
+            "encryption": header.encryption(),
+            "sector_size": 512,
+        }},
+        "digests": { "0": {
+            "type": "pbkdf2",
+            "keyslots": names,
+            "segments": ["0"],
+            "hash": hash,
+            "iterations": header.digest_iterations,
+            "salt": Base64::encode_string(&header.digest_salt),
+            // Shorter than that of a new LUKS2 header; cryptsetup has it so, too.
+            "digest": Base64::encode_string(&header.digest),
+        }},
+        "config": {
+            "json_size": (COPY_SIZE - to_u64(BINARY_LEN)).to_string(),
+            "keyslots_size": layout.keyslots_size.to_string(),
+        },
+    }))
+}
