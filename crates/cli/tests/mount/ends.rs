@@ -60,7 +60,11 @@ fn janitor_of(server: u32) -> Pid {
 
 #[test]
 fn killed_server_leaves_no_mount_behind_even_after_signals_to_all_its_processes() {
-    let Some(mut disk) = Disk::in_memory(&[]) else {
+    killed(&[]);
+}
+
+pub(super) fn killed(options: &[&str]) {
+    let Some(mut disk) = Disk::in_memory(options) else {
         return;
     };
     let janitor = janitor_of(disk.server.as_ref().expect("it runs").id());
@@ -74,7 +78,11 @@ fn killed_server_leaves_no_mount_behind_even_after_signals_to_all_its_processes(
 
 #[test]
 fn mount_without_a_server_is_named_and_removed() {
-    let Some(mut disk) = Disk::in_memory(&[]) else {
+    without_a_server(&[]);
+}
+
+pub(super) fn without_a_server(options: &[&str]) {
+    let Some(mut disk) = Disk::in_memory(options) else {
         return;
     };
     let point = text(&disk.point());
@@ -167,7 +175,11 @@ fn last_flush_of_a_server_that_is_killed_meanwhile_is_not_known() {
 
 #[test]
 fn mount_in_use_is_kept_until_the_server_ends() {
-    let Some(disk) = Disk::in_memory(&[]) else {
+    in_use(&[]);
+}
+
+pub(super) fn in_use(options: &[&str]) {
+    let Some(disk) = Disk::in_memory(options) else {
         return;
     };
     let file = disk.open();
@@ -182,7 +194,11 @@ fn mount_in_use_is_kept_until_the_server_ends() {
 
 #[test]
 fn lazy_unmount_serves_those_who_have_it_open() {
-    let Some(mut disk) = Disk::in_memory(&[]) else {
+    lazily(&[]);
+}
+
+pub(super) fn lazily(options: &[&str]) {
+    let Some(mut disk) = Disk::in_memory(options) else {
         return;
     };
     let file = disk.open();
