@@ -301,6 +301,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l kdf-time-l
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l allow-other -d 'Let other users, root among them, use the file; for a user who is not root, /etc/fuse.conf must have user_allow_other'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l cache -d 'Let the kernel cache the decrypted disk: faster for small and repeated reads; the clear text then stays in memory after the volume is closed, until it is needed for something else'
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l fuse-uring -d 'Let the kernel pass requests through io_uring: less work for small ones, but few large ones at a time can be slower; Linux 6.14 and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l exit-with-parent -d 'Exit when the parent process exits'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -s v -l verbose -d 'Log more to standard error'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l sandbox-probe -d 'Try what the sandbox refuses and print the results, then serve'
@@ -433,7 +434,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-key-
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-passphrase-fd -d 'Take the passphrase of an encrypted source from the open file descriptor N' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-volume-key-file -d 'Take the volume key of an encrypted source from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-key-slot -d 'Try only this key slot of an encrypted source' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-header -d 'Read the LUKS header of the source from FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-header -d 'Read the LUKS header of an encrypted source from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l type -d 'Header version' -r -f -a "luks1\t'LUKS1'
 luks2\t'LUKS2'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l cipher -d 'Cipher for the data' -r
@@ -474,11 +475,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l passphrase-
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l key-slot -d 'Try only this key slot, whatever its priority' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-key-file -d 'Take the passphrase of an encrypted destination from FILE, as --key-file does for the source' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-key-file -d 'Take the passphrase of an encrypted destination from FILE, as --key-file does' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-passphrase-fd -d 'Take the passphrase of an encrypted destination from the open file descriptor N' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-volume-key-file -d 'Take the volume key of an encrypted destination from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-key-slot -d 'Try only this key slot of an encrypted destination' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-header -d 'Read the LUKS header of the destination from FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-header -d 'Read the LUKS header of an encrypted destination from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l force -d 'Replace an existing file, or overwrite what the destination holds'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l from-raw -d 'Take the source as it is, even if it has a LUKS header or is an image in another format'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
