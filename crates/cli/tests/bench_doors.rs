@@ -1,18 +1,18 @@
 //! `bench doors`: a whole report or none, whatever servers do. How fast anything is, is not asserted.
 
 mod common;
+#[path = "common/reports.rs"]
+mod reports;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use common::*;
 use cryptline_testkit::peer;
+use reports::*;
 use serde_json::Value;
 
-/// As little as can be: numbers of no worth, but numbers.
-const QUICK: [&str; 3] = ["--size=16M", "--seconds=0.02", "--rounds=1"];
 const RATIOS: [&str; 7] = [
     "vhost_over_qsd_luks_4k_qd32",
     "vhost_over_qsd_luks_128k",
@@ -28,18 +28,7 @@ const QSD: &str = "qemu-storage-daemon";
 const ALONE: [&str; 2] = ["--fronts=vhost-user,nbd", "--no-pin"];
 
 fn bench(dir: &Path) -> Command {
-    let mut command = command();
-    command.args(["bench", "doors", "--dir"]).arg(dir);
-    command.args(QUICK);
-    command
-}
-
-fn empty(dir: &Path) -> bool {
-    fs::read_dir(dir).expect("a folder").count() == 0
-}
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a folder")
+    quick_bench("doors", dir)
 }
 
 /// Whether this machine lets us mount; where not, that is said.
@@ -50,24 +39,6 @@ fn can_mount() -> bool {
         return false;
     }
     rustix::process::geteuid().is_root() || peer::require("fusermount3").is_some()
-}
-
-/// A program called `name` in `folder` that does what `script` says.
-fn fake(folder: &Path, name: &str, script: &str) {
-    let path = folder.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("room");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
-}
-
-fn figure<'a>(json: &'a Value, name: &str) -> &'a Value {
-    let figures = json["figures"].as_array().expect("an array");
-    let found = figures.iter().find(|figure| figure["name"] == name);
-    found.unwrap_or_else(|| panic!("no {name} in {json:#}"))
-}
-
-#[track_caller]
-fn is_number(value: &Value) {
-    assert!(value.as_f64().is_some_and(|number| number > 0.0), "{value}");
 }
 
 #[track_caller]
@@ -104,19 +75,9 @@ fn heavy_the_shortest_run_gives_every_figure() {
     if peer::require(QSD).is_none() || !can_mount() {
         return;
     }
-    let (dir, out) = (folder(), folder());
-    let (json, html) = (
-        out.path().join("report.json"),
-        out.path().join("report.html"),
-    );
-    let mut command = bench(dir.path());
-    command.arg("--json").arg(&json).arg("--html").arg(&html);
-    let text = peer::run(&mut command, BENCH_TIMEOUT)
-        .success()
-        .stdout_text();
+    let dir = folder();
+    let Reported { text, json, page } = reported(&mut bench(dir.path()));
     assert!(empty(dir.path()), "something was left behind");
-    let json: Value = serde_json::from_slice(&fs::read(&json).expect("a file")).expect("JSON");
-    let page = fs::read_to_string(&html).expect("a page");
 
     check_rows(&json, 12);
     for name in RATIOS {
@@ -225,25 +186,7 @@ fn a_signal_ends_the_servers_and_leaves_no_mount_behind() {
 #[test]
 fn what_makes_no_sense_is_refused_on_one_line() {
     let dir = folder();
-    for (options, text) in [
-        (&["--size=1M"][..], "at least 16 MiB"),
-        (&["--size=16385K"], "multiple of 1M"),
-        (&["--seconds=0"], "more than 0"),
-        (&["--seconds=nan"], "more than 0"),
-        (
-            &["--dir=/nonexistent"],
-            "give a folder that can be written to",
-        ),
-        (&["--size=4096T"], "give a smaller --size"),
-        (&["--json=/nonexistent/x.json"], "nothing was measured"),
-    ] {
-        let mut command = command();
-        command.args(["bench", "doors"]).args(ALONE).args(options);
-        if !options[0].starts_with("--dir") {
-            command.arg("--dir").arg(dir.path());
-        }
-        refused(peer::run(&mut command, BENCH_TIMEOUT), 1, text);
-    }
+    what_no_bench_takes_is_refused(&["bench", "doors"], &ALONE, dir.path());
     for option in ["--fronts=gate", "--rounds=0"] {
         let run = cryptline(["bench", "doors", option]).exited_with(1);
         assert!(run.stderr_text().contains("invalid value"), "{run}");

@@ -1,19 +1,19 @@
 //! `bench peers`: a whole report or none, whatever servers do. How fast anything is, is not asserted.
 
 mod common;
+#[path = "common/reports.rs"]
+mod reports;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use common::*;
 use cryptline_testkit::peer;
+use reports::*;
 use serde_json::Value;
 
-/// As little as can be: numbers of no worth, but numbers.
-const QUICK: [&str; 3] = ["--size=16M", "--seconds=0.02", "--rounds=1"];
 /// What this program can measure alone.
 const ALONE: [&str; 3] = [
     "--servers=cryptline,cryptline-plain,null",
@@ -31,31 +31,7 @@ const FIGURES: [&str; 6] = [
 
 /// The bench with its images in `dir`.
 fn bench(dir: &Path) -> Command {
-    let mut command = command();
-    command.args(["bench", "peers", "--dir"]).arg(dir);
-    command.args(QUICK);
-    command
-}
-
-fn empty(dir: &Path) -> bool {
-    fs::read_dir(dir).expect("a folder").count() == 0
-}
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a folder")
-}
-
-/// A program called `name` in `folder` that does what `script` says.
-fn fake(folder: &Path, name: &str, script: &str) {
-    let path = folder.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("room");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
-}
-
-fn figure<'a>(json: &'a Value, name: &str) -> &'a Value {
-    let figures = json["figures"].as_array().expect("an array");
-    let found = figures.iter().find(|figure| figure["name"] == name);
-    found.unwrap_or_else(|| panic!("no {name} in {json:#}"))
+    quick_bench("peers", dir)
 }
 
 /// Every row says who did what how fast, and all have the same contents.
@@ -66,14 +42,8 @@ fn check_rows(json: &Value, count: usize) {
     let mut sums = BTreeSet::new();
     for row in rows {
         assert_eq!(row["front"], "nbd");
-        assert!(
-            row["bytes_per_second"].as_f64().expect("a number") > 0.0,
-            "{row}"
-        );
-        assert!(
-            row["latency"]["p99_us"].as_f64().expect("a number") > 0.0,
-            "{row}"
-        );
+        is_number(&row["bytes_per_second"]);
+        is_number(&row["latency"]["p99_us"]);
         assert_eq!(row["samples"].as_array().expect("an array").len(), 1);
         let is_null = row["server"].as_str().expect("a name").contains("null");
         assert_eq!(row["sha256"].is_null(), is_null, "{row}");
@@ -88,32 +58,17 @@ fn heavy_a_run_against_every_peer_gives_a_whole_report() {
     if peer::require_all(needed).is_none() {
         return;
     }
-    let (dir, out) = (folder(), folder());
-    let (json, html) = (
-        out.path().join("report.json"),
-        out.path().join("report.html"),
-    );
+    let dir = folder();
     let mut command = bench(dir.path());
-    command.arg("--json").arg(&json).arg("--html").arg(&html);
     command.arg("--jobs=4k-randread-qd32,128k-randread-qd16,1m-read-qd4,1m-write-qd4");
-    let text = peer::run(&mut command, BENCH_TIMEOUT)
-        .success()
-        .stdout_text();
+    let Reported { text, json, page } = reported(&mut command);
     assert!(empty(dir.path()), "something was left behind");
-    let json: Value = serde_json::from_slice(&fs::read(&json).expect("a file")).expect("JSON");
-    assert!(
-        fs::read_to_string(&html)
-            .expect("a page")
-            .contains("nbdkit-null")
-    );
+    assert!(page.contains("nbdkit-null"));
 
     check_rows(&json, 12 * 3 * 4);
     for name in FIGURES {
         let figure = figure(&json, name);
-        assert!(
-            figure["value"].as_f64().expect("a number") > 0.0,
-            "{figure}"
-        );
+        is_number(&figure["value"]);
         // One short round on a small disk is no proof of anything.
         assert_eq!(
             (&figure["goal"], &figure["met"]),
@@ -153,12 +108,7 @@ fn without_peers_only_their_figures_are_missing() {
     let json: Value = serde_json::from_str(&run.stdout_text()).expect("JSON");
     assert_eq!(json["bench"], "peers");
     assert_eq!(json["rows"].as_array().expect("an array").len(), 3 * 6 * 2);
-    assert!(
-        figure(&json, FIGURES[0])["value"]
-            .as_f64()
-            .expect("a number")
-            > 0.0
-    );
+    is_number(&figure(&json, FIGURES[0])["value"]);
     for name in &FIGURES[1..] {
         let figure = figure(&json, name);
         assert_eq!(figure["value"], Value::Null);
@@ -270,25 +220,7 @@ fn a_signal_ends_the_servers_and_leaves_nothing_behind() {
 #[test]
 fn what_makes_no_sense_is_refused_on_one_line() {
     let dir = folder();
-    for (options, text) in [
-        (&["--size=1M"][..], "at least 16 MiB"),
-        (&["--size=16385K"], "multiple of 1M"),
-        (&["--seconds=0"], "more than 0"),
-        (&["--seconds=nan"], "more than 0"),
-        (
-            &["--dir=/nonexistent"],
-            "give a folder that can be written to",
-        ),
-        (&["--size=4096T"], "give a smaller --size"),
-        (&["--json=/nonexistent/x.json"], "nothing was measured"),
-    ] {
-        let mut command = command();
-        command.args(["bench", "peers"]).args(ALONE).args(options);
-        if !options[0].starts_with("--dir") {
-            command.arg("--dir").arg(dir.path());
-        }
-        refused(peer::run(&mut command, BENCH_TIMEOUT), 1, text);
-    }
+    what_no_bench_takes_is_refused(&["bench", "peers"], &ALONE, dir.path());
     for option in [
         "--servers=apache",
         "--jobs=nothing",

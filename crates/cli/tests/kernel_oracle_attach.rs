@@ -290,21 +290,28 @@ fn kernel_oracle_nbd_devices_are_disks_like_any_other() {
     let Some(mut guest) = Guest::new("nbd", Linux::Stable) else {
         return;
     };
-    guest.ask(
-        "missing driver is named with what to do",
-        r#"
-        status=0
-        attach ram:16M 2>/tmp/said || status=$?
-        [ $status = 4 ]
-        grep -q 'modprobe nbd' /tmp/said
-        "#,
-    );
-    guest.oracle.case("load").script("modprobe nbd nbds_max=2");
+    ask_without_driver(&mut guest, "modprobe nbd", "modprobe nbd nbds_max=2");
     ask_of_files(&mut guest);
     ask_of_ends(&mut guest);
     ask_of_blocks(&mut guest);
     ask_of_silence(&mut guest);
     all_passed(&guest.oracle.run());
+}
+
+/// Of a guest whose driver is not loaded, and then is.
+fn ask_without_driver(guest: &mut Guest, advice: &str, load: &str) {
+    guest.ask(
+        "missing driver is named with what to do",
+        &format!(
+            r#"
+        status=0
+        attach ram:16M 2>/tmp/said || status=$?
+        [ $status = 4 ]
+        grep -q '{advice}' /tmp/said
+        "#
+        ),
+    );
+    guest.oracle.case("load").script(load);
 }
 
 /// Servers of nbd devices that answer no more.
@@ -369,17 +376,11 @@ fn kernel_oracle_ublk_devices_are_disks_that_outlive_their_servers() {
     let Some(mut guest) = Guest::new("ublk", Linux::V6_12) else {
         return;
     };
-    guest.ask(
-        "missing driver is named with what to do",
-        r#"
-        status=0
-        attach ram:16M 2>/tmp/said || status=$?
-        [ $status = 4 ]
-        grep -q 'modprobe ublk_drv' /tmp/said
-        "#,
+    ask_without_driver(
+        &mut guest,
+        "modprobe ublk_drv",
+        "modprobe nbd nbds_max=2; modprobe ublk_drv",
     );
-    let load = "modprobe nbd nbds_max=2; modprobe ublk_drv";
-    guest.oracle.case("load").script(load);
     steady::ask(&mut guest);
     zones::ask(&mut guest);
     ask_of_files(&mut guest);

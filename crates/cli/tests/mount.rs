@@ -5,6 +5,8 @@ mod ends;
 #[path = "mount/growth.rs"]
 mod growth;
 mod server;
+#[path = "mount/uring.rs"]
+mod uring;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -123,6 +125,10 @@ fn succeeds(peer: &Peer, arguments: &[&str]) -> String {
 
 #[test]
 fn what_dd_writes_cmp_finds_and_a_second_mount_too() {
+    check_bytes(&[]);
+}
+
+fn check_bytes(options: &[&str]) {
     let Some([dd, cmp]) = peer::require_all(["dd", "cmp"]) else {
         return;
     };
@@ -137,7 +143,8 @@ fn what_dd_writes_cmp_finds_and_a_second_mount_too() {
     let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
     let create = ["create", &image, "--size=20M", "--key-file", &key];
     run(create.into_iter().chain(cost)).success();
-    let disk = Disk::mount(&image, &["--key-file", &key]).expect("as above");
+    let with = |more: &[&'static str]| [&["--key-file", key.as_str()], options, more].concat();
+    let disk = Disk::mount(&image, &with(&[])).expect("as above");
     let (from, to) = (format!("if={clear}"), format!("of={}", disk.file()));
     // Blocks of all sorts, none of them a sector.
     succeeds(&dd, &[&from, &to, "bs=1000003", "conv=notrunc,fsync"]);
@@ -145,7 +152,7 @@ fn what_dd_writes_cmp_finds_and_a_second_mount_too() {
     let info = fs::read_to_string(format!("{}.info", disk.file())).expect("a description");
     assert!(info.contains("aes-xts-plain64"), "{info}");
     disk.end();
-    let disk = Disk::mount(&image, &["--key-file", &key, "--read-only"]).expect("as above");
+    let disk = Disk::mount(&image, &with(&["--read-only"])).expect("as above");
     succeeds(&cmp, &[&clear, disk.file()]);
     let denied = OpenOptions::new().write(true).open(&disk.file);
     let denied = denied.expect_err("it is for reading only");
@@ -155,47 +162,60 @@ fn what_dd_writes_cmp_finds_and_a_second_mount_too() {
 
 #[test]
 fn fio_finds_what_it_has_written() {
+    for options in [&[][..], &["--cache"], &["--io=preadv", "--lanes=1"]] {
+        verify(options);
+    }
+}
+
+fn verify(options: &[&str]) {
     let Some(fio) = peer::require("fio") else {
         return;
     };
-    for options in [&[][..], &["--cache"], &["--io=preadv", "--lanes=1"]] {
-        let Some(disk) = Disk::in_memory(options) else {
-            return;
-        };
-        let file = format!("--filename={}", disk.file());
-        for job in [
-            &["--ioengine=libaio", "--iodepth=32", "--direct=1", "--bs=4k"][..],
-            &["--ioengine=psync", "--direct=0", "--bs=1M", "--fsync=4"],
-            &[
-                "--ioengine=psync",
-                "--direct=0",
-                "--bsrange=512-300k",
-                "--bs_unaligned=1",
-            ],
-            &[
-                "--ioengine=io_uring",
-                "--iodepth=8",
-                "--direct=1",
-                "--bs=1M",
-            ],
-        ] {
-            let usual = ["--name=verify", &file, "--rw=randwrite", "--size=16M"];
-            let verify = [
-                "--verify=crc32c",
-                "--verify_fatal=1",
-                "--verify_state_save=0",
-                "--thread",
-                "--minimal",
-            ];
-            let arguments = [&usual[..], &verify[..], job].concat();
-            succeeds(&fio, &arguments);
-        }
-        disk.end();
+    let Some(disk) = Disk::in_memory(options) else {
+        return;
+    };
+    for job in [
+        &["--ioengine=libaio", "--iodepth=32", "--direct=1", "--bs=4k"][..],
+        &["--ioengine=psync", "--direct=0", "--bs=1M", "--fsync=4"],
+        &[
+            "--ioengine=psync",
+            "--direct=0",
+            "--bsrange=512-300k",
+            "--bs_unaligned=1",
+        ],
+        &[
+            "--ioengine=io_uring",
+            "--iodepth=8",
+            "--direct=1",
+            "--bs=1M",
+        ],
+    ] {
+        fio_verifies(&fio, &disk, &[&["--size=16M"], job].concat());
     }
+    disk.end();
+}
+
+/// Writes in random order, and finds it again.
+#[track_caller]
+fn fio_verifies(fio: &Peer, disk: &Disk, job: &[&str]) {
+    let file = format!("--filename={}", disk.file());
+    let usual = ["--name=verify", &file, "--rw=randwrite"];
+    let verify = [
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        "--verify_state_save=0",
+        "--thread",
+        "--minimal",
+    ];
+    succeeds(fio, &[&usual[..], &verify[..], job].concat());
 }
 
 #[test]
 fn disk_can_be_mapped() {
+    map(&[]);
+}
+
+fn map(options: &[&str]) {
     let Some(fio) = peer::require("fio") else {
         return;
     };
@@ -204,36 +224,24 @@ fn disk_can_be_mapped() {
     if (numbers.next(), numbers.next()) < (Some(6), Some(6)) {
         return peer::skip("Linux 6.6 is needed to map a file past the page cache");
     }
-    let Some(disk) = Disk::in_memory(&[]) else {
+    let Some(disk) = Disk::in_memory(options) else {
         return;
     };
-    let file = format!("--filename={}", disk.file());
-    let engine = [
-        "--name=map",
-        &file,
-        "--ioengine=mmap",
-        "--rw=randwrite",
-        "--bs=4k",
-    ];
-    let verify = [
-        "--size=4M",
-        "--verify=crc32c",
-        "--verify_fatal=1",
-        "--verify_state_save=0",
-        "--thread",
-        "--minimal",
-    ];
-    succeeds(&fio, &[&engine[..], &verify[..]].concat());
+    fio_verifies(&fio, &disk, &["--ioengine=mmap", "--bs=4k", "--size=4M"]);
     disk.end();
 }
 
 #[test]
 fn file_systems_and_images_survive_on_it() {
+    check_images(&[]);
+}
+
+fn check_images(options: &[&str]) {
     let peers = ["mkfs.ext4", "e2fsck", "qemu-img", "cmp"];
     let Some([mkfs, e2fsck, qemu, cmp]) = peer::require_all(peers) else {
         return;
     };
-    let Some(disk) = Disk::in_memory(&[]) else {
+    let Some(disk) = Disk::in_memory(options) else {
         return;
     };
     succeeds(&mkfs, &["-q", "-F", disk.file()]);
@@ -275,11 +283,15 @@ fn file_systems_and_images_survive_on_it() {
 
 #[test]
 fn writers_in_one_sector_lose_no_byte() {
+    write_side_by_side(&[]);
+}
+
+fn write_side_by_side(more: &[&str]) {
     for options in [
         &[][..],
         &["--cipher", "aes-cbc-essiv:sha256", "--key-size", "256"],
     ] {
-        let Some(disk) = Disk::in_memory(options) else {
+        let Some(disk) = Disk::in_memory(&[options, more].concat()) else {
             return;
         };
         const AREA: usize = 8192;

@@ -13,9 +13,11 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +28,11 @@ use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::reply::OFFSET_DATA_LEN;
 use cryptline_nbd::wire::{SIMPLE_REPLY_LEN, cmd};
 use cryptline_serve::StopHandle;
+use cryptline_serve::fuse::{Mount, Nodes, Over, Session, Wanted, processors};
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
 use cryptline_testkit::alloc::{self, CountingAllocator};
+use cryptline_testkit::fuse_uring::Enabled;
 use cryptline_testkit::suite::{Fresh, devices};
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -45,7 +49,7 @@ const SIZE: u64 = 4 << 20;
 const ROUNDS: usize = 150;
 
 fn main() {
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("allocation_is_counted", allocation_is_counted),
         (
             "work_of_another_thread_is_noticed",
@@ -69,6 +73,10 @@ fn main() {
         ("calls_over_a_direct_file_use_no_heap_and_no_thread", || {
             check_fuse(|size| in_bytes(stack::crypt_over_file(size)));
         }),
+        (
+            "calls_through_io_uring_use_no_heap_and_no_thread",
+            check_fuse_through_io_uring,
+        ),
         (
             "guests_requests_over_memory_use_no_heap_and_no_thread",
             || {
@@ -160,6 +168,54 @@ fn check_fuse(make: fn(u64) -> Fresh) {
                 measure(&name, || load.run(ROUNDS));
             }
         }
+        session.finish().expect("flushed");
+    }
+}
+
+/// The same for a mount whose requests come through the lane's ring.
+fn check_fuse_through_io_uring() {
+    let Some(_enabled) = Enabled::here() else {
+        return;
+    };
+    for make in [stack::crypt_over_ram, stack::crypt_over_file] {
+        let over = in_bytes(make(SIZE));
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = File::open(folder.path()).expect("it is there");
+        let wanted = Wanted {
+            point: folder.path().canonicalize().expect("a path"),
+            place: place.as_fd(),
+            over: Over::Folder,
+            source: "disk".into(),
+            read_only: false,
+            allow_other: false,
+        };
+        let (mut mount, descriptors) = Mount::new(&wanted, 1).expect("a mount");
+        let (grace, log) = (Duration::from_secs(5), |line: &str| panic!("{line}"));
+        let mut options = fuse::options(BackendChoice::Auto, grace, log, || ());
+        options.queues = processors();
+        let nodes = Nodes::new(Over::Folder, &over.gate, "disk", "", false);
+        let session = Session::start(&Arc::new(nodes), descriptors, options).expect("a session");
+        let mut file = File::options();
+        let file = file.read(true).write(true).open(folder.path().join("disk"));
+        let file = file.expect("the disk can be opened");
+        for length in [4096, 65536] {
+            let mut data = pattern(0, length, 2);
+            measure(&format!("writing {length} bytes"), || {
+                for at in 0..ROUNDS {
+                    let at = (at % 3 * length) as u64;
+                    file.write_all_at(&data, at).expect("written");
+                }
+            });
+            measure(&format!("reading {length} bytes"), || {
+                for at in 0..ROUNDS {
+                    let at = (at % 3 * length) as u64;
+                    file.read_exact_at(&mut data, at).expect("read");
+                }
+            });
+            assert_eq!(data, pattern(0, length, 2));
+        }
+        drop(file);
+        mount.end().expect("unmounted");
         session.finish().expect("flushed");
     }
 }

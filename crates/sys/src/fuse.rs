@@ -1,4 +1,7 @@
-//! Mounts of `/dev/fuse`: by mount(2), and by the program that may do it for users who may not.
+//! Mounts of `/dev/fuse`: by mount(2), and by the program that may do it for users who may not. How their requests
+//! come through a ring is in `entry`.
+
+mod entry;
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -12,6 +15,8 @@ use std::process::Command;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+pub use entry::{FuseEntry, FuseQueues};
 
 const DEVICE: &str = "/dev/fuse";
 /// The program that mounts for users.

@@ -15,7 +15,7 @@
 //! file     what std and rustix lack: open-file-description locks, O_DIRECT alignment, ioctls
 //! counters instructions and allocations of a piece of work, for measurements
 //! zone     zoned block devices: reports and commands
-//! fuse     mounts of /dev/fuse
+//! fuse     mounts of /dev/fuse, and their requests on a ring
 //! confine  rights given up by all threads, and the proof
 //! inherit  sockets passed by the process that started this one
 //! rbd      images of a Ceph cluster, by Ceph's own library
@@ -50,8 +50,8 @@ pub use confine::{
 pub use counters::Counter;
 pub use file::{DirectAlignment, block_device_size, direct_alignment, lock_file};
 pub use fuse::{
-    FUSE_ASK, FUSE_ASK_LEN, FuseMount, Mounted, Unmount, ask_fuse, clone_fuse, find_fuse_mount,
-    unmount, unmount_by_helper,
+    FUSE_ASK, FUSE_ASK_LEN, FuseEntry, FuseMount, FuseQueues, Mounted, Unmount, ask_fuse,
+    clone_fuse, find_fuse_mount, unmount, unmount_by_helper,
 };
 pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, take_listen_fds, take_passed_fd};

@@ -7,6 +7,7 @@
 //! * [`oracle`] boots a Debian kernel under QEMU and lets its dm-crypt write and read disk images.
 //! * [`model`] is a disk in the plainest code; [`suite`] checks that a device behaves like it.
 //! * [`cache`] is a machine whose page cache loses writes, and which loses power.
+//! * [`fuse_uring`] has the kernel offer FUSE over io_uring.
 //! * [`alloc`] counts heap allocations.
 //! * [`memory`] searches all memory of a process for keys that should not be there.
 //!
@@ -19,6 +20,7 @@ pub mod alloc;
 pub mod blkio;
 pub mod cache;
 pub mod ceph;
+pub mod fuse_uring;
 pub mod memory;
 pub mod model;
 pub mod oracle;

@@ -206,6 +206,7 @@ impl Mounted {
             backend: BackendChoice::Auto,
             poll: Duration::ZERO,
             cached: false,
+            queues: None,
             grace: GRACE,
             stats: vec![ExportStats::new(false)],
             log: Box::new(complain),

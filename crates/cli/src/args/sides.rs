@@ -6,97 +6,89 @@ use clap::Args;
 
 use super::keys::{KeyArgs, PassphraseSource};
 
-/// How to open what is copied from, where the other key options are for something else.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Source options")]
-pub struct FromArgs {
-    /// Take the passphrase of an encrypted source from FILE, as --key-file does
-    #[arg(long, value_name = "FILE", requires = "from")]
-    pub from_key_file: Option<PathBuf>,
+/// The keys of one side: their options' heading and prefix, what is opened with them, and what else they need.
+macro_rules! side {
+    ($(#[$about:meta])* $name:ident, $heading:literal, $prefix:literal, $whose:literal $(, requires = $needed:literal)?) => {
+        $(#[$about])*
+        #[derive(Args, Clone, Debug, Default)]
+        #[command(next_help_heading = $heading)]
+        pub struct $name {
+            #[arg(
+                id = concat!($prefix, "_key_file"),
+                long = concat!($prefix, "-key-file"),
+                value_name = "FILE",
+                help = concat!("Take the passphrase of ", $whose, " from FILE, as --key-file does")
+                $(, requires = $needed)?
+            )]
+            key_file: Option<PathBuf>,
 
-    /// Take the passphrase of an encrypted source from the open file descriptor N
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "from",
-        conflicts_with = "from_key_file"
-    )]
-    pub from_passphrase_fd: Option<u32>,
+            #[arg(
+                id = concat!($prefix, "_passphrase_fd"),
+                long = concat!($prefix, "-passphrase-fd"),
+                value_name = "N",
+                help = concat!("Take the passphrase of ", $whose, " from the open file descriptor N"),
+                conflicts_with = concat!($prefix, "_key_file")
+                $(, requires = $needed)?
+            )]
+            passphrase_fd: Option<u32>,
 
-    /// Take the volume key of an encrypted source from FILE
-    #[arg(long, value_name = "FILE", requires = "from", conflicts_with_all = ["from_key_file", "from_passphrase_fd", "from_key_slot"])]
-    pub from_volume_key_file: Option<PathBuf>,
+            #[arg(
+                id = concat!($prefix, "_volume_key_file"),
+                long = concat!($prefix, "-volume-key-file"),
+                value_name = "FILE",
+                help = concat!("Take the volume key of ", $whose, " from FILE"),
+                conflicts_with_all = [
+                    concat!($prefix, "_key_file"),
+                    concat!($prefix, "_passphrase_fd"),
+                    concat!($prefix, "_key_slot"),
+                ]
+                $(, requires = $needed)?
+            )]
+            volume_key_file: Option<PathBuf>,
 
-    /// Try only this key slot of an encrypted source
-    #[arg(long, value_name = "N", requires = "from")]
-    pub from_key_slot: Option<u32>,
+            /// Only this key slot.
+            #[arg(
+                id = concat!($prefix, "_key_slot"),
+                long = concat!($prefix, "-key-slot"),
+                value_name = "N",
+                help = concat!("Try only this key slot of ", $whose)
+                $(, requires = $needed)?
+            )]
+            pub key_slot: Option<u32>,
 
-    /// Read the LUKS header of the source from FILE
-    #[arg(long, value_name = "FILE", requires = "from")]
-    pub from_header: Option<PathBuf>,
+            /// Where the LUKS header is.
+            #[arg(
+                id = concat!($prefix, "_header"),
+                long = concat!($prefix, "-header"),
+                value_name = "FILE",
+                help = concat!("Read the LUKS header of ", $whose, " from FILE")
+                $(, requires = $needed)?
+            )]
+            pub header: Option<PathBuf>,
+        }
+
+        impl $name {
+            /// The same as the keys of a verb with one volume.
+            #[must_use]
+            pub fn keys(&self) -> KeyArgs {
+                let key_file = self.key_file.clone();
+                KeyArgs {
+                    passphrase: PassphraseSource::of(key_file, self.passphrase_fd),
+                    volume_key_file: self.volume_key_file.clone(),
+                    key_slot: self.key_slot,
+                    kdf_time_limit: None,
+                }
+            }
+        }
+    };
 }
 
-/// How to open an encrypted destination.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Destination options")]
-pub struct ToArgs {
-    /// Take the passphrase of an encrypted destination from FILE, as --key-file does for the source
-    #[arg(long, value_name = "FILE")]
-    pub to_key_file: Option<PathBuf>,
-
-    /// Take the passphrase of an encrypted destination from the open file descriptor N
-    #[arg(long, value_name = "N", conflicts_with = "to_key_file")]
-    pub to_passphrase_fd: Option<u32>,
-
-    /// Take the volume key of an encrypted destination from FILE
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["to_key_file", "to_passphrase_fd", "to_key_slot"])]
-    pub to_volume_key_file: Option<PathBuf>,
-
-    /// Try only this key slot of an encrypted destination
-    #[arg(long, value_name = "N")]
-    pub to_key_slot: Option<u32>,
-
-    /// Read the LUKS header of the destination from FILE
-    #[arg(long, value_name = "FILE")]
-    pub to_header: Option<PathBuf>,
+side! {
+    /// How to open what is copied from, where the other key options are for something else.
+    FromArgs, "Source options", "from", "an encrypted source", requires = "from"
 }
 
-impl FromArgs {
-    /// The same as the keys of a verb with one volume.
-    #[must_use]
-    pub fn keys(&self) -> KeyArgs {
-        keys(
-            self.from_key_file.as_ref(),
-            self.from_passphrase_fd,
-            self.from_volume_key_file.as_ref(),
-            self.from_key_slot,
-        )
-    }
-}
-
-impl ToArgs {
-    /// The same as the keys of a verb with one volume.
-    #[must_use]
-    pub fn keys(&self) -> KeyArgs {
-        keys(
-            self.to_key_file.as_ref(),
-            self.to_passphrase_fd,
-            self.to_volume_key_file.as_ref(),
-            self.to_key_slot,
-        )
-    }
-}
-
-fn keys(
-    key_file: Option<&PathBuf>,
-    passphrase_fd: Option<u32>,
-    volume_key_file: Option<&PathBuf>,
-    key_slot: Option<u32>,
-) -> KeyArgs {
-    KeyArgs {
-        passphrase: PassphraseSource::of(key_file.cloned(), passphrase_fd),
-        volume_key_file: volume_key_file.cloned(),
-        key_slot,
-        kdf_time_limit: None,
-    }
+side! {
+    /// How to open an encrypted destination.
+    ToArgs, "Destination options", "to", "an encrypted destination"
 }

@@ -191,7 +191,7 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
 impl CopyArgs {
     /// Whether the destination is a volume that is there.
     fn is_volume(&self, destination: &Target) -> Result<bool, CliError> {
-        if self.to.to_header.is_some() {
+        if self.to.header.is_some() {
             return Ok(true);
         }
         let is_there = destination.path().is_none_or(Path::exists);
@@ -219,10 +219,7 @@ impl CopyArgs {
             )));
         }
         let [first, second] = keys.files();
-        let header = (
-            "the header of the destination",
-            self.to.to_header.as_deref(),
-        );
+        let header = ("the header of the destination", self.to.header.as_deref());
         refuse_needed(destination, &[header, first, second])
     }
 
@@ -236,10 +233,10 @@ impl CopyArgs {
 
     fn open_destination(&self, destination: &Target, keys: &Arc<Remembered>) -> Open {
         let mut open = inline(Open::target(destination.clone())).keys(keys.keys());
-        if let Some(path) = &self.to.to_header {
+        if let Some(path) = &self.to.header {
             open = open.header(path);
         }
-        match self.to.to_key_slot {
+        match self.to.key_slot {
             Some(slot) => open.key_slot(slot),
             None => open,
         }

@@ -232,7 +232,7 @@ impl CreateArgs {
         let from = From {
             name: source,
             how: &self.how,
-            header: self.from_keys.from_header.as_deref(),
+            header: self.from_keys.header.as_deref(),
             keys: self.from_keys.keys().of_target(source),
             key_option: "--from-key-file",
             room: self.room(&options)?,

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use clap::Args;
 use cryptline_engine::BackendChoice;
-use cryptline_serve::fuse::{LastWord, Mount, Nodes, Options, Over, Session, StartError, Wanted};
+use cryptline_serve::fuse::{
+    LastWord, Mount, Nodes, Options, Over, Session, StartError, Wanted, processors,
+};
 use cryptline_serve::{Flushed, StopHandle};
 
 use self::background::Parent;
@@ -114,6 +116,11 @@ pub struct MountOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub lanes: Option<u64>,
 
+    /// Let the kernel pass requests through io_uring: less work for small ones, but few large ones at a time can be slower;
+    /// Linux 6.14 and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring
+    #[arg(long)]
+    pub fuse_uring: bool,
+
     /// Where to say that the mount is there
     #[arg(long, hide = true, value_name = "FD")]
     pub ready_fd: Option<u32>,
@@ -161,14 +168,19 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     janitor.name(mount.identity());
     // All that asks who we are, before nothing can be asked any more.
     let banner = args.banner(&place, &volumes);
+    let queues = args.queues()?;
     let nodes = Arc::new(
         args.nodes(&place, &volumes)
             .with_last_word(last_word.name()),
     );
     let front = front.enter(&needs(lanes), None)?;
-    let options = args.options(front.backend(), &volumes, &mount);
+    let mut options = args.options(front.backend(), &volumes, &mount);
+    options.queues = queues;
     let session = Session::start(&nodes, descriptors, options);
-    let session = session.map_err(|error| CliError::device(error.to_string()))?;
+    let session = session.map_err(|error| match error {
+        StartError::NoRing => no_ring(),
+        error => CliError::device(error.to_string()),
+    })?;
     front.serve(&banner, |stop| {
         parent.tell();
         let flushed = serve(session, stop, janitor, &mut mount);
@@ -254,6 +266,14 @@ impl MountArgs {
         Ok(asked.unwrap_or_else(|| cores().min(most)))
     }
 
+    /// Of the kernel's, where requests are to come through io_uring.
+    fn queues(&self) -> Result<Option<usize>, CliError> {
+        if !self.mount.fuse_uring {
+            return Ok(None);
+        }
+        processors().map(Some).ok_or_else(no_ring)
+    }
+
     fn wanted<'a>(&self, place: &Place, found: &'a OwnedFd, volumes: &[Served]) -> Wanted<'a> {
         let mut source = crate::error::on_one_line(&volumes[0].info.source);
         if volumes.len() > 1 {
@@ -289,6 +309,7 @@ impl MountArgs {
             backend,
             poll: self.front.process.poll_us,
             cached: self.mount.cache,
+            queues: None,
             grace: GRACE,
             stats: volumes.iter().map(|it| Arc::clone(&it.stats)).collect(),
             log: Box::new(move |message| log.line(message)),
@@ -323,6 +344,13 @@ impl MountArgs {
             quiet: false,
         }
     }
+}
+
+fn no_ring() -> CliError {
+    CliError::parameters(
+        "--fuse-uring: requests do not come through io_uring here; that takes Linux 6.14, io_uring (--io), no more than \
+         64 processors and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring",
+    )
 }
 
 fn no_point() -> CliError {

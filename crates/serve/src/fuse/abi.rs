@@ -14,7 +14,7 @@ use rustix::io::Errno;
 /// Bytes in front of the data of a write.
 pub const HEAD: usize = 80;
 /// Bytes of a request's header.
-const IN_HEADER: usize = 40;
+pub const IN_HEADER: usize = 40;
 /// Bytes of an answer's header.
 pub const OUT_HEADER: usize = 16;
 /// A write with one of these flags is durable: past the page cache, nobody but the server can make it so.
@@ -300,6 +300,8 @@ pub mod flag {
     pub const INIT_EXT: u64 = 1 << 30;
     /// Files opened for direct I/O can be mapped.
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    /// Requests come through io_uring, once all queues are there. Until then nobody's does.
+    pub const OVER_IO_URING: u64 = 1 << 41;
 
     /// All that this server makes use of.
     pub const ALL: u64 = ASYNC_READ
@@ -410,8 +412,8 @@ impl Body {
     }
 
     /// The answer to INIT.
-    pub fn init(&mut self, offered: &Init, write_max: u32, pages: u16) {
-        let flags = offered.flags & flag::ALL;
+    pub fn init(&mut self, offered: &Init, wanted: u64, write_max: u32, pages: u16) {
+        let flags = offered.flags & wanted;
         // The low word, then the high one.
         let [low, high] = [flags & 0xffff_ffff, flags >> 32].map(|word| {
             let word: u32 = word.try_into().unwrap_or(0);

@@ -170,7 +170,7 @@ fn agreement_is_on_what_both_know() {
     };
     assert_eq!(offered.flags, u64::MAX);
     let mut body = Body::new();
-    body.init(&offered, 1 << 20, 256);
+    body.init(&offered, flag::ALL, 1 << 20, 256);
     let said = Fields(body.as_bytes());
     assert_eq!(body.as_bytes().len(), 64);
     let flags = u64::from(said.word(12).unwrap()) | u64::from(said.word(32).unwrap()) << 32;
@@ -186,7 +186,7 @@ fn agreement_is_on_what_both_know() {
         ..offered
     };
     let mut body = Body::new();
-    body.init(&old, 1 << 20, 256);
+    body.init(&old, flag::ALL | flag::OVER_IO_URING, 1 << 20, 256);
     let said = Fields(body.as_bytes());
     assert_eq!(said.word(12), Some(1));
     assert_eq!((said.word(4), said.word(32)), (Some(31), Some(0)));

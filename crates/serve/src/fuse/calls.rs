@@ -9,7 +9,7 @@ use super::intake::Message;
 use super::last_word;
 use super::nodes::{Disk, Kind};
 use super::replies::Form;
-use super::wire::FuseWire;
+use super::wire::{FuseWire, Tag};
 use super::{PARTS, TRANSFER_MAX};
 use crate::lane::{Asked, CHUNK, Work};
 
@@ -35,7 +35,7 @@ const SEEK_HOLE: u32 = 4;
 
 impl FuseWire {
     /// A request for the lane, or `None` where the call was answered or wants no answer.
-    pub(super) fn judge(&mut self, message: Message) -> Option<Asked<usize>> {
+    pub(super) fn judge(&mut self, message: Message) -> Option<Asked<Tag>> {
         let Message { mut batch, len } = message;
         let rest = batch.buffers().first().map_or(&[][..], |first| first);
         let Some((header, call)) = abi::parse(batch.head(), rest, len) else {
@@ -65,7 +65,7 @@ impl FuseWire {
                     }
                 }
                 Some(Asked {
-                    tag,
+                    tag: Tag::Message(tag),
                     work,
                     offset,
                     length,
@@ -84,6 +84,49 @@ impl FuseWire {
         };
         self.intake.put_back(batch);
         asked
+    }
+
+    /// The same for a request in an entry.
+    pub(super) fn judge_entry(&mut self, index: usize) -> Option<Asked<Tag>> {
+        let parse = |head: &[u8], rest: &[u8], len| abi::parse(head, rest, len);
+        let parsed = self.entries.with_message(index, parse).flatten();
+        let Some((header, call)) = parsed else {
+            // It cannot be answered, and its entry cannot be used again.
+            self.intake.fail(Errno::IO);
+            return None;
+        };
+        let mut body = Body::new();
+        let verdict = call.and_then(|call| self.decide(header, call, &mut body));
+        let mut begin = |form, device, length| {
+            let unique = header.unique;
+            self.entries.begin(index, unique, form, device, length);
+        };
+        match verdict {
+            Ok(Verdict::Serve(form, work, offset, length)) => {
+                begin(form, self.start.nodes.device(header.node), length);
+                // Its memory is there.
+                let work = match work {
+                    Work::Read { .. } => Work::Read { whole: false },
+                    work => work,
+                };
+                let tag = Tag::Entry(index);
+                return Some(Asked {
+                    tag,
+                    work,
+                    offset,
+                    length,
+                });
+            }
+            Ok(Verdict::Answer | Verdict::Silence) => {
+                begin(Form::Empty, 0, 0);
+                self.entries.end_with(index, body.as_bytes());
+            }
+            Err(errno) => {
+                begin(Form::Empty, 0, 0);
+                self.entries.end(index, Err(errno), 0);
+            }
+        }
+        None
     }
 
     fn decide(&self, header: Header, call: Call, body: &mut Body) -> Result<Verdict, Errno> {

@@ -3,6 +3,7 @@
 //! ```text
 //! session  agrees with the kernel, starts one lane for each descriptor, stops cleanly
 //! wire     calls, served by a lane         intake   messages as they come
+//! entries  requests through the ring
 //! calls    what needs no device            replies  answers on their way
 //! nodes    the files and folders           abi      bytes and values
 //! mount    what a mount is made and undone by
@@ -14,6 +15,7 @@
 
 mod abi;
 mod calls;
+mod entries;
 mod intake;
 mod last_word;
 mod mount;
@@ -27,7 +29,7 @@ use crate::lane::CHUNK;
 pub use last_word::{LastFlush, LastWord, SocketName, Waiter};
 pub use mount::{Mount, MountError, Wanted, identity_at, unmount};
 pub use nodes::{Nodes, Over, info_name};
-pub use session::{Options, Session, StartError};
+pub use session::{Options, Session, StartError, processors};
 
 /// Buffers for the data of one call.
 const PARTS: usize = 4;

@@ -202,7 +202,7 @@ impl Replies {
 }
 
 /// Programs take a flush that is not supported for one that is not needed.
-fn errno(fault: Fault, form: Form) -> Errno {
+pub fn errno(fault: Fault, form: Form) -> Errno {
     match (fault, form) {
         (Fault::NotSupported, Form::Hole) => Errno::OPNOTSUPP,
         (Fault::NotSupported | Fault::OutOfRange | Fault::Misaligned, _) => Errno::IO,

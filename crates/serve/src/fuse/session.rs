@@ -19,7 +19,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::TRANSFER_MAX;
-use super::abi::{self, Body, Call, HEAD, Init};
+use super::abi::{self, Body, Call, HEAD, Init, flag};
+use super::entries::Queues;
 use super::nodes::Nodes;
 use super::wire::{FuseWire, Start};
 use crate::lane::{Lane, Orders};
@@ -29,6 +30,11 @@ use crate::{Flushed, StopHandle, flush_all};
 /// How long the kernel may take to say its first word.
 const FIRST_WORD_MAX: Duration = Duration::from_secs(10);
 
+/// Entries of one lane. Each has memory for the longest read or write, of which only what requests need is used.
+const ENTRIES_MAX: usize = 64;
+/// Entries that a lane has for one of the kernel's queues.
+const DEPTH_MAX: usize = 16;
+
 /// How to serve.
 pub struct Options {
     /// How lanes do their I/O.
@@ -37,6 +43,9 @@ pub struct Options {
     pub poll: Duration,
     /// Clear text may stay in the kernel's page cache.
     pub cached: bool,
+    /// Where requests are to come through the lanes' rings (Linux 6.14): the kernel's queues, one for each processor
+    /// that this machine can have. [`processors`](super::processors) counts them.
+    pub queues: Option<usize>,
     /// How long a session that ends finishes the requests that it has taken.
     pub grace: Duration,
     /// Counts what is done: for each disk.
@@ -59,6 +68,9 @@ pub enum StartError {
     /// The device has no blocks that a file can have.
     #[error("a zoned volume cannot be a file: its zones are written in order only")]
     Zoned,
+    /// Requests do not come through the lanes' rings.
+    #[error("FUSE over io_uring is not to be had here")]
+    NoRing,
     /// A lane has no queue.
     #[error("{0}")]
     Lane(#[from] OpenError),
@@ -85,6 +97,28 @@ struct Serving {
     thread: JoinHandle<()>,
 }
 
+impl Options {
+    /// The kernel's queues as each lane serves them. All lanes serve all: whoever uses a disk from one processor would
+    /// otherwise have one lane only. `None` where all is to come as messages.
+    fn entries(&self) -> Result<Option<Queues>, StartError> {
+        let Some(processors) = self.queues else {
+            return Ok(None);
+        };
+        let count = u16::try_from(processors).map_err(|_| StartError::NoRing)?;
+        let depth = (ENTRIES_MAX / usize::from(count.max(1))).min(DEPTH_MAX);
+        let may = !matches!(
+            self.backend,
+            BackendChoice::Syscalls | BackendChoice::Simulated(_)
+        );
+        // The kernel makes everybody wait for queues that it was promised, so the ring is tried first.
+        if !may || depth == 0 || Ring::new(BackendChoice::WideIoUring, 8).is_err() {
+            return Err(StartError::NoRing);
+        }
+        let numbers = (0..count).collect();
+        Ok(Some(Queues { numbers, depth }))
+    }
+}
+
 impl Session {
     /// Agrees with the kernel over the first of `descriptors`, and starts a lane for each. They are all of
     /// one mount.
@@ -103,9 +137,14 @@ impl Session {
         for descriptor in &descriptors {
             set_nonblocking(descriptor).map_err(StartError::Kernel)?;
         }
-        if let Some(first) = descriptors.first() {
-            agree(first)?;
+        let queues = options.entries()?;
+        if let Some(first) = descriptors.first()
+            && !agree(first, queues.is_some())?
+            && queues.is_some()
+        {
+            return Err(StartError::NoRing);
         }
+        let queues = queues.unwrap_or_default();
         let (ending, ended) = mpsc::channel();
         let over = StopHandle::new().map_err(StartError::Thread)?;
         let mut session = Self {
@@ -121,6 +160,7 @@ impl Session {
                 descriptor: Arc::new(descriptor),
                 nodes: Arc::clone(nodes),
                 cached: session.options.cached,
+                queues: queues.clone(),
                 failure: Arc::clone(&session.failure),
             };
             match session.start_lane(index, start, ending.clone()) {
@@ -152,12 +192,17 @@ impl Session {
             let _stack = cryptline_sys::StackGuard::new();
             let stats = options.stats.iter();
             let meters: Vec<_> = stats.filter_map(|it| it.connect()).collect();
+            let backend = if start.queues.numbers.is_empty() {
+                options.backend
+            } else {
+                BackendChoice::WideIoUring
+            };
             let waker = Mutex::new(None);
             let open = |ring: &mut Ring| {
                 *lock(&waker) = Some(ring.waker()?);
                 FuseWire::new(ring, start)
             };
-            let (backend, lane_meters) = (options.backend, meters.clone());
+            let lane_meters = meters.clone();
             let (first, others) = (&gates[0], &gates[1..]);
             let lane = Lane::over(first, others, backend, ordered, lane_meters, open);
             match (lane, lock(&waker).take()) {
@@ -266,8 +311,10 @@ fn set_nonblocking(descriptor: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers the kernel's first word.
-fn agree(descriptor: &OwnedFd) -> Result<(), StartError> {
+/// Answers the kernel's first word. Whether requests are going to come through rings, which is up to the kernel where
+/// that `can` be.
+fn agree(descriptor: &OwnedFd, can: bool) -> Result<bool, StartError> {
+    let ring = if can { flag::OVER_IO_URING } else { 0 };
     let mut message = vec![0; HEAD + TRANSFER_MAX as usize];
     loop {
         let len = first_word(descriptor, &mut message).map_err(StartError::Kernel)?;
@@ -287,11 +334,11 @@ fn agree(descriptor: &OwnedFd) -> Result<(), StartError> {
         } else {
             let pages = TRANSFER_MAX as usize / cryptline_sys::page_size();
             let pages = u16::try_from(pages).unwrap_or(u16::MAX);
-            body.init(&init, TRANSFER_MAX, pages);
+            body.init(&init, flag::ALL | ring, TRANSFER_MAX, pages);
         }
         answer(descriptor, header.unique, Ok(()), body.as_bytes())?;
         if init.major <= abi::MAJOR {
-            return Ok(());
+            return Ok(init.flags & ring != 0);
         }
     }
 }
@@ -329,4 +376,37 @@ fn answer(
     written
         .map(drop)
         .map_err(|error| StartError::Kernel(error.into()))
+}
+
+/// How many processors this machine can have, which is how many queues the kernel has for a mount. A sandbox may hide
+/// it.
+#[must_use]
+pub fn processors() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    count(&text)
+}
+
+/// How many numbers a list like `0-3,8` has.
+fn count(list: &str) -> Option<usize> {
+    let mut ranges = list.trim().split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    });
+    ranges.try_fold(0_usize, |sum, range| sum.checked_add(range?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count;
+
+    #[test]
+    fn processors_of_a_list_are_counted() {
+        assert_eq!(count("0\n"), Some(1));
+        assert_eq!(count("0-1\n"), Some(2));
+        assert_eq!(count("0-3,8,10-11"), Some(7));
+        for odd in ["", "x", "3-1", "0-18446744073709551615"] {
+            assert_eq!(count(odd), None, "{odd}");
+        }
+    }
 }

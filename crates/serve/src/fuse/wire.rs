@@ -7,6 +7,8 @@
 //! ```
 //!
 //! A call is taken only while there is a place for its answer. So whoever does not read answers is not read from.
+//!
+//! Where the kernel's requests come through the ring, they are in `Entries`; what comes as a message besides is little.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,6 +19,7 @@ use cryptline_sys::{FileId, Io, Source};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
+use super::entries::{Came, Entries, Queues};
 use super::intake::Intake;
 use super::nodes::Nodes;
 use super::replies::Replies;
@@ -28,8 +31,19 @@ pub struct Start {
     pub nodes: Arc<Nodes>,
     /// Clear text may stay in the kernel's page cache.
     pub cached: bool,
+    /// The kernel's queues that this lane serves; none where all comes as messages.
+    pub queues: Queues,
     /// Why a lane has ended, where it is not the end of the mount.
     pub failure: Arc<OnceLock<Errno>>,
+}
+
+/// Which request.
+#[derive(Clone, Copy, Debug)]
+pub enum Tag {
+    /// By the place of its answer.
+    Message(usize),
+    /// By its entry.
+    Entry(usize),
 }
 
 /// One descriptor of `/dev/fuse`.
@@ -37,6 +51,7 @@ pub struct FuseWire {
     pub(super) start: Start,
     pub(super) intake: Intake,
     pub(super) replies: Replies,
+    pub(super) entries: Entries,
     source: Source,
     file: FileId,
     is_stopping: bool,
@@ -45,7 +60,9 @@ pub struct FuseWire {
 impl FuseWire {
     pub fn new(ring: &mut Ring, start: Start) -> io::Result<Self> {
         let file = ring.add_file(Arc::clone(&start.descriptor));
+        let entries = Entries::new(ring, &start.descriptor, &start.queues)?;
         Ok(Self {
+            entries,
             intake: Intake::new(),
             replies: Replies::new(),
             source: ring.add_source(),
@@ -97,9 +114,17 @@ impl FuseWire {
 }
 
 impl Wire for FuseWire {
-    type Tag = usize;
+    type Tag = Tag;
 
-    fn take(&mut self, room: &Room) -> Option<Taken<usize>> {
+    fn take(&mut self, room: &Room) -> Option<Taken<Tag>> {
+        while !self.is_stopping && room.has_job() {
+            let Some(index) = self.entries.next() else {
+                break;
+            };
+            if let Some(asked) = self.judge_entry(index) {
+                return Some(Taken::Asked(asked));
+            }
+        }
         while self.can_take(room) {
             let message = self.intake.next()?;
             if let Some(asked) = self.judge(message) {
@@ -109,24 +134,43 @@ impl Wire for FuseWire {
         None
     }
 
-    fn bring(&mut self, tag: usize, chunk: Chunk, _room: &Room) -> Brought {
-        let data = self.replies.take(tag, chunk.at);
+    fn bring(&mut self, tag: Tag, chunk: Chunk, _room: &Room) -> Brought {
+        let data = match tag {
+            Tag::Message(index) => self.replies.take(index, chunk.at),
+            Tag::Entry(index) => self.entries.part(index, chunk.at, chunk.len),
+        };
         data.map_or(Brought::Never, |mut data| {
             data.set_len(chunk.len);
             Brought::Now(data)
         })
     }
 
-    fn give(&mut self, tag: usize, at: u64, data: Buffer, _last: bool) {
-        self.replies.keep(tag, at, data);
+    fn lend(&mut self, tag: Tag, at: u64, len: usize) -> Option<Buffer> {
+        match tag {
+            Tag::Message(_) => None,
+            Tag::Entry(index) => self.entries.part(index, at, len),
+        }
     }
 
-    fn device(&self, tag: usize) -> usize {
-        self.replies.device(tag)
+    fn give(&mut self, tag: Tag, at: u64, data: Buffer, _last: bool) {
+        match tag {
+            Tag::Message(index) => self.replies.keep(index, at, data),
+            Tag::Entry(index) => self.entries.keep(index, data),
+        }
     }
 
-    fn end(&mut self, tag: usize, result: Result<(), Fault>) {
-        self.replies.end_served(tag, result);
+    fn device(&self, tag: Tag) -> usize {
+        match tag {
+            Tag::Message(index) => self.replies.device(index),
+            Tag::Entry(index) => self.entries.device(index),
+        }
+    }
+
+    fn end(&mut self, tag: Tag, result: Result<(), Fault>) {
+        match tag {
+            Tag::Message(index) => self.replies.end_served(index, result),
+            Tag::Entry(index) => self.entries.end_served(index, result),
+        }
     }
 
     fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
@@ -134,6 +178,12 @@ impl Wire for FuseWire {
             return false;
         }
         self.replies.write(ring, self.source, self.file);
+        if !self.entries.submit(ring, self.source) {
+            self.intake.fail(Errno::IO);
+        }
+        if self.entries.has_arrived() && !self.is_stopping && room.has_job() {
+            return true;
+        }
         let can_take = self.can_take(room);
         if self.intake.has_arrived() {
             return can_take;
@@ -145,12 +195,19 @@ impl Wire for FuseWire {
     }
 
     fn reap(&mut self, ring: &mut Ring) {
+        self.entries.handed_over();
         let mut has_come = false;
         while let Some(done) = ring.next_done(self.source) {
             match done.io {
                 Io::ReadMessage { batch, .. } => {
                     self.intake.came(done.result, batch);
                     has_come = true;
+                }
+                Io::Fuse(entry) => {
+                    if let Came::Refused(error) = self.entries.came(done.token, done.result, entry)
+                    {
+                        self.intake.fail(error);
+                    }
                 }
                 io => self.written(done.token, done.result, io),
             }
@@ -168,8 +225,14 @@ impl Wire for FuseWire {
         self.is_stopping = true;
     }
 
+    fn has_work(&self) -> bool {
+        // Such an answer has no end of its own to wait for.
+        self.is_stopping && self.entries.has_unsent()
+    }
+
     fn is_over(&self) -> bool {
-        self.intake.is_gone || self.is_stopping && !self.replies.has_unwritten()
+        let has_answers = self.replies.has_unwritten() || self.entries.has_unsent();
+        self.intake.is_gone || self.is_stopping && !has_answers
     }
 
     fn look_for_peer(&mut self) {

@@ -38,6 +38,7 @@ pub fn options(
         backend,
         poll: Duration::ZERO,
         cached: false,
+        queues: None,
         grace,
         stats: vec![ExportStats::new(false)],
         log: Box::new(log),

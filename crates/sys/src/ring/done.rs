@@ -1,5 +1,7 @@
 //! What an operation is known by while it is in flight, and what comes back.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rustix::io::Errno;
 
 use super::Io;
@@ -9,6 +11,20 @@ use super::Ring;
 /// A file or socket known to a ring, from [`Ring::add_file`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId(pub(super) u32);
+
+#[cfg(test)]
+impl FileId {
+    /// Of no ring.
+    pub(crate) fn for_test() -> Self {
+        Self(u32::MAX)
+    }
+}
+
+/// A number that no other device of this process has, for one that takes commands.
+pub(crate) fn new_mark() -> u64 {
+    static MARKS: AtomicU64 = AtomicU64::new(1);
+    MARKS.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Who asked: completions are kept apart by source, from [`Ring::add_source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

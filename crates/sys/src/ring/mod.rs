@@ -21,10 +21,12 @@
 //! A ring never leaves the thread that made it.
 
 mod batch;
+mod choice;
 mod descriptor;
 mod done;
 mod message;
 mod operation;
+mod queues;
 mod roaming;
 mod simulated;
 mod syscalls;
@@ -33,6 +35,8 @@ mod uring;
 mod waker;
 
 pub use batch::SendBatch;
+pub use choice::{Backend, BackendChoice};
+pub(crate) use done::new_mark;
 pub use done::{Done, FileId, Mark, Source};
 pub use message::ReceiveBatch;
 pub use roaming::RoamingRing;
@@ -58,34 +62,6 @@ use syscalls::Syscalls;
 use unheard::Unheard;
 use uring::Uring;
 use waker::Sleeper;
-
-/// Which engine a ring should use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BackendChoice {
-    /// io_uring where the kernel lets us, else system calls.
-    #[default]
-    Auto,
-    /// io_uring or an error.
-    IoUring,
-    /// `preadv2`/`pwritev2` and `poll`.
-    Syscalls,
-    /// A kernel of a test's making.
-    Simulated(Simulation),
-}
-
-/// Which engine a ring uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// io_uring; `fixed_buffers` once an arena has been registered.
-    IoUring {
-        /// Whether an arena is registered with the kernel.
-        fixed_buffers: bool,
-    },
-    /// `preadv2`/`pwritev2` and `poll`.
-    Syscalls,
-    /// A kernel of a test's making.
-    Simulated(Simulation),
-}
 
 /// An operation in the kernel's hands.
 struct InFlight {
@@ -119,7 +95,7 @@ pub struct Ring {
     engine: Engine,
     files: Vec<Arc<OwnedFd>>,
     /// Those that take commands, with their marks.
-    ublk: Vec<(FileId, u64)>,
+    commanded: Vec<(FileId, u64)>,
     slots: Vec<Option<InFlight>>,
     free_slots: Vec<u32>,
     inboxes: Vec<VecDeque<Done>>,
@@ -150,6 +126,7 @@ impl Ring {
                 Engine::Simulated(Box::new(Simulated::new(kernel, depth)))
             }
             BackendChoice::IoUring => Engine::Uring(Box::new(Uring::new(depth)?)),
+            BackendChoice::WideIoUring => Engine::Uring(Box::new(Uring::wide(depth)?)),
             BackendChoice::Auto => Uring::new(depth).map_or_else(
                 |_| Engine::Syscalls(Syscalls::new(depth)),
                 |uring| Engine::Uring(Box::new(uring)),
@@ -158,7 +135,7 @@ impl Ring {
         Ok(Self {
             engine,
             files: Vec::new(),
-            ublk: Vec::new(),
+            commanded: Vec::new(),
             slots: (0..depth).map(|_| None).collect(),
             free_slots: (0..depth).rev().collect(),
             inboxes: Vec::new(),
@@ -209,11 +186,16 @@ impl Ring {
         id
     }
 
-    /// Makes a ublk device known, and that commands with its mark are meant for it.
-    pub(crate) fn add_ublk(&mut self, file: Arc<OwnedFd>, mark: u64) -> FileId {
+    /// Makes a device known, and that commands with its mark are meant for it.
+    pub(crate) fn add_commanded(&mut self, file: Arc<OwnedFd>, mark: u64) -> FileId {
         let id = self.add_file(file);
-        self.ublk.push((id, mark));
+        self.commanded.push((id, mark));
         id
+    }
+
+    /// Whether it takes [`Io::Fuse`].
+    pub(crate) fn is_wide(&self) -> bool {
+        matches!(&self.engine, Engine::Uring(uring) if uring.is_wide())
     }
 
     /// Puts another file in the place of one, which is closed unless others have it. `false` while an operation on the
@@ -249,8 +231,8 @@ impl Ring {
     pub fn submit(&mut self, source: Source, mark: impl Into<Mark>, mut io: Io) -> Result<(), Io> {
         let mark = mark.into();
         io.check(self.transfer_limit);
-        if let Io::Command(command) = &io {
-            let known = self.ublk.contains(&(command.file, command.mark));
+        if let Some(mark) = io.mark() {
+            let known = self.commanded.contains(&(io.file(), mark));
             assert!(known, "a command for a device of this ring");
         }
         let fd = &self.files[io.file().0 as usize];
@@ -558,7 +540,10 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         let in_flight = (0u32..).zip(&self.slots);
-        let in_flight = in_flight.filter_map(|(slot, entry)| entry.as_ref().map(|_| slot));
+        let in_flight = in_flight.filter_map(|(slot, entry)| match entry {
+            Some(entry) if !entry.io.ends_with_the_ring() => Some(slot),
+            _ => None,
+        });
         let mut ended = Vec::new();
         let all_ended = match &mut self.engine {
             Engine::Uring(uring) => uring.cancel_all(in_flight.collect(), &mut ended),
@@ -579,6 +564,14 @@ impl Drop for Ring {
             std::mem::forget(std::mem::take(&mut self.slots));
             std::mem::forget(std::mem::take(&mut self.kept));
             std::mem::forget(std::mem::take(&mut self.files));
+        }
+        // Until the ring is closed, which happens next, the kernel may write to what these point to. It may be on its
+        // way there, so that memory is never used again.
+        let of_ring = |entry: &&mut Option<InFlight>| {
+            (entry.as_ref()).is_some_and(|entry| entry.io.ends_with_the_ring())
+        };
+        for entry in self.slots.iter_mut().filter(of_ring) {
+            std::mem::forget(entry.take());
         }
     }
 }

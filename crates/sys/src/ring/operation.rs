@@ -2,6 +2,7 @@
 
 use super::{FileId, ReceiveBatch, SendBatch};
 use crate::Buffer;
+use crate::fuse::FuseEntry;
 use crate::ublk::Command;
 
 /// What to do with allocated space.
@@ -106,6 +107,9 @@ pub enum Io {
     /// A command to a ublk device, from a [`UblkQueue`](crate::UblkQueue). It takes io_uring, and it cannot be
     /// cancelled: it ends when its device has a request or is stopped.
     Command(Command),
+    /// Gives an entry to the kernel: with the answer to the request in it, if any, and for the next one. It takes a
+    /// wide io_uring, and it cannot be cancelled: it ends when there is a request, or with the mount.
+    Fuse(Box<FuseEntry>),
 }
 
 impl Io {
@@ -120,7 +124,22 @@ impl Io {
             | Self::ReadMessage { file, .. }
             | Self::WriteMessage { file, .. }
             | Self::Command(Command { file, .. }) => *file,
+            Self::Fuse(entry) => entry.file(),
         }
+    }
+
+    /// What shows that a command is meant for its file.
+    pub(super) fn mark(&self) -> Option<u64> {
+        match self {
+            Self::Command(command) => Some(command.mark),
+            Self::Fuse(entry) => Some(entry.mark()),
+            _ => None,
+        }
+    }
+
+    /// Whether the kernel gives it back only when the ring is closed, and cancels it before under no circumstances.
+    pub(super) fn ends_with_the_ring(&self) -> bool {
+        matches!(self, Self::Fuse(_))
     }
 
     /// Whether it waits until its descriptor is ready, as sockets do and files never.

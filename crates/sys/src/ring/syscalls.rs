@@ -258,8 +258,8 @@ fn once(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
             // batch, which is borrowed for the call.
             moved(unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr(), count) })
         }
-        // There is no system call for it.
-        Io::Command(_) => Err(Errno::OPNOTSUPP),
+        // There is no system call for them.
+        Io::Command(_) | Io::Fuse(_) => Err(Errno::OPNOTSUPP),
     }
 }
 

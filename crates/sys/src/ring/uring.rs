@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use io_uring::squeue::{Entry, Flags};
-use io_uring::{EnterFlags, IoUring, Probe, opcode, types};
+use io_uring::{EnterFlags, Probe, opcode, types};
 use rustix::io::Errno;
 
+use super::queues::{Queues, Sqe};
 use super::waker::Sleeper;
 use super::{Io, Patience};
 use crate::ublk::Command;
@@ -42,9 +43,9 @@ const REFUSALS: u32 = if cfg!(test) { 20 } else { 2000 };
 const INSIST: Duration = Duration::from_millis(100);
 
 pub(super) struct Uring {
-    ring: IoUring,
+    ring: Queues,
     /// What the kernel's queue has no room for, in order.
-    backlog: VecDeque<Entry>,
+    backlog: VecDeque<Sqe>,
     /// The kernel takes a time limit with the wait itself (5.11).
     times_waits: bool,
     /// What the entry of a [`TIMER`] points to; on the heap, as the kernel may read it late.
@@ -65,8 +66,20 @@ pub(super) struct Uring {
 
 impl Uring {
     pub fn new(depth: u32) -> io::Result<Self> {
-        let entries = entries(depth);
-        let ring = build(entries)?;
+        Self::over(Queues::new(entries(depth))?, depth)
+    }
+
+    /// The same, for commands that need large entries, too.
+    pub fn wide(depth: u32) -> io::Result<Self> {
+        Self::over(Queues::wide(entries(depth))?, depth)
+    }
+
+    /// Whether it takes those.
+    pub fn is_wide(&self) -> bool {
+        matches!(self.ring, Queues::Wide(_))
+    }
+
+    fn over(ring: Queues, depth: u32) -> io::Result<Self> {
         let times_waits = ring.params().is_feature_ext_arg();
         Self::with(ring, depth, times_waits)
     }
@@ -74,10 +87,11 @@ impl Uring {
     /// As on a kernel older than 5.11: a plain ring, and a wait has no time limit of its own.
     #[cfg(test)]
     pub fn old(depth: u32) -> io::Result<Self> {
-        Self::with(IoUring::new(entries(depth))?, depth, false)
+        let ring = io_uring::IoUring::new(entries(depth))?;
+        Self::with(Queues::Plain(ring), depth, false)
     }
 
-    fn with(ring: IoUring, depth: u32, times_waits: bool) -> io::Result<Self> {
+    fn with(ring: Queues, depth: u32, times_waits: bool) -> io::Result<Self> {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -135,7 +149,7 @@ impl Uring {
 
     /// Whether operations wait for the kernel to take them.
     pub fn is_refused(&mut self) -> bool {
-        !self.backlog.is_empty() || !self.ring.submission().is_empty()
+        !self.backlog.is_empty() || self.ring.queued() > 0
     }
 
     pub fn register(&self, arena: &Arc<Arena>) -> bool {
@@ -166,15 +180,19 @@ impl Uring {
                 .flags(Flags::IO_LINK)
                 .user_data(READY | u64::from(slot))
         });
-        let entry = describe(fd, io, registered).user_data(u64::from(slot));
+        let entry = match io {
+            Io::Fuse(entry) => Sqe::Wide(entry.describe(fd)),
+            io => describe(fd, io, registered).into(),
+        };
+        let entry = entry.user_data(u64::from(slot));
         // SAFETY: everything the entry points to is owned by the `Io` in the slot table, which is
         // neither moved out nor changed before its completion is reaped; `Ring`'s drop waits for
         // the kernel, or leaks the table. The poll refers to no memory. The descriptor is kept open
         // by `Ring`.
         unsafe {
-            match ready {
-                Some(ready) => self.push_pair([ready, entry]),
-                None => self.push_entry(entry),
+            match (ready, entry) {
+                (Some(ready), Sqe::Plain(entry)) => self.push_pair([ready, entry]),
+                (_, entry) => self.push_entry(entry),
             }
         }
     }
@@ -188,13 +206,13 @@ impl Uring {
         self.queued_pair = true;
         if self.backlog.is_empty() {
             // SAFETY: the caller's promise.
-            if unsafe { self.ring.submission().push_multiple(&pair) }.is_ok() {
+            if unsafe { self.ring.push_pair(&pair) }.is_ok() {
                 return;
             }
             // Where the kernel does not take it, `enter` sees that again, and says why.
             let _ = self.call(Patience::None);
         }
-        self.backlog.extend(pair);
+        self.backlog.extend(pair.map(Sqe::from));
         self.refill();
     }
 
@@ -202,10 +220,11 @@ impl Uring {
     ///
     /// # Safety
     /// What the entry points to and its descriptor stay as they are until its completion.
-    unsafe fn push_entry(&mut self, entry: Entry) {
+    unsafe fn push_entry(&mut self, entry: impl Into<Sqe>) {
+        let entry = entry.into();
         if self.backlog.is_empty() {
             // SAFETY: the caller's promise.
-            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+            if unsafe { self.ring.push(&entry) }.is_ok() {
                 return;
             }
             // Where the kernel does not take it, `enter` sees that again, and says why.
@@ -217,14 +236,13 @@ impl Uring {
 
     /// Moves what fits from the backlog to the kernel's queue, pairs whole.
     fn refill(&mut self) {
-        let mut queue = self.ring.submission();
         while let Some(entry) = self.backlog.front() {
             let is_poll_of_message = entry.get_user_data() & !u64::from(u32::MAX) == READY;
-            if is_poll_of_message && queue.capacity() - queue.len() < 2 {
+            if is_poll_of_message && self.ring.room() < 2 {
                 return;
             }
             // SAFETY: whoever called `push_entry` has promised what the entry needs.
-            if unsafe { queue.push(entry) }.is_err() {
+            if unsafe { self.ring.push(entry) }.is_err() {
                 return;
             }
             self.backlog.pop_front();
@@ -250,12 +268,9 @@ impl Uring {
             }
             self.refill();
         }
-        let queue = self.ring.submission();
-        // Finished work that the kernel can post only while we are inside it. A caller that always
-        // has something else to take must not keep it out.
-        let held_back = !ready && (queue.taskrun() || queue.cq_overflow());
-        let pointless = queue.is_empty() && patience == Patience::None && !held_back;
-        drop(queue);
+        // A caller that always has something else to take must not keep it out.
+        let held_back = !ready && self.ring.is_held_back();
+        let pointless = self.ring.queued() == 0 && patience == Patience::None && !held_back;
         if pointless || self.call(patience)? {
             return Ok(());
         }
@@ -265,7 +280,7 @@ impl Uring {
     /// The one call into the kernel: hands it the queue and waits as long as `patience` says.
     /// `false` where it took nothing of the queue for now.
     fn call(&mut self, patience: Patience) -> io::Result<bool> {
-        let queued = self.ring.submission().len();
+        let queued = self.ring.queued();
         #[cfg(test)]
         if let Some(errno) = self.faults.pop_front() {
             return self.judge(queued, Err(errno.into()));
@@ -278,21 +293,21 @@ impl Uring {
                 // SAFETY: the entries were promised to be good when they were queued, and there is no argument.
                 unsafe { self.ring.submitter().enter::<()>(queued, 0, flags, None) }
             }
-            Patience::None => self.ring.submit(),
+            Patience::None => self.ring.submitter().submit(),
             Patience::For(limit) if self.times_waits => {
                 let limit = types::Timespec::from(limit);
                 let limit = types::SubmitArgs::new().timespec(&limit);
                 self.ring.submitter().submit_with_args(1, &limit)
             }
             // Where the wait has a limit, its timer is among what is queued.
-            Patience::For(_) | Patience::Endless => self.ring.submit_and_wait(1),
+            Patience::For(_) | Patience::Endless => self.ring.submitter().submit_and_wait(1),
         };
         self.judge(queued, entered)
     }
 
     /// What a call has brought about that had `queued` entries to hand over.
     fn judge(&mut self, queued: usize, entered: io::Result<usize>) -> io::Result<bool> {
-        let left = self.ring.submission().len();
+        let left = self.ring.queued();
         // It may have been among what was taken. One too many does no harm.
         self.timer_queued &= left == queued;
         let stuck = queued > 0 && left == queued;
@@ -421,23 +436,6 @@ fn entries(depth: u32) -> u32 {
     depth.next_power_of_two().clamp(8, 4096)
 }
 
-/// The cheapest ring this kernel offers: completions run when we ask for them (6.1), else without
-/// interrupting the thread (5.19), else as ever (5.6).
-fn build(entries: u32) -> io::Result<IoUring> {
-    IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_taskrun_flag()
-        .build(entries)
-        .or_else(|_| {
-            IoUring::builder()
-                .setup_coop_taskrun()
-                .setup_taskrun_flag()
-                .build(entries)
-        })
-        .or_else(|_| IoUring::builder().build(entries))
-}
-
 fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry {
     let fd = types::Fd(fd.as_raw_fd());
     match io {
@@ -508,6 +506,7 @@ fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry
             opcode::Writev::new(fd, vectors.as_ptr(), clamp(vectors.len())).build()
         }
         Io::Command(command) => describe_command(fd, command),
+        Io::Fuse(_) => unreachable!("described by itself: its entry is larger"),
     }
 }
 

@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -42,7 +41,6 @@ pub struct UblkDevice {
 impl UblkDevice {
     /// Opens the device that the driver has made with this number.
     pub fn open(control: &mut UblkControl, id: u32) -> io::Result<Self> {
-        static MARKS: AtomicU64 = AtomicU64::new(1);
         let mut options = File::options();
         let file = options.read(true).write(true).open(super::node(id))?;
         // Asked while it is open: as long as it is, no other device has its number.
@@ -52,7 +50,7 @@ impl UblkDevice {
         let flags = info[24..].first_chunk().copied().unwrap_or_default();
         Ok(Self {
             file: Arc::new(file.into()),
-            mark: MARKS.fetch_add(1, Ordering::Relaxed),
+            mark: crate::ring::new_mark(),
             queues: u16_at(0),
             depth: u16_at(2),
             buffer_len: usize::try_from(longest).map_err(|_| io::ErrorKind::OutOfMemory)?,
@@ -160,7 +158,7 @@ impl UblkQueue {
         }?;
         let descriptors = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self {
-            file: ring.add_ublk(Arc::clone(&device.file), device.mark),
+            file: ring.add_commanded(Arc::clone(&device.file), device.mark),
             mark: device.mark,
             number,
             depth: device.depth,

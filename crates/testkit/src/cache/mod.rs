@@ -312,7 +312,8 @@ impl Kernel for Machine {
             | Io::Send { .. }
             | Io::ReadMessage { .. }
             | Io::WriteMessage { .. }
-            | Io::Command(_) => Err(Errno::NOTSOCK),
+            | Io::Command(_)
+            | Io::Fuse(_) => Err(Errno::NOTSOCK),
         };
         if let Some(open) = state.open.get_mut(&fd.as_raw_fd()) {
             open.since = since;
