@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, Ring, on_confined_thread};
 
-use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue};
 use allocation::{Allocation, Answers};
 pub use name::RbdName;
 use queue::ImageQueue;
@@ -183,8 +183,12 @@ impl Device for RbdDevice {
     }
 
     /// The library's connections are lost and made again while it runs.
-    fn makes_connections(&self) -> bool {
-        true
+    fn makes_connections(&self) -> Connections {
+        Connections {
+            tcp: true,
+            unix: false,
+            by_library: true,
+        }
     }
 
     /// Asks the cluster and waits for it. What it does not tell is data.
