@@ -148,6 +148,9 @@ _cryptline() {
             cryptline__subcmd__bench,peers)
                 cmd="cryptline__subcmd__bench__subcmd__peers"
                 ;;
+            cryptline__subcmd__bench,rbd)
+                cmd="cryptline__subcmd__bench__subcmd__rbd"
+                ;;
             cryptline__subcmd__bench,subblock)
                 cmd="cryptline__subcmd__bench__subcmd__subblock"
                 ;;
@@ -244,7 +247,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__attach)
-            opts="-f -r -h --driver --queues --timeout --io --stats --stats-interval --metrics --foreground --detached-child --recover-device --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-f -r -h --driver --queues --timeout --io --stats --stats-interval --metrics --foreground --detached-child --recover-device --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -292,6 +295,10 @@ _cryptline() {
                     ;;
                 --direct)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --type)
@@ -414,7 +421,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench)
-            opts="-h --help inline sweep subblock peers doors media zoned images"
+            opts="-h --help inline sweep subblock peers doors media zoned images rbd"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -623,6 +630,48 @@ _cryptline() {
                     return 0
                     ;;
                 --dispatch)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --json)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__bench__subcmd__rbd)
+            opts="-h --size --conf --pool --rounds --seconds --json --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --conf)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2372,7 +2421,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__mount)
-            opts="-f -P -v -u -g -r -h --foreground --allow-other --name --cache --lanes --ready-fd --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-f -P -v -u -g -r -h --foreground --allow-other --name --cache --lanes --ready-fd --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2456,6 +2505,10 @@ _cryptline() {
                     ;;
                 --direct)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --type)
@@ -2690,7 +2743,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__serve)
-            opts="-U -p -b -i -e -f -P -v -u -g -r -h --unix --port --bind --ip-addr --export-name --description --run --max-connections --foreground --tls --tls-certificates --tls-verify-peer --tls-authz --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-U -p -b -i -e -f -P -v -u -g -r -h --unix --port --bind --ip-addr --export-name --description --run --max-connections --foreground --tls --tls-certificates --tls-verify-peer --tls-authz --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2828,6 +2881,10 @@ _cryptline() {
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
                     return 0
                     ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --type)
                     COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
                     return 0
@@ -2948,7 +3005,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__table)
-            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2964,6 +3021,10 @@ _cryptline() {
                     ;;
                 --direct)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --type)
@@ -3346,7 +3407,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__vhost__subcmd__user)
-            opts="-P -v -u -g -r -h --socket-path --fd --print-capabilities --num-queues --queue-size --serial --blk-file --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-P -v -u -g -r -h --socket-path --fd --print-capabilities --num-queues --queue-size --serial --blk-file --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3442,6 +3503,10 @@ _cryptline() {
                     ;;
                 --direct)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --type)

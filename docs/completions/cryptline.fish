@@ -96,6 +96,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l header -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -179,6 +180,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l heade
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -258,6 +260,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l header -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -337,6 +340,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l header -d
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -714,6 +718,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l header -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -787,15 +792,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -s h -l help 
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and exit'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines unchanged (see docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "inline" -d 'Compare inline encryption with work queues, as in the 2020 dm-devel thread'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "subblock" -d 'Compare concurrent and exclusive writes of partial cipher sectors'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "peers" -d 'Compare cryptline with other servers of encrypted disks, over NBD'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "doors" -d 'Compare the fronts with each other and with those of qemu-storage-daemon'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "media" -d 'Measure the overhead of a request on RAM, persistent memory and BTT'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "zoned" -d 'Measure ordered writes to encrypted zones'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "images" -d 'Compare the encrypting and decrypting of whole images with other programs'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "inline" -d 'Compare inline encryption with work queues, as in the 2020 dm-devel thread'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "subblock" -d 'Compare concurrent and exclusive writes of partial cipher sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "peers" -d 'Compare cryptline with other servers of encrypted disks, over NBD'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "doors" -d 'Compare the fronts with each other and with those of qemu-storage-daemon'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "media" -d 'Measure the overhead of a request on RAM, persistent memory and BTT'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "zoned" -d 'Measure ordered writes to encrypted zones'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "images" -d 'Compare the encrypting and decrypting of whole images with other programs'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "rbd" -d 'Compare encryption of Ceph images with librbd\'s own'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l size -d 'Size of the volume' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l cipher -d 'The cipher beside the null cipher' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l helpers -d 'Threads that help large requests, for `auto` [default: one less than there are processors]' -r
@@ -898,6 +904,14 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l size -d 'Size of each clear disk' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l conf -d 'Configuration of a cluster to measure with, as client.admin [default: a cluster of its own]' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l pool -d 'Pool for the images; they are removed at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l rounds -d 'How often each way has its turn at each load' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l seconds -d 'How long each turn takes' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Cipher to measure; may be repeated [default: all]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Key length in bits [default: the shortest and the longest]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Key derivation function to measure: argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all]' -r
