@@ -8,7 +8,8 @@
 //! media     what a request costs beside a copy     ─┤
 //! doors     every front, by a client of its own    ─┤
 //! zoned     sequential writes to encrypted zones   ─┤
-//! images    whole images, encrypted and decrypted   ─┘
+//! images    whole images, encrypted and decrypted   ─┤
+//! rbd       images of a Ceph cluster               ─┘
 //!
 //! benchmark   ciphers and key derivation alone
 //!
@@ -42,6 +43,7 @@ mod pins;
 mod plot;
 mod process;
 mod progress;
+mod rbd;
 mod report;
 mod runner;
 mod subblock;
@@ -71,6 +73,7 @@ Examples:
   cryptline bench media --html media.html         overhead of a request on RAM-like media
   cryptline bench zoned --html zoned.html         cost of encryption on zoned disks
   cryptline bench images --html images.html       compared with cp, qemu-img and nbdcopy
+  cryptline bench rbd --html rbd.html             compared with the encryption of Ceph's librbd
 
 Each benchmark prints a table and can write JSON (--json) and a page with plots (--html). It measures
 everything it compares in alternation, several times, and reports whether other programs kept the
@@ -100,6 +103,8 @@ pub enum BenchCommand {
     Zoned(Box<zoned::ZonedArgs>),
     /// Compare the encrypting and decrypting of whole images with other programs
     Images(Box<copies::ImagesArgs>),
+    /// Compare encryption of Ceph images with librbd's own
+    Rbd(Box<rbd::RbdArgs>),
 }
 
 /// Measures. What is left to print is complete.
@@ -116,6 +121,7 @@ pub fn run(args: &BenchArgs) -> Result<Printed, Error> {
         BenchCommand::Media(args) => args.output.of(|| media::measure(args)),
         BenchCommand::Zoned(args) => args.output.of(|| zoned::measure(args)),
         BenchCommand::Images(args) => args.output.of(|| copies::measure(args)),
+        BenchCommand::Rbd(args) => args.output.of(|| rbd::measure(args)),
     }
 }
 

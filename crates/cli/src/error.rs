@@ -280,6 +280,7 @@ fn advice(problem: &Problem) -> &'static str {
         Problem::Version { .. } => "; leave out --type, or give the one it has",
         Problem::HeaderIsTarget => "; leave out --header",
         Problem::NotShareable => "; leave out --shared",
+        Problem::NoConnection => "; leave out --reconnect",
         Problem::Mapped | Problem::Elsewhere => "; leave out --direct on",
         Problem::StartsEmpty => "; leave out --read-only",
         Problem::SharedRewrites { .. } => "; leave out --logical-block or --shared",
@@ -475,6 +476,7 @@ mod tests {
         let words = |problem: Problem| CliError::from(cryptline::Error::from(problem)).to_string();
         for (problem, option) in [
             (Problem::NotShareable, "--shared"),
+            (Problem::NoConnection, "--reconnect"),
             (Problem::StartsEmpty, "--read-only"),
             (Problem::NoHash, "--hash"),
             (Problem::HeaderIsTarget, "--header"),

@@ -2,6 +2,7 @@
 //! cannot be.
 
 mod common;
+mod load;
 mod server;
 
 use std::fs;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use common::{Folder, PASSPHRASE, cryptline, refused};
 use cryptline_testkit::peer::{self, Background, Peer, Run, run};
 use cryptline_testkit::pki::Pki;
-use server::{READY, Server, noise, text};
+use server::{READY, Server, noise, text, wait_until};
 
 const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -31,6 +32,10 @@ impl Below {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let socket = folder.path(&format!("below{number}"));
+        Self::nbdkit_at(nbdkit, socket, words)
+    }
+
+    fn nbdkit_at(nbdkit: &Peer, socket: PathBuf, words: &[&str]) -> Self {
         let mut command = nbdkit.command();
         command.args(["--foreground", "--exit-with-parent", "--unix"]);
         Self::start(command.arg(&socket).args(words), socket.clone())
@@ -321,4 +326,39 @@ fn server_that_is_lost_is_named_at_the_end() {
         "{said}"
     );
     assert!(!said.contains(PASSPHRASE));
+}
+
+#[test]
+fn server_that_is_killed_and_started_anew_under_load_is_not_missed() {
+    let Some([nbdkit, fio]) = peer::require_all(["nbdkit", "fio"]) else {
+        return;
+    };
+    let folder = Folder::new();
+    let path = folder.path("export");
+    let file = fs::File::create(&path).expect("a file");
+    file.set_len(64 << 20).expect("room");
+    let words = ["file", &format!("file={}", path.display())];
+    let mut below = Below::nbdkit(&nbdkit, &folder, &words);
+    let (uri, key) = (below.uri(), text(&folder.key()));
+    create(&folder, &uri, &[]).success();
+    let server = serve(&uri, &key, &["--reconnect=120", "--sandbox=on"]);
+    load::outlasts(&fio, folder.root(), &server.uri, || {
+        let changed = || fs::metadata(&path).and_then(|file| file.modified()).ok();
+        for _ in 0..3 {
+            let before = changed();
+            wait_until("the load writes", || changed() != before);
+            below.process.kill();
+            fs::remove_file(&below.socket).expect("a socket without a server");
+            below = Below::nbdkit_at(&nbdkit, below.socket.clone(), &words);
+        }
+        let before = changed();
+        wait_until("the load goes on", || changed() != before);
+    });
+    server.stop();
+    let key = ["open", "--check", &uri, "--key-file", &key];
+    cryptline(key).success();
+
+    let image = text(&folder.luks2());
+    let file = ["serve", &image, "--reconnect=1", "--run=true"];
+    refused(cryptline(file), 1, "leave out --reconnect");
 }

@@ -4,6 +4,7 @@
 //! Each test has a cluster of its own, so there are few.
 
 mod common;
+mod load;
 mod server;
 
 use std::fs;
@@ -223,42 +224,12 @@ fn heavy_storage_daemons_come_and_go_under_load() {
     make_image(&ceph, "disk", "48M");
     create(&folder, &disk, &[]).success();
     let server = serve(&disk, &folder, &["--sandbox=on"]);
-    let uri = format!("--uri={}", server.uri);
-    let load = |loops: &str| {
-        let mut command = fio.command();
-        command.current_dir(folder.root()).args([
-            "--name=load",
-            "--ioengine=nbd",
-            &uri,
-            "--rw=randwrite",
-            "--bs=16k",
-            "--iodepth=8",
-            "--size=8M",
-            loops,
-            "--verify=crc32c",
-            "--verify_state_save=0",
-            "--output-format=terse",
-        ]);
-        peer::Background::spawn(&mut command)
-    };
-    // It lasts until it is told to end, so it runs when daemons are killed, however fast this machine is.
-    let mut long = load("--loops=1000000");
-    for osd in 0..2 {
-        ceph.kill_osd(osd);
-        ceph.start_osds();
-    }
-    let early = long.wait(Duration::ZERO);
-    assert!(early.is_none(), "it ended early:\n{}", long.collect());
-    long.signal(Signal::INT);
-    let ended = long.wait(2 * TIMEOUT);
-    assert!(ended.is_some(), "the load hangs:\n{}", long.collect());
-    let long = long.collect();
-    let asked = long.status.code() == Some(128) && long.stdout_text().contains(";load;0;0;");
-    assert!(asked, "{long}");
-    let mut short = load("--loops=1");
-    let ended = short.wait(2 * TIMEOUT);
-    assert!(ended.is_some(), "the load hangs:\n{}", short.collect());
-    short.collect().success();
+    load::outlasts(&fio, folder.root(), &server.uri, || {
+        for osd in 0..2 {
+            ceph.kill_osd(osd);
+            ceph.start_osds();
+        }
+    });
     server.stop();
 }
 
@@ -318,4 +289,97 @@ fn what_is_not_there_is_told_with_the_next_step() {
     let secret = secret.replace("keyring = ", "keyring = /nowhere");
     fs::write(&other, secret).expect("room");
     refused(check(&target), 4, "keyring");
+}
+
+#[test]
+fn cluster_that_wants_keys_is_entered_with_one_and_its_namespaces_too() {
+    let Some(ceph) = Ceph::with_keys() else {
+        return;
+    };
+    let folder = Folder::new();
+    ceph.rbd(["namespace", "create", "rbd/space"]).success();
+    make_image(&ceph, "space/disk", "32M");
+    let disk = target(&ceph, "space/disk");
+    create(&folder, &disk, &[]).success();
+    let server = serve(&disk, &folder, &["--sandbox=on"]);
+    server.stop();
+    // The image of that name in the pool itself is another.
+    make_image(&ceph, "disk", "32M");
+    let key = text(&folder.key());
+    let check = |target: &str| cryptline(["open", "--check", target, "--key-file", &key]);
+    check(&disk).success();
+    let other = check(&target(&ceph, "disk"));
+    assert!(!other.status.success(), "{other}");
+
+    // A client that may do nothing but this, by its own key.
+    let caps = [
+        "mon",
+        "profile rbd",
+        "osd",
+        "profile rbd pool=rbd namespace=space",
+    ];
+    let new = ["auth", "get-or-create", "client.guest"];
+    let guest = ceph.ceph(new.into_iter().chain(caps)).success().stdout;
+    let keyring = ceph.folder().join("guest.keyring");
+    fs::write(&keyring, guest).expect("room");
+    let with_keyring = |keyring: &std::path::Path| {
+        let all = fs::read_to_string(ceph.conf()).expect("it is there");
+        let admins = format!("{}/keyring", ceph.folder().display());
+        let conf = ceph.folder().join("guest.conf");
+        fs::write(&conf, all.replace(&admins, &text(keyring))).expect("room");
+        conf
+    };
+    let conf = with_keyring(&keyring);
+    let as_guest = |image: &str| format!("rbd:rbd/{image}?conf={}&id=guest", conf.display());
+    check(&as_guest("space/disk")).success();
+    let elsewhere = check(&as_guest("disk"));
+    assert_eq!(elsewhere.status.code(), Some(4), "{elsewhere}");
+
+    with_keyring(&folder.path("nowhere"));
+    refused(check(&as_guest("space/disk")), 4, "keyring");
+    // Not the key that the cluster knows.
+    let wrong = "[client.guest]\n\tkey = AQAcggRrPsVHJxAAVsEGdkGu1yzk/Mg6Yg2huw==\n";
+    fs::write(&keyring, wrong).expect("room");
+    with_keyring(&keyring);
+    refused(
+        check(&as_guest("space/disk")),
+        4,
+        "does not let in client.guest",
+    );
+}
+
+#[test]
+fn server_ends_while_a_write_waits_for_a_cluster_that_has_shut_it_out() {
+    let Some(qemu_io) = peer::require("qemu-io") else {
+        return;
+    };
+    let Some(ceph) = Ceph::start() else { return };
+    let folder = Folder::new();
+    let disk = target(&ceph, "disk");
+    make_image(&ceph, "disk", "32M");
+    create(&folder, &disk, &[]).success();
+    let server = serve(&disk, &folder, &[]);
+    let write = |uri: &str| {
+        let mut command = qemu_io.command();
+        command.args(["-f", "raw", "-c", "write -P 7 0 64k", "-c", "flush", uri]);
+        command
+    };
+    run(&mut write(&server.uri), TIMEOUT).success();
+    let lock = ceph
+        .rbd(["lock", "ls", "--format", "json", "rbd/disk"])
+        .success();
+    let lock: serde_json::Value = serde_json::from_slice(&lock.stdout).expect("JSON");
+    let holder = lock[0]["address"].as_str().expect("an address").to_owned();
+    ceph.ceph(["osd", "blocklist", "add", &holder]).success();
+    let mut waits = peer::Background::spawn(&mut write(&server.uri));
+    // It fails, or waits for the cluster; the server ends either way, and says that not all was done.
+    let _ = waits.wait(Duration::from_secs(2));
+    let mut process = server.process;
+    process.signal(Signal::TERM);
+    let in_time = process.wait(TIMEOUT).is_some();
+    let ended = process.collect();
+    assert!(in_time, "it does not end:\n{ended}");
+    assert_eq!(ended.status.code(), Some(4), "{ended}");
+    assert!(!ended.stderr_text().contains("panicked"), "{ended}");
+    let _ = waits.collect();
 }

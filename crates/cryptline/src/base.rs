@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cryptline_engine::base::{
     Blank, BlankDevice, DirectMode, FileDevice, Image, NbdDevice, PersistentMemory, PmemDevice,
@@ -125,6 +126,8 @@ pub(crate) struct Access {
     pub direct: DirectMode,
     /// Others use it at the same time.
     pub shared: bool,
+    /// For how long a lost connection is made again.
+    pub reconnect: Option<Duration>,
 }
 
 impl Base {
@@ -286,7 +289,7 @@ impl BaseDevice {
                 }
             },
             Target::Nbd(uri) => {
-                let device = NbdDevice::open(uri, read_only)?;
+                let device = NbdDevice::open_again(uri, read_only, access.reconnect)?;
                 let multi_conn = device.takes_connections();
                 Ok(Self::new(Gate::new(device), BaseInfo::Nbd { multi_conn }))
             }

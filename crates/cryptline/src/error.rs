@@ -103,6 +103,9 @@ pub enum Problem {
     /// Memory cannot be shared with others, nor what is mapped.
     #[error("others cannot use it at the same time")]
     NotShareable,
+    /// Only NBD servers are connected to again.
+    #[error("it is no NBD server, so there is no connection to make again")]
+    NoConnection,
     /// There is no page cache to bypass.
     #[error("it is mapped into memory, so there is no page cache to bypass")]
     Mapped,

@@ -117,6 +117,16 @@ impl Target {
         }
     }
 
+    /// Whether it lies behind an NBD server.
+    pub(crate) fn is_nbd(&self) -> bool {
+        match self {
+            Self::Nbd(_) => true,
+            Self::Slice(slice) => slice.of.is_nbd(),
+            Self::Keyed(keyed) => keyed.of.is_nbd(),
+            _ => false,
+        }
+    }
+
     /// A part of it.
     #[must_use]
     pub fn slice(self, window: Window) -> Self {

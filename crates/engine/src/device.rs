@@ -55,9 +55,10 @@ pub trait Device: Send + Sync {
         self.below().iter().any(Gate::awaits_reads)
     }
 
-    /// Whether it makes connections on its own while it is open.
-    fn makes_connections(&self) -> bool {
-        self.below().iter().any(Gate::makes_connections)
+    /// The connections that it makes on its own while it is open.
+    fn makes_connections(&self) -> Connections {
+        let below = self.below().iter().map(Gate::makes_connections);
+        below.fold(Connections::default(), Connections::and)
     }
 
     /// How many queues below each of its own takes, and how many it has there beside them.
@@ -71,6 +72,35 @@ pub trait Device: Send + Sync {
     /// Errors: [`Fault::NotSupported`] where [`Geometry::zones`] is `None`.
     fn report_zones(&self, _offset: u64, _zones: &mut [Zone]) -> Result<usize, Fault> {
         Err(Fault::NotSupported)
+    }
+}
+
+/// What connections are made by a device that is open, beside those that it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// By TCP.
+    pub tcp: bool,
+    /// To a socket of this machine.
+    pub unix: bool,
+    /// Not only by threads of ours, but by those of a library.
+    pub by_library: bool,
+}
+
+impl Connections {
+    /// Those of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            tcp: self.tcp || other.tcp,
+            unix: self.unix || other.unix,
+            by_library: self.by_library || other.by_library,
+        }
+    }
+
+    /// Whether there are any.
+    #[must_use]
+    pub fn are_any(self) -> bool {
+        self != Self::default()
     }
 }
 

@@ -26,7 +26,9 @@ use cryptline_sys::Ring;
 use crate::Submitted;
 use crate::queue::AtOnce;
 use crate::zone::Zone;
-use crate::{Completion, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
+use crate::{
+    Completion, Connections, Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request,
+};
 
 /// A device with its gate. Cheap to clone; clones share the device, its size and the latch.
 #[derive(Clone)]
@@ -129,9 +131,9 @@ impl Gate {
         self.device.awaits_reads()
     }
 
-    /// Whether the device makes connections on its own while it is open.
+    /// The connections that the device makes on its own while it is open.
     #[must_use]
-    pub fn makes_connections(&self) -> bool {
+    pub fn makes_connections(&self) -> Connections {
         self.device.makes_connections()
     }
 

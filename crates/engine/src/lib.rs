@@ -45,7 +45,7 @@ pub mod zone;
 
 pub use channel::Channel;
 pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring, RoamingRing};
-pub use device::{Device, Extent, Geometry};
+pub use device::{Connections, Device, Extent, Geometry};
 pub use error::OpenError;
 pub use gate::{Gate, GatedQueue};
 pub use in_flight::InFlight;

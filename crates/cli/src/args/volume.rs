@@ -1,6 +1,7 @@
 //! The options that say what a target is and how to open it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use cryptline::luks::KEY_LEN_MAX;
@@ -78,6 +79,11 @@ pub struct TargetArgs {
     /// Pass discards (TRIM) down; this reveals which blocks are unused
     #[arg(long)]
     pub allow_discards: bool,
+
+    /// For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is
+    /// started anew. Each write is then durable before it is acknowledged, which costs time
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub reconnect: Option<u64>,
 
     /// Accept a header with cipher_null, which encrypts nothing
     #[arg(long)]
@@ -199,6 +205,9 @@ impl TargetArgs {
             .discards(self.allow_discards)
             .allow_null_cipher(self.allow_null_cipher)
             .overwrite(self.plain.force);
+        if let Some(seconds) = self.reconnect {
+            open = open.reconnect(Duration::from_secs(seconds));
+        }
         if let Some(name) = &self.partition {
             open = open.partition(name.clone());
         }

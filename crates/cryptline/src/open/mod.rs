@@ -20,6 +20,7 @@ mod table;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cryptline_engine::Gate;
 use cryptline_engine::base::DirectMode;
@@ -230,6 +231,14 @@ impl Open {
         self
     }
 
+    /// For how long a connection to an NBD server below that was lost is made again. Each write is made durable before
+    /// it ends, so that none can be lost with a connection; where a request's fate cannot be known, it fails.
+    #[must_use]
+    pub fn reconnect(mut self, patience: Duration) -> Self {
+        self.access.reconnect = Some(patience);
+        self
+    }
+
     /// Passes discards down, which shows which blocks are unused. Memory always gets them.
     #[must_use]
     pub fn discards(mut self, yes: bool) -> Self {
@@ -362,6 +371,10 @@ impl Open {
 
     /// Refuses what was said and would be ignored.
     fn refuse_useless(&self, source: &Source) -> Result<()> {
+        let is_nbd = matches!(source, Source::Target(target) if target.is_nbd());
+        if self.access.reconnect.is_some() && !is_nbd {
+            return Err(Problem::NoConnection.on(source));
+        }
         let key = (self.given.has_keys(), "a key");
         let header = (self.header.is_some(), "a header file");
         let format = (self.format.is_some(), "a format");

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::RbdError;
+use super::encryption::Load;
 
 /// `rados_t`, `rados_ioctx_t`, `rbd_image_t` and `rbd_completion_t`: addresses that only the library looks behind.
 pub(super) type Handle = *mut c_void;
@@ -142,6 +143,15 @@ impl Library {
         let rados = Loaded::open(c"librados.so.2")?;
         let rbd = Loaded::open(c"librbd.so.1")?;
         Self::find(&rados, &rbd)
+    }
+
+    /// A function that only comparisons need, and older libraries do not have.
+    pub fn encryption_load() -> Result<Load, RbdError> {
+        Self::get()?;
+        let address = Loaded::open(c"librbd.so.1")?.symbol("rbd_encryption_load\0")?;
+        // SAFETY: the library has a function of this name, whose C declaration (librbd.h, unchanged since Ceph 16) is
+        // that of the type; data and function addresses have the same form, and the library is never unloaded.
+        Ok(unsafe { std::mem::transmute::<*mut c_void, Load>(address) })
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod changes;
 mod cluster;
+mod encryption;
 mod image;
 mod library;
 mod own;
@@ -68,6 +69,8 @@ pub enum RbdCall {
     Watch,
     /// To learn what is allocated.
     Diff,
+    /// To have it decrypted by the library.
+    Decrypt,
 }
 
 impl RbdError {

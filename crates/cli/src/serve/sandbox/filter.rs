@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use cryptline_engine::Connections;
 use rustix::io::Errno;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -22,7 +23,7 @@ pub struct Allowed<'a> {
     /// There is a command to end with the server.
     pub command: bool,
     /// What lies below makes its connections anew.
-    pub connections: bool,
+    pub connections: Connections,
     /// More system calls, with any arguments.
     pub calls: &'a [i64],
     /// More requests of ioctl(2).
@@ -186,7 +187,7 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
     if allowed.command {
         always.extend(COMMAND);
     }
-    if allowed.connections {
+    if allowed.connections.are_any() {
         always.extend(CONNECTIONS);
     }
     let mut rules: Rules = always.into_iter().map(|call| (call, Vec::new())).collect();
@@ -210,9 +211,14 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         rules.insert(call, vec![masked(2, bits(libc::PROT_EXEC), 0)?]);
     }
-    if allowed.connections {
-        // Those of the Internet only.
-        let families = [bits(libc::AF_INET), bits(libc::AF_INET6)];
+    if allowed.connections.are_any() {
+        let mut families = Vec::new();
+        if allowed.connections.tcp {
+            families.extend([bits(libc::AF_INET), bits(libc::AF_INET6)]);
+        }
+        if allowed.connections.unix {
+            families.push(bits(libc::AF_UNIX));
+        }
         rules.insert(libc::SYS_socket, words(0, &families)?);
     }
     // Sockets are bound or connected: no address with a message.

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::{BackendChoice, OpenError, Ring};
+use cryptline_engine::{BackendChoice, Connections, OpenError, Ring};
 use cryptline_sys::Restriction;
 use rustix::fs::{Access, AtFlags, Gid, Mode as FileMode, OFlags, Uid};
 use rustix::io::Errno;
@@ -197,14 +197,16 @@ impl Sandbox {
 
     fn confine(&self, server: &Server<'_>, in_force: &mut InForce) -> Result<(), CliError> {
         let made = server.cleanup.made();
-        let mut volumes = server.volumes.iter();
-        let connections = volumes.any(|volume| volume.gate.makes_connections());
+        let volumes = server.volumes.iter();
+        let connections = volumes
+            .map(|volume| volume.gate.makes_connections())
+            .fold(Connections::default(), Connections::and);
         // With the rights to look for the folders.
         let ruleset = files::ruleset(&files::Allowed {
             files: made.files.clone(),
             folders: made.directories.clone(),
             signals: server.command,
-            connections,
+            connections: connections.tcp,
         });
         if self.mode != Mode::Off {
             // Without the right to do it, execve still gives nothing: no_new_privs is set below.
@@ -244,9 +246,12 @@ impl Sandbox {
                 ioctls: server.needs.ioctls,
             };
             in_force.note("seccomp", seccomp(&allowed));
-            if connections {
+            if connections.by_library {
                 let left = "may read files and connect";
                 in_force.note("Ceph's threads", Ok(left.to_owned()));
+            } else if connections.are_any() {
+                let left = "to the server below";
+                in_force.note("new connections", Ok(left.to_owned()));
             }
         }
         Ok(())

@@ -69,8 +69,19 @@ impl Server {
     /// One more connection to the export, which must not have become another meanwhile.
     /// At the address of the first, and with who is there now.
     pub fn again(&self, before: &Agreed, peer: Peer) -> Result<(Line, Peer), OpenError> {
+        self.again_until(before, peer, Instant::now() + PATIENCE)
+    }
+
+    /// The same, for at most as long as usual.
+    pub fn again_until(
+        &self,
+        before: &Agreed,
+        peer: Peer,
+        until: Instant,
+    ) -> Result<(Line, Peer), OpenError> {
         let negotiate = |stream: &mut Timed<'_>| negotiate(stream, &self.uri.export);
-        let (line, now, peer) = self.connect_to(Some(peer), PATIENCE, negotiate)?;
+        let patience = PATIENCE.min(until.saturating_duration_since(Instant::now()));
+        let (line, now, peer) = self.connect_to(Some(peer), patience, negotiate)?;
         if now == *before {
             Ok((line, peer))
         } else {

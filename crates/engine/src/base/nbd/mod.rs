@@ -11,8 +11,9 @@
 //! time.
 //!
 //! A flush is the server's word, and only as good as its process: one that was started anew knows nothing of writes
-//! that its predecessor acknowledged. So a lost connection is never made again. It latches the device, and each new
-//! connection is checked against one that was there before any write ([`pool`]).
+//! that its predecessor acknowledged. So a lost connection latches the device, and each new connection is checked against
+//! one that was there before any write ([`pool`]). Whoever wants a lost connection made again has each write made durable
+//! before it is acknowledged ([`again`]).
 //!
 //! Where there can be several connections, one more asks for holes ([`status`]).
 //!
@@ -20,6 +21,7 @@
 //!
 //! Nothing locks an export: other clients can write to it at the same time, and the protocol cannot prevent that.
 
+mod again;
 mod connect;
 mod coverage;
 mod line;
@@ -33,12 +35,13 @@ mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use cryptline_nbd::negotiate::Agreed;
 use cryptline_nbd::{NbdUri, TransmissionFlags};
 use cryptline_sys::Ring;
 
-use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue};
 use connect::{Peer, Server};
 use pool::{Link, Pool};
 use queue::NbdQueue;
@@ -57,6 +60,8 @@ struct Shared {
     geometry: Geometry,
     pool: Pool,
     status: Status,
+    /// For how long a lost connection is made again.
+    reconnect: Option<Duration>,
     /// A connection was lost, and with it, perhaps, what the server had acknowledged.
     lost: AtomicBool,
 }
@@ -67,6 +72,18 @@ impl NbdDevice {
     /// Errors: there is no such server or export, or it cannot hold a disk. An export that is written to must be able
     /// to make writes durable.
     pub fn open(uri: &NbdUri, read_only: bool) -> Result<Self, OpenError> {
+        Self::open_again(uri, read_only, None)
+    }
+
+    /// The same; a connection that is lost is made again for as long as `reconnect` says, where nothing can have been
+    /// lost with it ([`again`]).
+    ///
+    /// Errors: an export that is written to must be able to make each write durable.
+    pub fn open_again(
+        uri: &NbdUri,
+        read_only: bool,
+        reconnect: Option<Duration>,
+    ) -> Result<Self, OpenError> {
         let server = Server::new(uri)?;
         let (line, agreed, peer) = server.connect()?;
         let geometry = geometry(&agreed, read_only);
@@ -91,9 +108,14 @@ impl NbdDevice {
                     .to_owned(),
             );
         }
+        if reconnect.is_some() && !geometry.read_only && !can(TransmissionFlags::SEND_FUA) {
+            return wrong(
+                "the server does not make single writes durable (NBD_FLAG_SEND_FUA), so it could forget some with a lost connection; open it without making connections again"
+                    .to_owned(),
+            );
+        }
         let is_shared = can(TransmissionFlags::CAN_MULTI_CONN);
-        let needs_witness = is_shared && !geometry.read_only && can(TransmissionFlags::SEND_FLUSH);
-        let witness = if needs_witness {
+        let witness = if needs_witness(&agreed, &geometry) {
             Some(server.again(&agreed, peer)?.0)
         } else {
             None
@@ -106,6 +128,7 @@ impl NbdDevice {
             agreed,
             peer,
             geometry,
+            reconnect,
             lost: AtomicBool::new(false),
         })))
     }
@@ -125,8 +148,10 @@ impl Device for NbdDevice {
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         // Before there is a connection that could get lost.
         let intake = Intake::new(self.0.agreed.structured_replies).map_err(OpenError::Ring)?;
+        let waker = self.0.reconnect.map(|_| ring.waker()).transpose();
+        let waker = waker.map_err(OpenError::Ring)?;
         let link = self.0.link()?;
-        Ok(Box::new(NbdQueue::new(&self.0, link, ring, intake)))
+        Ok(Box::new(NbdQueue::new(&self.0, link, ring, intake, waker)))
     }
 
     fn most_queues(&self) -> usize {
@@ -140,6 +165,17 @@ impl Device for NbdDevice {
     /// A connection goes with the reads on it, and there may be no other.
     fn awaits_reads(&self) -> bool {
         true
+    }
+
+    /// Those that take the place of lost ones.
+    fn makes_connections(&self) -> Connections {
+        let is_again = self.0.reconnect.is_some();
+        let is_tcp = matches!(self.0.peer, Peer::Tcp(_));
+        Connections {
+            tcp: is_again && is_tcp,
+            unix: is_again && !is_tcp,
+            by_library: false,
+        }
     }
 
     /// Asks the server and waits for it. What it does not tell is data.
@@ -161,10 +197,21 @@ impl Shared {
         self.lost.store(true, Ordering::Release);
     }
 
-    /// Whether writes are made durable one by one, because the server knows no flush.
+    /// Whether writes are made durable one by one: because the server knows no flush, or so that it can forget none.
     fn writes_through(&self) -> bool {
-        !self.can(TransmissionFlags::SEND_FLUSH)
+        !self.can(TransmissionFlags::SEND_FLUSH) || self.reconnect.is_some()
     }
+
+    fn needs_witness(&self) -> bool {
+        needs_witness(&self.agreed, &self.geometry)
+    }
+}
+
+/// Whether one more connection tells if the server is still the same.
+fn needs_witness(agreed: &Agreed, geometry: &Geometry) -> bool {
+    let can = |flag| agreed.flags.contains(flag);
+    let is_shared = can(TransmissionFlags::CAN_MULTI_CONN);
+    is_shared && !geometry.read_only && can(TransmissionFlags::SEND_FLUSH)
 }
 
 fn geometry(agreed: &Agreed, read_only: bool) -> Geometry {
@@ -185,6 +232,9 @@ fn geometry(agreed: &Agreed, read_only: bool) -> Geometry {
     }
 }
 
+#[cfg(test)]
+#[path = "again_tests.rs"]
+mod again_tests;
 #[cfg(test)]
 #[path = "queues_tests.rs"]
 mod queues_tests;

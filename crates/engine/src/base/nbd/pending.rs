@@ -179,6 +179,13 @@ impl Pending {
         !matches!(self.work, Work::Read | Work::Flush)
     }
 
+    /// Forgets the part under way, which begins again.
+    pub fn rewind(&mut self) {
+        self.cookie = None;
+        self.failed = None;
+        self.errors = 0;
+    }
+
     /// Bytes of the part under way.
     pub fn part(&self) -> usize {
         self.part as usize

@@ -19,6 +19,9 @@ use crate::OpenError;
 /// How long the server may take to answer the witness.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long a server that ends may take from one connection to the next.
+const PATIENCE_FOR_END: Duration = Duration::from_secs(5);
+
 /// A connection in transmission, with nothing on its way.
 pub(super) struct Link {
     pub socket: Arc<OwnedFd>,
@@ -26,6 +29,8 @@ pub(super) struct Link {
     pub records: Option<Box<Records>>,
     /// The server has changes of it that no flush of it has covered.
     pub is_unflushed: bool,
+    /// How many servers there were before, as far as is known.
+    pub age: u32,
 }
 
 impl Link {
@@ -37,6 +42,7 @@ impl Link {
             socket: Arc::new(socket),
             records: records.map(Box::new),
             is_unflushed: false,
+            age: 0,
         })
     }
 
@@ -67,6 +73,24 @@ struct State {
     in_use: usize,
     /// A connection that was there before any write. As long as it is answered, the server that has the writes runs.
     witness: Option<Line>,
+    /// How many witnesses there were before.
+    age: u32,
+    /// Connections of less than this age lead to servers that have gone.
+    gone: u32,
+}
+
+impl State {
+    /// Does without a witness that does not answer.
+    fn dismiss_witness(&mut self, until: Instant) {
+        if let Some(mut witness) = self.witness.take() {
+            self.age += 1;
+            self.idle.clear();
+            let until = until.min(Instant::now() + PATIENCE_FOR_END);
+            if has_hung_up(&mut witness, until) {
+                self.gone = self.age;
+            }
+        }
+    }
 }
 
 impl Pool {
@@ -77,6 +101,8 @@ impl Pool {
                 idle: vec![first],
                 in_use: 0,
                 witness,
+                age: 0,
+                gone: 0,
             }),
             is_shared,
         }
@@ -101,23 +127,65 @@ impl Shared {
                 "the server does not let several connections share a flush (NBD_FLAG_CAN_MULTI_CONN), so there can be one at a time, and it is in use; end what uses it, or use a server that takes several, such as `qemu-nbd --shared=N`",
             );
         }
-        let (line, peer) = self.server.again(&self.agreed, self.peer)?;
-        if !self.is_first_server(&mut state, peer) {
-            self.lose();
-            return failed("the server was started anew or does not answer; open the volume again");
-        }
-        let link = Link::new(line).map_err(OpenError::Ring)?;
+        let until = Instant::now() + PATIENCE;
+        let link = self.fresh(&mut state, until)?;
         state.in_use += 1;
         Ok(link)
     }
 
-    /// Whether the server that a new connection has reached is the one that has the writes, as far as can be known.
-    pub(super) fn knows_writes(&self, peer: Peer) -> bool {
-        self.is_first_server(&mut cryptline_sys::lock(&self.pool.state), peer)
+    /// A connection in the place of one that was lost.
+    pub(super) fn fresh_link(&self, until: Instant) -> Result<Link, OpenError> {
+        self.fresh(&mut cryptline_sys::lock(&self.pool.state), until)
     }
 
-    fn is_first_server(&self, state: &mut State, peer: Peer) -> bool {
-        let answers = |witness| peer == self.peer && answers_flush(witness);
+    /// A connection to the server of the witness, which is a new one where there was none.
+    fn fresh(&self, state: &mut State, until: Instant) -> Result<Link, OpenError> {
+        let again = || self.server.again_until(&self.agreed, self.peer, until);
+        if self.reconnect.is_some() && !self.is_first_server(state, self.peer, until) {
+            state.dismiss_witness(until);
+        }
+        if self.needs_witness() && state.witness.is_none() {
+            state.witness = Some(again()?.0);
+        }
+        let (line, peer) = again()?;
+        if !self.is_first_server(state, peer, until) {
+            if self.reconnect.is_some() {
+                state.dismiss_witness(until);
+            } else {
+                self.lose();
+            }
+            let why = "the server was started anew or does not answer; open the volume again";
+            return Err(self.server.error(why));
+        }
+        let link = Link::new(line).map_err(OpenError::Ring)?;
+        Ok(Link {
+            age: state.age,
+            ..link
+        })
+    }
+
+    /// Whether the server that a connection led to has gone, as far as can be known: it has closed the witness, too.
+    pub(super) fn is_server_gone(&self, age: u32, until: Instant) -> bool {
+        let mut state = cryptline_sys::lock(&self.pool.state);
+        let soon = until.min(Instant::now() + PATIENCE_FOR_END);
+        let is_of_witness = age == state.age;
+        if is_of_witness
+            && let Some(witness) = &mut state.witness
+            && has_hung_up(witness, soon)
+        {
+            state.dismiss_witness(soon);
+        }
+        age < state.gone
+    }
+
+    /// Whether the server that a new connection has reached is the one that has the writes, as far as can be known.
+    pub(super) fn knows_writes(&self, peer: Peer) -> bool {
+        let until = Instant::now() + PATIENCE;
+        self.is_first_server(&mut cryptline_sys::lock(&self.pool.state), peer, until)
+    }
+
+    fn is_first_server(&self, state: &mut State, peer: Peer, until: Instant) -> bool {
+        let answers = |witness| peer == self.peer && answers_flush(witness, until);
         state.witness.as_mut().is_none_or(answers)
     }
 
@@ -152,7 +220,7 @@ impl Drop for Pool {
 }
 
 /// Whether the server answers a flush on a connection that is used for nothing else.
-fn answers_flush(witness: &mut Line) -> bool {
+fn answers_flush(witness: &mut Line, until: Instant) -> bool {
     let cookie = 1;
     let flush: [u8; REQUEST_LEN] = request(&RequestHeader {
         flags: 0,
@@ -161,7 +229,7 @@ fn answers_flush(witness: &mut Line) -> bool {
         offset: 0,
         length: 0,
     });
-    let mut witness = witness.until(Instant::now() + PATIENCE);
+    let mut witness = witness.until(until.min(Instant::now() + PATIENCE));
     if witness.write_all(&flush).is_err() {
         return false;
     }
@@ -202,6 +270,19 @@ fn answers_flush(witness: &mut Line) -> bool {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return false,
         }
+    }
+}
+
+/// Whether the server closes a connection on which nothing is on its way.
+fn has_hung_up(witness: &mut Line, until: Instant) -> bool {
+    match witness.until(until).read(&mut [0]) {
+        Ok(len) => len == 0,
+        Err(error) => matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::UnexpectedEof
+        ),
     }
 }
 

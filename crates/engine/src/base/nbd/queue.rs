@@ -4,15 +4,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cryptline_nbd::TransmissionFlags;
 use cryptline_nbd::client::request;
 use cryptline_nbd::wire::REQUEST_LEN;
-use cryptline_sys::{FileId, Io, Ring, SendBatch, Source};
+use cryptline_sys::{FileId, Io, Ring, SendBatch, Source, Waker};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use super::Shared;
+use super::again::Down;
 use super::pending::{Abilities, Pending};
 use super::pool::{Left, Link};
 use super::replies::Intake;
@@ -31,14 +33,14 @@ const PLACES: u32 = 2;
 const PARTS_MAX: usize = 1024;
 
 pub(super) struct NbdQueue {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// Not there once the queue goes.
     pub(super) link: Option<Link>,
     pub(super) socket: FileId,
     pub(super) source: Source,
     pub(super) pending: Slab<Pending>,
     /// Requests whose next part is to be sent, in order.
-    waiting: VecDeque<usize>,
+    pub(super) waiting: VecDeque<usize>,
     /// Those whose payloads are in the batch, in order.
     sending: VecDeque<usize>,
     /// Not here while the ring has it.
@@ -50,6 +52,12 @@ pub(super) struct NbdQueue {
     changes: u64,
     /// The connection is of no use any more.
     pub(super) is_broken: bool,
+    /// It was lost, and another is to take its place.
+    pub(super) down: Option<Down>,
+    /// Until when that is tried. From the loss on, until an answer comes.
+    pub(super) until: Option<Instant>,
+    /// Where it is tried at all.
+    pub(super) waker: Option<Waker>,
 }
 
 impl Queue for NbdQueue {
@@ -92,6 +100,7 @@ impl Queue for NbdQueue {
                 _ => {}
             }
         }
+        self.recover(ring, done);
         if self.is_broken {
             self.fail_all(done);
         } else {
@@ -108,7 +117,13 @@ impl Queue for NbdQueue {
 }
 
 impl NbdQueue {
-    pub fn new(shared: &Arc<Shared>, link: Link, ring: &mut Ring, intake: Intake) -> Self {
+    pub fn new(
+        shared: &Arc<Shared>,
+        link: Link,
+        ring: &mut Ring,
+        intake: Intake,
+        waker: Option<Waker>,
+    ) -> Self {
         let depth = ring.depth();
         ring.reserve(PLACES);
         let block = u64::from(shared.geometry.logical_block);
@@ -133,6 +148,9 @@ impl NbdQueue {
             next_cookie: 0,
             changes: 0,
             is_broken: false,
+            down: None,
+            until: None,
+            waker,
         }
     }
 
@@ -155,8 +173,26 @@ impl NbdQueue {
         }
     }
 
+    /// Whether the connection is of use.
+    pub(super) fn is_up(&self) -> bool {
+        !self.is_broken && self.down.is_none()
+    }
+
+    /// For how long a lost connection is made again.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.shared.reconnect
+    }
+
+    /// Whether the ring has nothing of it.
+    pub(super) fn is_still(&mut self) -> bool {
+        !self.is_sending() && !self.intake.is_receiving()
+    }
+
     /// Sends what waits, unless something is being sent.
     fn send(&mut self, ring: &mut Ring) {
+        if !self.is_up() {
+            return;
+        }
         if self.records().is_some() {
             return self.send_sealed(ring);
         }
@@ -219,11 +255,11 @@ impl NbdQueue {
             Ok(len) => batch.note_sent(len),
             Err(Errno::INTR | Errno::AGAIN) => false,
             Err(_) => {
-                self.give_up(done);
+                self.hang_up(done);
                 true
             }
         };
-        if is_over || self.is_broken {
+        if is_over || !self.is_up() {
             self.take_payloads(&mut batch, done);
         }
         self.batch = Some(batch);
@@ -257,6 +293,7 @@ impl NbdQueue {
             return;
         };
         self.intake.take_answer(pending);
+        self.until = None;
         if pending.is_change() && !pending.is_flush() {
             self.shared.status.note_change();
             // A flush that was under way before does not cover it, even one that has been answered.
@@ -306,11 +343,20 @@ impl NbdQueue {
             return;
         }
         self.shared.lose();
+        self.shut();
+        self.waiting.clear();
+        self.take_all_payloads(done);
+    }
+
+    /// What the ring has of the connection ends.
+    pub(super) fn shut(&self) {
         if let Some(link) = &self.link {
-            // So that what the ring has of it ends.
             let _ = rustix::net::shutdown(&*link.socket, Shutdown::Both);
         }
-        self.waiting.clear();
+    }
+
+    /// Gives payloads back that are not on their way.
+    pub(super) fn take_all_payloads(&mut self, done: &mut Vec<Completion>) {
         if let Some(mut batch) = self.batch.take() {
             self.take_payloads(&mut batch, done);
             self.batch = Some(batch);
@@ -342,7 +388,7 @@ impl Drop for NbdQueue {
                 .is_none_or(|records| records.is_quiet());
         let left = if self.pending.iter().any(Pending::is_change) {
             Left::Changing
-        } else if self.pending.is_empty() && is_sent && self.intake.is_empty() {
+        } else if self.pending.is_empty() && is_sent && self.intake.is_empty() && self.is_up() {
             Left::Quiet
         } else {
             Left::Reading

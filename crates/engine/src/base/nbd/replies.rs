@@ -85,6 +85,18 @@ impl Intake {
         self.start == self.end && !self.is_receiving && matches!(self.next, Next::Header)
     }
 
+    /// Nothing that was expected comes any more.
+    pub fn forget(&mut self) {
+        (self.start, self.end) = (0, 0);
+        (self.expected, self.large) = (0, 0);
+        self.next = Next::Header;
+    }
+
+    /// Whether the ring has something to fill.
+    pub fn is_receiving(&self) -> bool {
+        self.is_receiving
+    }
+
     fn unread(&self) -> &[u8] {
         let buffer = self.buffer.as_deref();
         buffer.map_or(&[], |bytes| &bytes[self.start..self.end])
@@ -135,7 +147,7 @@ fn is_large(pending: &Pending) -> bool {
 impl NbdQueue {
     /// Receives more, while an answer is expected and nothing is being received.
     pub(super) fn receive(&mut self, ring: &mut Ring) {
-        if self.intake.is_receiving || self.intake.expected == 0 {
+        if self.intake.is_receiving || self.intake.expected == 0 || !self.is_up() {
             return;
         }
         if self.records().is_some() {
@@ -209,12 +221,12 @@ impl NbdQueue {
             return self.received_sealed(buffer, result, done);
         }
         self.put_back(token, buffer);
-        if self.is_broken {
+        if !self.is_up() {
             return;
         }
         let len = match result {
             Err(Errno::INTR | Errno::AGAIN) => return,
-            Ok(0) | Err(_) => return self.give_up(done),
+            Ok(0) | Err(_) => return self.hang_up(done),
             Ok(len) => len,
         };
         let taken = match &mut self.intake.next {

@@ -60,7 +60,7 @@ impl NbdQueue {
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(_) => {
                 sealed.clear();
-                self.give_up(done);
+                self.hang_up(done);
             }
         }
         let is_over = sealed.remaining() == 0;
@@ -86,12 +86,12 @@ impl NbdQueue {
             return;
         };
         records.put_raw(buffer, *result.as_ref().unwrap_or(&0));
-        if self.is_broken {
+        if !self.is_up() {
             return;
         }
         match result {
             Err(Errno::INTR | Errno::AGAIN) => {}
-            Ok(0) | Err(_) => self.give_up(done),
+            Ok(0) | Err(_) => self.hang_up(done),
             Ok(_) => {
                 if self.open_all(done).is_err() {
                     self.give_up(done);

@@ -120,5 +120,6 @@ fn step(what: RbdCall) -> &'static str {
         RbdCall::Lock => "lock the image",
         RbdCall::Watch => "watch the image",
         RbdCall::Diff => "ask what is allocated",
+        RbdCall::Decrypt => "have Ceph's library decrypt it",
     }
 }

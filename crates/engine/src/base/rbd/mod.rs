@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, Ring, on_confined_thread};
 
-use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue};
 use allocation::{Allocation, Answers};
 pub use name::RbdName;
 use queue::ImageQueue;
@@ -73,11 +73,24 @@ impl RbdDevice {
         patience: Duration,
     ) -> Result<Self, OpenError> {
         // The library's threads take no signals, so they cannot be confined later.
-        let opened = on_confined_thread(|| Self::open_here(name, read_only, patience));
+        let opened = on_confined_thread(|| Self::open_here(name, read_only, None, patience));
         opened.map_err(OpenError::Ring)?
     }
 
-    fn open_here(name: &RbdName, read_only: bool, patience: Duration) -> Result<Self, OpenError> {
+    /// Opens an image with a LUKS2 header for writing, as the library's own encryption gives it: what ours is compared
+    /// with.
+    ///
+    /// Errors: as [`open`](Self::open), or the library cannot open the header.
+    pub fn open_decrypted(name: &RbdName, passphrase: &[u8]) -> Result<Self, OpenError> {
+        Self::open_here(name, false, Some(passphrase), PATIENCE)
+    }
+
+    fn open_here(
+        name: &RbdName,
+        read_only: bool,
+        passphrase: Option<&[u8]>,
+        patience: Duration,
+    ) -> Result<Self, OpenError> {
         let failed = |error: RbdError| error::open_error(name, error);
         let limits = RbdLimits { open: patience };
         let cluster = Cluster::connect(name.conf.as_deref(), name.id.as_deref(), limits);
@@ -98,6 +111,9 @@ impl RbdDevice {
                     _ => failed(error),
                 })?;
             image.watch().map_err(failed)?;
+        }
+        if let Some(passphrase) = passphrase {
+            image.decrypt_luks2(passphrase).map_err(failed)?;
         }
         let size = image.size().map_err(failed)?;
         let (object, stripe_period) = image.object_sizes().map_err(failed)?;
@@ -183,8 +199,12 @@ impl Device for RbdDevice {
     }
 
     /// The library's connections are lost and made again while it runs.
-    fn makes_connections(&self) -> bool {
-        true
+    fn makes_connections(&self) -> Connections {
+        Connections {
+            tcp: true,
+            unix: false,
+            by_library: true,
+        }
     }
 
     /// Asks the cluster and waits for it. What it does not tell is data.

@@ -22,6 +22,13 @@ impl RbdDevice {
         ))
     }
 
+    /// Says the same.
+    ///
+    /// Errors: always.
+    pub fn open_decrypted(name: &RbdName, _passphrase: &[u8]) -> Result<Self, OpenError> {
+        Self::open(name, false)
+    }
+
     /// Of an image.
     #[must_use]
     pub fn stripe_period(&self) -> u64 {

@@ -1,0 +1,176 @@
+//! Table, plots and figures.
+
+use cryptline::size;
+
+use super::{Load, Measured, Way, name, subjects};
+use crate::plot::Plot;
+use crate::report::{Figure, Report, median};
+use crate::table::{self, Table, megabytes, microseconds, percent};
+
+/// Below these, turns are too few or too short for a goal.
+const ROUNDS_MIN: u32 = 3;
+const SECONDS_MIN: f64 = 0.3;
+const SIZE_MIN: u64 = 128 << 20;
+
+/// Fills the report.
+pub fn fill(report: &mut Report, measured: &Measured<'_>) {
+    report.medium.clone_from(&measured.medium);
+    report.notes = notes(measured);
+    report.tables = Load::ALL.map(|load| table(report, measured, load)).to_vec();
+    report.plots = vec![plot(report)];
+    report.figures = figures(report, measured);
+}
+
+fn notes(measured: &Measured<'_>) -> Vec<String> {
+    vec![
+        format!(
+            "LUKS2, aes-xts-plain64, 512-bit key, 4096-byte sectors, {} of clear disk each. Before, librbd read what cryptline had written and the other way round, SHA-256 {}.",
+            size::human(measured.args.size),
+            measured.sha256
+        ),
+        "All three ways are one client in one process over the same connections of librbd, with rbd_cache off: \"CPU s/GiB\" is the processor time of the whole process. Speeds are medians, 1 MB is 10^6 bytes; a ratio is the median of the ratios of the rounds.".into(),
+        "On a cluster of this machine, its daemons count as other programs, and they and the client take processors from each other.".into(),
+        format!(
+            "After the loads, all of each disk but the first quarter was discarded. `rbd du`, without what it said of the empty image, over that quarter: {}.",
+            Way::ALL
+                .iter()
+                .zip(measured.used)
+                .map(|(way, used)| format!("{} {used:.2}", way.name()))
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    ]
+}
+
+fn table(report: &Report, measured: &Measured<'_>, load: Load) -> Table {
+    let columns = [
+        "way",
+        "MB/s",
+        "kIOPS",
+        "spread",
+        "of plain",
+        "p50 µs",
+        "p99 µs",
+        "CPU s/GiB",
+    ];
+    let mut table = Table::new(load.spec().0, columns);
+    for way in Way::ALL {
+        let Some(row) = report.row(&name(load, way)) else {
+            continue;
+        };
+        let latency = row.latency.unwrap_or_default();
+        table.push([
+            way.name().to_owned(),
+            megabytes(row.bytes_per_second),
+            format!("{:.2}", row.iops() / 1000.0),
+            percent(row.spread),
+            table::ratio(over(report, load, way, Way::Plain)),
+            microseconds(latency.p50_us),
+            microseconds(latency.p99_us),
+            format!("{:.3}", measured.cpu(load, way)),
+        ]);
+    }
+    table
+}
+
+fn plot(report: &Report) -> Plot {
+    let values = subjects().filter(|(_, way)| *way != Way::Plain);
+    let values = values.map(|(load, way)| {
+        let title = load.spec().0.split(',').next().unwrap_or_default();
+        (title, way.name(), over(report, load, way, Way::Plain))
+    });
+    Plot::of(
+        "Throughput over that of a plain image",
+        ["load", "ratio"],
+        values,
+    )
+    .columns()
+}
+
+fn figures(report: &Report, measured: &Measured<'_>) -> Vec<Figure> {
+    let args = measured.args;
+    let is_weak = args.rounds < ROUNDS_MIN || args.seconds < SECONDS_MIN || args.size < SIZE_MIN;
+    let weak = is_weak.then_some("measured with too little for a goal");
+    let ratio = |name, load: Load, to: Way, goal| {
+        Figure::new(name, over(report, load, Way::Ours, to))
+            .at_least(goal)
+            .noted(format!("{}; beside {}", load.spec().0, to.name()))
+            .unless(weak)
+    };
+    let [_, used_by_librbd, used] = measured.used;
+    vec![
+        ratio(
+            "rbd_over_librbd_luks2_4k_qd32",
+            Load::RandRead,
+            Way::Librbd,
+            1.0,
+        ),
+        ratio(
+            "rbd_over_librbd_luks2_1m_write",
+            Load::Write,
+            Way::Librbd,
+            1.1,
+        ),
+        ratio(
+            "rbd_encrypted_over_raw_4k_qd32",
+            Load::RandRead,
+            Way::Plain,
+            0.97,
+        ),
+        measured.added_cpu().unless(weak),
+        ratio(
+            "rbd_512_write_over_plain",
+            Load::SectorWrite,
+            Way::Plain,
+            0.95,
+        )
+        .noted(format!(
+            "{}; librbd's own LUKS2: {:.2}",
+            Load::SectorWrite.spec().0,
+            over(report, Load::SectorWrite, Way::Librbd, Way::Plain)
+        )),
+        Figure::new("rbd_used_over_live_after_fstrim", used)
+            .at_most(1.1)
+            .noted(format!(
+                "without the header; librbd's own LUKS2: {used_by_librbd:.2}"
+            ))
+            .unless(weak),
+    ]
+}
+
+fn over(report: &Report, load: Load, way: Way, to: Way) -> f64 {
+    report.ratio(&name(load, way), &name(load, to))
+}
+
+impl Measured<'_> {
+    /// Processor seconds for a GiB.
+    fn cpu(&self, load: Load, way: Way) -> f64 {
+        let at = subjects().position(|one| one == (load, way));
+        at.map_or(f64::NAN, |at| median(&self.cpu[at]))
+    }
+
+    /// What encryption adds of them.
+    fn added(&self, load: Load, way: Way) -> f64 {
+        self.cpu(load, way) - self.cpu(load, Way::Plain)
+    }
+
+    /// Ours over librbd's.
+    fn added_cpu(&self) -> Figure {
+        let load = Load::RandRead;
+        let [ours, theirs] = [Way::Ours, Way::Librbd].map(|way| self.added(load, way));
+        // Noise can be larger than what is added.
+        let ratio = (theirs > 0.0).then_some((ours / theirs).max(0.0));
+        let others = [Load::Read, Load::Write].map(|load| {
+            let [ours, theirs] = [Way::Ours, Way::Librbd].map(|way| self.added(load, way));
+            format!("{} {ours:.3} and {theirs:.3}", load.spec().0)
+        });
+        Figure::new("rbd_added_cpu_over_librbd_luks2", ratio)
+            .at_most(0.6)
+            .needs("librbd's encryption took no more time than none; measure for longer")
+            .noted(format!(
+                "{}: cryptline adds {ours:.3} s/GiB, librbd {theirs:.3}; {}",
+                load.spec().0,
+                others.join("; ")
+            ))
+    }
+}

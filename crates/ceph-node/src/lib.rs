@@ -1,0 +1,280 @@
+//! A Ceph cluster on this machine, for as long as a test or a benchmark runs: a monitor, and storage daemons that keep
+//! everything in memory.
+//!
+//! It needs no root, no systemd and no manager, and lies in one folder. All of it listens on loopback, and ends with the
+//! value. An image should stay below 512 MiB: memory keeps what was overwritten.
+
+#![forbid(unsafe_code)]
+
+mod configuration;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The pool that there is from the start.
+pub const POOL: &str = "rbd";
+/// The programs that must be there.
+pub const PROGRAMS: [&str; 5] = ["ceph-authtool", "ceph-mon", "ceph-osd", "ceph", "rbd"];
+/// How long the daemons may take to get ready, on a busy machine.
+const READY: Duration = Duration::from_secs(120);
+
+/// What a cluster is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Daemons that store.
+    pub osds: usize,
+    /// Of them, how many have each object.
+    pub replicas: usize,
+    /// Whether clients need a key (`cephx`).
+    pub needs_keys: bool,
+}
+
+/// A cluster with the pool [`POOL`]. Daemons are killed when it is dropped; what they wrote stays in the folder.
+#[derive(Debug)]
+pub struct Node {
+    osds: Vec<Option<Daemon>>,
+    _monitor: Daemon,
+    folder: PathBuf,
+    options: Options,
+}
+
+/// Why there is no cluster.
+pub type Result<T> = std::result::Result<T, String>;
+
+impl Node {
+    /// Starts one in `folder`, which is empty.
+    ///
+    /// Errors: a program is not there, or says what is wrong.
+    pub fn start(folder: &Path, options: Options) -> Result<Self> {
+        for name in ["run", "log", "mon"] {
+            let made = fs::create_dir(folder.join(name));
+            made.map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        let (port, fsid) = (free_port()?, uuid()?);
+        write(
+            &folder.join("ceph.conf"),
+            &configuration::text(folder, &fsid, port, options),
+        )?;
+        let new = ["--gen-key", "-n"];
+        let keyring = folder.join("keyring");
+        let key = |more: &[&str]| {
+            let mut command = command(folder, "ceph-authtool");
+            command.arg(&keyring).args(new).args(more);
+            command
+        };
+        run(key(&["mon.", "--cap", "mon", "allow *"]).arg("-C"))?;
+        let all = ["--cap", "mon", "allow *", "--cap", "osd", "allow *"];
+        run(key(&["client.admin"]).args(all))?;
+
+        let address = format!("v2:127.0.0.1:{port}");
+        let monitor = || {
+            let mut command = command(folder, "ceph-mon");
+            command.args(["-i", "a", "--public-addr", &address]);
+            command
+        };
+        let mkfs = ["--mkfs", "--fsid", &fsid, "--keyring"];
+        run(monitor().args(mkfs).arg(&keyring))?;
+        let mut node = Self {
+            _monitor: Daemon::spawn(monitor().arg("-f"))?,
+            osds: Vec::new(),
+            folder: folder.to_owned(),
+            options,
+        };
+        for osd in 0..options.osds {
+            node.add_osd(osd)?;
+        }
+        node.wait_for_osds()?;
+        for words in [
+            &["pool", "create", POOL, "32", "32"][..],
+            &["pool", "application", "enable", POOL, "rbd"],
+        ] {
+            run(node.command("ceph").arg("osd").args(words))?;
+        }
+        run(node.command("rbd").args(["pool", "init", POOL]))?;
+        Ok(node)
+    }
+
+    /// The configuration that clients want.
+    #[must_use]
+    pub fn conf(&self) -> PathBuf {
+        self.folder.join("ceph.conf")
+    }
+
+    /// A program of Ceph for this cluster.
+    #[must_use]
+    pub fn command(&self, program: &str) -> Command {
+        command(&self.folder, program)
+    }
+
+    /// Kills one of the storage daemons as a crash would, and lets the cluster know.
+    ///
+    /// Errors: the monitor does not take it.
+    pub fn kill_osd(&mut self, osd: usize) -> Result<()> {
+        drop(self.osds[osd].take());
+        run(self
+            .command("ceph")
+            .args(["osd", "down"])
+            .arg(osd.to_string()))
+        .map(drop)
+    }
+
+    /// Starts all storage daemons that do not run. What a killed one had in memory comes from the others.
+    ///
+    /// Errors: one does not get ready.
+    pub fn start_osds(&mut self) -> Result<()> {
+        for osd in 0..self.osds.len() {
+            if self.osds[osd].is_none() {
+                self.osds[osd] = Some(self.start_osd(osd)?);
+            }
+        }
+        self.wait_for_osds()
+    }
+
+    fn add_osd(&mut self, osd: usize) -> Result<()> {
+        let (id, folder) = (uuid()?, self.osd_folder(osd));
+        let name = format!("osd.{osd}");
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        write(&folder.join("uuid"), &id)?;
+        let number = osd.to_string();
+        run(self.command("ceph").args(["osd", "new", &id, &number]))?;
+        let keyring = folder.join("keyring");
+        let caps = [
+            "--cap",
+            "mon",
+            "allow profile osd",
+            "--cap",
+            "osd",
+            "allow *",
+        ];
+        let mut key = self.command("ceph-authtool");
+        key.arg("-C").arg(&keyring).args(["--gen-key", "-n", &name]);
+        run(key.args(caps))?;
+        run(self
+            .command("ceph")
+            .args(["auth", "import", "-i"])
+            .arg(&keyring))?;
+        let daemon = self.start_osd(osd)?;
+        self.osds.push(Some(daemon));
+        Ok(())
+    }
+
+    /// Makes its store anew, since it is empty after a crash, and starts it.
+    fn start_osd(&self, osd: usize) -> Result<Daemon> {
+        let folder = self.osd_folder(osd);
+        let id = fs::read_to_string(folder.join("uuid")).map_err(|error| error.to_string())?;
+        let daemon = || {
+            let mut command = self.command("ceph-osd");
+            command.args(["-i", &osd.to_string(), "--keyring"]);
+            command.arg(folder.join("keyring"));
+            command
+        };
+        run(daemon().args(["--mkfs", "--osd-uuid", &id]))?;
+        Daemon::spawn(daemon().arg("-f"))
+    }
+
+    fn osd_folder(&self, osd: usize) -> PathBuf {
+        self.folder.join(format!("osd.{osd}"))
+    }
+
+    fn wait_for_osds(&self) -> Result<()> {
+        let wanted = format!("\"num_up_osds\":{}", self.options.osds);
+        let deadline = Instant::now() + READY;
+        loop {
+            let stat = run(self.command("ceph").args(["osd", "stat", "-f", "json"]))?;
+            if stat.contains(&wanted) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("Ceph's storage daemons do not get ready: {stat}"));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// A process that is killed when it is dropped.
+#[derive(Debug)]
+struct Daemon(Child);
+
+impl Daemon {
+    /// In a process group of its own: what is typed at a terminal is not for it.
+    fn spawn(command: &mut Command) -> Result<Self> {
+        let spawned = command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        spawned
+            .map(Self)
+            .map_err(|error| cannot_run(command, &error))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It fails only for a process that has ended and was waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A program that finds the cluster in `folder`.
+fn command(folder: &Path, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("CEPH_CONF", folder.join("ceph.conf"))
+        .env_remove("CEPH_ARGS")
+        .env("LC_ALL", "C");
+    command
+}
+
+/// What a program says that must succeed.
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| cannot_run(command, &error))?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        return Ok(said(&output.stdout));
+    }
+    let errors = said(&output.stderr);
+    let last = errors.lines().rfind(|line| !line.trim().is_empty());
+    let program = command.get_program().display();
+    Err(format!(
+        "{program} failed: {}",
+        last.unwrap_or("it says nothing").trim()
+    ))
+}
+
+fn cannot_run(command: &Command, error: &std::io::Error) -> String {
+    format!("cannot run {}: {error}", command.get_program().display())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// A port that nobody listens on, and nobody gets before the monitor does: below those that the system gives out, at
+/// another place in each process, and another for each cluster of it.
+fn free_port() -> Result<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let place = std::process::id() % 2000 * 10;
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let ports = (0..10).filter_map(|_| {
+        let more = NEXT.fetch_add(1, Ordering::Relaxed) % 10;
+        u16::try_from(10_000 + place + more).ok()
+    });
+    let mut free = ports.filter(is_free);
+    free.next().ok_or_else(|| "no port is free".to_owned())
+}
+
+fn uuid() -> Result<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/uuid");
+    Ok(text.map_err(|error| error.to_string())?.trim().to_owned())
+}

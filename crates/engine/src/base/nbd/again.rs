@@ -1,0 +1,183 @@
+//! A lost connection made again, where nobody above can tell that it was lost.
+//!
+//! ```text
+//! lost ─► the ring gives back what it has ─► a thread connects ─► what was under way goes out once more
+//! ```
+//!
+//! Only then may a request be answered as if nothing had happened:
+//!
+//! * **What was acknowledged is there.** A server that was started anew may have forgotten what no flush has covered.
+//!   So each change is sent with FUA: the server acknowledges it when it is durable, and there is nothing to forget.
+//! * **What was under way is made once, or twice at once.** A server that still runs may make a write of the old
+//!   connection at any time later, over what was written since by the new one; the protocol has nothing against it.
+//!   So changes go out once more only when the server has gone: it has closed the witness, too, a connection that is
+//!   used for nothing. Reads can always go out once more.
+//!
+//! Anything else is lost, and the device is latched as without this.
+//!
+//! qemu (`reconnect-delay`) and the kernel (`nbd-client -persist`) send everything once more, and then say yes to a
+//! flush whatever the server has forgotten.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use cryptline_sys::{Ring, Waker};
+
+use super::Shared;
+use super::pool::Link;
+use super::queue::NbdQueue;
+use crate::Completion;
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a queue does about its connection.
+pub(super) enum Down {
+    /// What the ring has of it comes back first. `again`: nothing has been answered since the last one was lost.
+    Ending { again: bool },
+    /// Another is being made.
+    Waiting(Attempt),
+}
+
+/// A connection that was lost.
+#[derive(Clone, Copy)]
+pub(super) struct LostLink {
+    /// When it was made, as servers go.
+    pub age: u32,
+    /// Changes were under way on it.
+    pub had_changes: bool,
+    /// It was of no use at all, so the next one may wait.
+    pub again: bool,
+}
+
+/// A thread that connects.
+pub(super) struct Attempt(Arc<Slot>);
+
+#[derive(Default)]
+struct Slot {
+    /// A connection, or that there is none.
+    result: Mutex<Option<Option<Link>>>,
+    /// Nobody waits any more.
+    is_over: AtomicBool,
+}
+
+impl Attempt {
+    fn start(shared: &Arc<Shared>, lost: LostLink, until: Instant, waker: &Waker) -> Option<Self> {
+        let slot = Arc::<Slot>::default();
+        let (shared, for_thread, waker) = (Arc::clone(shared), Arc::clone(&slot), waker.clone());
+        let connect = move || {
+            let made = shared.connect_again(lost, until, &for_thread.is_over);
+            *cryptline_sys::lock(&for_thread.result) = Some(made);
+            waker.wake();
+        };
+        let thread = std::thread::Builder::new().name("nbd-reconnect".to_owned());
+        thread.spawn(connect).ok().map(|_| Self(slot))
+    }
+
+    fn result(&self) -> Option<Option<Link>> {
+        cryptline_sys::lock(&self.0.result).take()
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn connect_again(&self, lost: LostLink, until: Instant, is_over: &AtomicBool) -> Option<Link> {
+        if lost.had_changes && !self.is_server_gone(lost.age, until) {
+            return None;
+        }
+        if lost.again {
+            std::thread::sleep(PAUSE);
+        }
+        while !is_over.load(Ordering::Relaxed) && !self.is_lost() {
+            if let Ok(link) = self.fresh_link(until) {
+                return Some(link);
+            }
+            if Instant::now() + PAUSE >= until {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        None
+    }
+}
+
+impl NbdQueue {
+    /// The connection is gone, though the server has broken no rule.
+    pub(super) fn hang_up(&mut self, done: &mut Vec<Completion>) {
+        if self.is_broken || self.down.is_some() {
+            return;
+        }
+        let Some(patience) = self.patience() else {
+            return self.give_up(done);
+        };
+        let again = self.until.is_some();
+        let until = *self.until.get_or_insert_with(|| Instant::now() + patience);
+        if self.shared.is_lost() || Instant::now() >= until {
+            return self.give_up(done);
+        }
+        self.shut();
+        self.down = Some(Down::Ending { again });
+    }
+
+    /// Goes on with making another, as far as that goes without waiting.
+    pub(super) fn recover(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        let is_still = self.is_still();
+        let made = match &self.down {
+            None => return,
+            Some(Down::Ending { again }) if is_still => return self.begin_again(*again, done),
+            Some(Down::Ending { .. }) => return,
+            Some(Down::Waiting(attempt)) => attempt.result(),
+        };
+        match made {
+            None => {}
+            Some(Some(link)) if ring.replace_file(self.socket, Arc::clone(&link.socket)) => {
+                self.link = Some(link);
+                self.down = None;
+            }
+            Some(_) => {
+                self.down = None;
+                self.give_up(done);
+            }
+        }
+    }
+
+    /// Everything that the ring had is here: what was under way waits again.
+    fn begin_again(&mut self, again: bool, done: &mut Vec<Completion>) {
+        self.take_all_payloads(done);
+        let mut had_changes = false;
+        for index in 0..self.pending.capacity() {
+            let Some(pending) = self.pending.get_mut(index) else {
+                continue;
+            };
+            if pending.cookie.is_some() {
+                had_changes |= pending.is_change();
+                pending.rewind();
+                self.waiting.push_back(index);
+            }
+        }
+        self.intake.forget();
+        let age = self.link.as_ref().map_or(0, |link| link.age);
+        let lost = LostLink {
+            age,
+            had_changes,
+            again,
+        };
+        let attempt = match (self.until, &self.waker) {
+            (Some(until), Some(waker)) => Attempt::start(&self.shared, lost, until, waker),
+            _ => None,
+        };
+        match attempt {
+            Some(attempt) => self.down = Some(Down::Waiting(attempt)),
+            None => {
+                self.down = None;
+                self.give_up(done);
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A server that is killed at any request, over a model of what it has made durable.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+
+use cryptline_nbd::reply::{self, Last};
+use cryptline_nbd::wire::{cmd, cmd_flag};
+use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags as Flags};
+use cryptline_sys::{BackendChoice, Buffer};
+
+use super::scripted::{Client, Offer, SIZE, Server, USUAL};
+use super::*;
+use crate::blocking::Blocking;
+use crate::{Channel, Gate, Operation, Request, Submitted};
+
+const BLOCK: usize = 4096;
+const BACKENDS: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Syscalls];
+const LONG: Duration = Duration::from_secs(60);
+const SHARED: Offer = Offer {
+    flags: USUAL.flags.with(Flags::CAN_MULTI_CONN),
+    ..USUAL
+};
+
+fn again(server: &Server, patience: Duration) -> Gate {
+    Gate::new(NbdDevice::open_again(&server.uri, false, Some(patience)).unwrap())
+}
+
+/// When in the life of a request its server dies.
+#[derive(Clone, Copy, Debug)]
+enum Death {
+    Unmade,
+    Made,
+    HalfAnswered,
+}
+
+/// What a machine has whose server can be killed.
+#[derive(Default)]
+struct Store {
+    cached: Vec<u8>,
+    durable: Vec<u8>,
+    requests: usize,
+}
+
+impl Store {
+    fn new() -> Arc<Mutex<Self>> {
+        let zeros = vec![0; usize::try_from(SIZE).unwrap()];
+        Arc::new(Mutex::new(Self {
+            cached: zeros.clone(),
+            durable: zeros,
+            requests: 0,
+        }))
+    }
+
+    /// Carries a request out; its reply.
+    fn make(&mut self, header: &RequestHeader, payload: &[u8]) -> Vec<u8> {
+        let start = usize::try_from(header.offset).unwrap();
+        let range = start..start + header.length as usize;
+        match header.command {
+            cmd::READ => {
+                let head =
+                    reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+                return [&head[..], &self.cached[range]].concat();
+            }
+            cmd::WRITE => self.cached[range.clone()].copy_from_slice(payload),
+            cmd::WRITE_ZEROES => self.cached[range.clone()].fill(0),
+            cmd::FLUSH => self.durable.clone_from(&self.cached),
+            _ => return reply::simple(header.cookie, Err(NbdError::Inval)).to_vec(),
+        }
+        if header.flags & cmd_flag::FUA != 0 {
+            self.durable[range.clone()].copy_from_slice(&self.cached[range]);
+        }
+        reply::simple(header.cookie, Ok(())).to_vec()
+    }
+}
+
+/// Serves until the client goes. `dies` says of each request, by its number, whether and how its server does.
+fn serve(accept: &dyn Fn() -> Client, store: &Mutex<Store>, dies: &dyn Fn(usize) -> Option<Death>) {
+    let (mut client, mut witness) = (accept(), accept());
+    loop {
+        let is_request = |header: &RequestHeader| header.command != cmd::DISC;
+        let Some(header) = client.next().filter(is_request) else {
+            return;
+        };
+        let payload = client.bytes(header.payload_length() as usize);
+        let mut store = cryptline_sys::lock(store);
+        let death = dies(store.requests);
+        store.requests += 1;
+        if !matches!(death, Some(Death::Unmade)) {
+            let answer = store.make(&header, &payload);
+            let len = match death {
+                None => answer.len(),
+                Some(Death::HalfAnswered) => answer.len() / 2,
+                Some(_) => 0,
+            };
+            client.say(&answer[..len]);
+        }
+        if death.is_some() {
+            // What was in its memory only goes with it.
+            store.cached = store.durable.clone();
+            drop((client, witness));
+            witness = accept();
+            client = accept();
+            witness.expect(cmd::FLUSH);
+        }
+    }
+}
+
+/// What a user does: batches of requests that do not overlap, each of which must succeed, and end as they should.
+fn use_disk(gate: &Gate, backend: BackendChoice, store: &Mutex<Store>) {
+    let mut channel = Channel::open(gate, backend, 8).unwrap();
+    let mut expected = vec![0; usize::try_from(SIZE).unwrap()];
+    for round in 0..3u8 {
+        let at = |index: u8| usize::from(index) * 3 * BLOCK;
+        let batch = (0..6).map(|index: u8| {
+            let offset = at(index) as u64;
+            let mut buffer = Buffer::alloc(BLOCK).unwrap();
+            match (round + index) % 3 {
+                0 => {
+                    expected[at(index)..at(index) + BLOCK].fill(16 * (round + 1) + index);
+                    buffer.fill(16 * (round + 1) + index);
+                    Request::write(offset, buffer, index == 3, u64::from(index))
+                }
+                1 => Request::read(offset, buffer, u64::from(index)),
+                _ => {
+                    expected[at(index)..at(index) + BLOCK].fill(0);
+                    let operation = Operation::WriteZeroes {
+                        len: BLOCK as u64,
+                        may_unmap: true,
+                    };
+                    Request {
+                        operation,
+                        offset,
+                        token: u64::from(index),
+                    }
+                }
+            }
+        });
+        let batch: Vec<Request> = batch.collect();
+        finish(&mut channel, batch, &expected);
+        // All that was acknowledged is there, before any flush.
+        assert!(cryptline_sys::lock(store).durable == expected);
+        finish(&mut channel, vec![Request::flush(9)], &expected);
+    }
+}
+
+fn finish(channel: &mut Channel, batch: Vec<Request>, expected: &[u8]) {
+    for request in batch {
+        assert!(matches!(channel.submit(request), Submitted::Pending));
+    }
+    let mut done = Vec::new();
+    while channel.in_flight() > 0 {
+        channel.wait(&mut done).unwrap();
+    }
+    for end in done {
+        assert_eq!(end.result, Ok(()), "{:?}", end.request);
+        if let Operation::Read(buffer) = &end.request.operation {
+            let at = usize::try_from(end.request.offset).unwrap();
+            assert!(buffer[..] == expected[at..at + BLOCK]);
+        }
+    }
+}
+
+/// Uses a disk of a server that dies so; how many requests it took.
+fn outlives(
+    backend: BackendChoice,
+    dies: impl Fn(usize) -> Option<Death> + Send + 'static,
+) -> usize {
+    let store = Store::new();
+    let served = Arc::clone(&store);
+    let server = Server::several(SHARED, move |accept| serve(accept, &served, &dies));
+    let gate = again(&server, LONG);
+    use_disk(&gate, backend, &store);
+    drop(gate);
+    server.end();
+    cryptline_sys::lock(&store).requests
+}
+
+#[test]
+fn server_killed_at_any_request_forgets_nothing_and_all_requests_succeed() {
+    for backend in BACKENDS {
+        let requests = outlives(backend, |_| None);
+        for nth in 0..requests {
+            for death in [Death::Unmade, Death::Made, Death::HalfAnswered] {
+                outlives(backend, move |request| (request == nth).then_some(death));
+            }
+        }
+    }
+}
+
+#[test]
+fn server_that_dies_again_and_again_is_outlived() {
+    for backend in BACKENDS {
+        outlives(backend, |request| (request % 3 == 2).then_some(Death::Made));
+    }
+}
+
+#[test]
+fn change_under_way_to_a_server_that_still_runs_is_lost_and_latches() {
+    let server = Server::several(SHARED, |accept| {
+        let (mut client, mut witness) = (accept(), accept());
+        // A read goes out once more: whether the server still runs makes no difference.
+        assert_eq!(client.request().command, cmd::READ);
+        drop(client);
+        witness.expect(cmd::FLUSH);
+        let mut client = accept();
+        witness.expect(cmd::FLUSH);
+        let read = client.request();
+        client.say(&reply::offset_data(read.cookie, 0, 4096, Last::Yes));
+        client.say(&[7; BLOCK]);
+        assert_eq!(client.request().command, cmd::WRITE);
+        drop(client);
+        witness.see_end();
+    });
+    // As long as is waited for the witness to end.
+    let gate = again(&server, Duration::from_secs(2));
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let mut found = [0; BLOCK];
+    assert_eq!(disk.read_at(0, &mut found), Ok(()));
+    assert_eq!(found, [7; BLOCK]);
+    assert_eq!(disk.write_at(0, &[1; BLOCK], false), Err(Fault::Lost));
+    assert_eq!(disk.flush(), Err(Fault::Latched));
+    assert!(disk.read_at(0, &mut found).is_err());
+    drop((disk, gate));
+    server.end();
+}
+
+#[test]
+fn server_that_does_not_answer_again_is_given_up_in_time() {
+    for backend in BACKENDS {
+        let (end, ended) = mpsc::channel::<()>();
+        let server = Server::several(SHARED, move |accept| {
+            let (mut client, witness) = (accept(), accept());
+            client.request();
+            drop((client, witness));
+            // Whoever connects waits for a greeting.
+            let _ = ended.recv();
+        });
+        let gate = again(&server, Duration::from_millis(300));
+        let mut disk = Blocking::new(&gate, backend).unwrap();
+        assert_eq!(disk.read_at(0, &mut [0; BLOCK]), Err(Fault::Lost));
+        assert_eq!(disk.flush(), Err(Fault::Latched));
+        drop((disk, gate, end));
+        server.end();
+    }
+}
+
+#[test]
+fn server_that_hangs_up_whatever_it_is_asked_is_given_up_in_time() {
+    let server = Server::several(USUAL, |accept| {
+        loop {
+            accept().next();
+        }
+    });
+    let gate = again(&server, Duration::from_millis(500));
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    assert_eq!(disk.read_at(0, &mut [0; BLOCK]), Err(Fault::Lost));
+    assert_eq!(disk.flush(), Err(Fault::Latched));
+    // The server's thread waits for more clients, and ends with the process.
+}
+
+#[test]
+fn server_that_breaks_a_rule_is_not_asked_again() {
+    let server = Server::several(SHARED, |accept| {
+        let (mut client, mut witness) = (accept(), accept());
+        client.request();
+        client.say(&[0; 64]);
+        client.see_end();
+        witness.see_end();
+    });
+    let gate = again(&server, LONG);
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    assert_eq!(disk.read_at(0, &mut [0; BLOCK]), Err(Fault::Lost));
+    assert_eq!(disk.flush(), Err(Fault::Latched));
+    drop((disk, gate));
+    server.end();
+}
+
+#[test]
+fn server_that_cannot_make_single_writes_durable_is_not_connected_to_again() {
+    let no_fua = Offer {
+        flags: Flags::HAS_FLAGS.with(Flags::SEND_FLUSH),
+        ..USUAL
+    };
+    let server = Server::start(no_fua, Client::see_end);
+    let refused = NbdDevice::open_again(&server.uri, false, Some(LONG)).err();
+    let text = refused.unwrap().to_string();
+    assert!(text.contains("NBD_FLAG_SEND_FUA"), "{text}");
+    server.end();
+}
