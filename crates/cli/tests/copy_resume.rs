@@ -22,6 +22,7 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
     let mut bytes: Vec<u8> = (0..48_u32 << 18)
         .flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes())
         .collect();
+    bytes[..1 << 20].fill(0);
     bytes[9 << 20..21 << 20].fill(0);
     fs::write(&raw, &bytes).unwrap();
     let key = format!("--key-file={}", folder.key().display());
@@ -43,17 +44,20 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
         fs::remove_file(&out).unwrap();
     }
     // A volume that is filled goes on under the header and the key that it was begun with.
-    let out = folder.path("out");
-    let mut create = command();
-    create.arg("create").arg(&out).arg("--from").arg(&raw);
-    create.args(["--resume", &key]).args(cheap);
-    killed_until_marked(&folder, &create, &|| {
-        let clear = folder.path("clear");
-        cryptline(["copy", out.to_str().unwrap(), clear.to_str().unwrap(), &key]).success();
-        let is_same = fs::read(&clear).unwrap() == bytes;
-        fs::remove_file(clear).unwrap();
-        is_same
-    });
+    for option in ["--preallocate", "--holes=keep"] {
+        let out = folder.path("out");
+        let mut create = command();
+        create.arg("create").arg(&out).arg("--from").arg(&raw);
+        create.args(["--resume", option, &key]).args(cheap);
+        killed_until_marked(&folder, &create, &|| {
+            let clear = folder.path("clear");
+            cryptline(["copy", out.to_str().unwrap(), clear.to_str().unwrap(), &key]).success();
+            let is_same = fs::read(&clear).unwrap() == bytes;
+            fs::remove_file(clear).unwrap();
+            is_same && fs::metadata(&out).unwrap().len() == (16 + 48) << 20
+        });
+        fs::remove_file(&out).unwrap();
+    }
 }
 
 /// Runs what makes the file `out`, and kills it at one moment after the other, until one run was killed that had marked

@@ -278,6 +278,36 @@ fn impossible_parameters_are_exit_code_1_and_leave_nothing() {
     );
 }
 
+/// Neither is opened by anything any more once it is overwritten.
+#[test]
+fn key_that_the_new_volume_needs_is_not_overwritten() {
+    let folder = Folder::new();
+    let [key, volume_key, disk] = ["k", "vk", "disk"].map(|name| folder.path(name));
+    fs::write(&key, "secret").unwrap();
+    fs::write(&volume_key, [7; 64]).unwrap();
+    fs::write(&disk, vec![0; 20 << 20]).unwrap();
+    let [key, volume_key, disk] = [&key, &volume_key, &disk].map(|path| path.to_str().unwrap());
+    let with_key = ["--key-file", key];
+    let with_both = [&with_key[..], &["--volume-key-file", volume_key]].concat();
+    let cases: [(&[&str], &[&str]); 6] = [
+        (&["create", disk, "--header", key, "--force"], &with_key),
+        (
+            &["create", disk, "--header", volume_key, "--force"],
+            &with_both,
+        ),
+        (&["create", volume_key, "--size=20M", "--force"], &with_both),
+        (&["luksFormat", "-q", key], &with_key),
+        (&["luksFormat", "-q", disk, key, "--header", key], &[]),
+        (&["luksFormat", "-q", volume_key], &with_both),
+    ];
+    for (place, keys) in cases {
+        let run = cryptline([place, keys].concat());
+        refused(run, 1, "would be overwritten");
+        assert_eq!(fs::read(key).unwrap(), b"secret");
+        assert_eq!(fs::read(volume_key).unwrap(), [7; 64]);
+    }
+}
+
 #[test]
 fn ctrl_c_takes_the_unfinished_file_along() {
     let folder = Folder::new();

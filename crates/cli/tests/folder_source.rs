@@ -99,6 +99,15 @@ fn file_system_of_a_folder_has_the_size_that_was_asked_for_or_none_is_made() {
     let blocks = format!("Block count:              {}", (64 << 20) / 4096);
     assert!(stats.stdout_text().contains(&blocks), "{stats}");
     fs::remove_file(&luks).unwrap();
+    // Data begins where it does, however small the place for key slots is.
+    let small = ["create", luks.to_str().unwrap(), "--from", &source, &key];
+    let small = [
+        &small[..],
+        &["--size=64M", "--luks2-keyslots-size=1M", "--pbkdf=pbkdf2"],
+        &["--pbkdf-force-iterations=1000"],
+    ];
+    cryptline(small.concat()).success();
+    fs::remove_file(&luks).unwrap();
     refused(
         create("--size=16500K"),
         4,
@@ -117,5 +126,36 @@ fn file_system_of_a_folder_has_the_size_that_was_asked_for_or_none_is_made() {
         "--resume",
     ];
     refused(cryptline(resumed), 1, "only a regular file");
+    assert!(!luks.exists());
+}
+
+/// It gets nothing that a passphrase could be read from, and is not asked again where more room does not help.
+#[test]
+fn program_that_makes_the_file_system_has_no_descriptor_of_ours_and_fails_once() {
+    let folder = Folder::new();
+    let root = filled(&folder);
+    let [bin, log, luks] = ["bin", "log", "luks"].map(|name| folder.path(name));
+    fs::create_dir(&bin).unwrap();
+    let program = bin.join("mke2fs");
+    let script = "#!/bin/sh\nfor fd in /proc/$$/fd/*; do readlink $fd; done >>$LOG\nexit 1\n";
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let shell = std::process::Command::new("sh")
+        .args(["-c", "exec 7<$KEY; \"$0\" \"$@\" --passphrase-fd 7"])
+        .arg(command().get_program())
+        .arg("create")
+        .arg(&luks)
+        .arg("--from")
+        .arg(format!("dir:{}", root.display()))
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .env("KEY", folder.key())
+        .env("LOG", &log)
+        .output()
+        .unwrap();
+    assert_eq!(shell.status.code(), Some(4), "{shell:?}");
+    let had = fs::read_to_string(&log).unwrap();
+    assert!(!had.contains(folder.key().to_str().unwrap()), "{had}");
+    assert_eq!(had.matches("memfd:cryptline-dir").count(), 1, "{had}");
     assert!(!luks.exists());
 }

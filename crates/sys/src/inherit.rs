@@ -92,6 +92,21 @@ pub fn duplicate_fd(number: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
+/// From now on no program that is started gets a descriptor but its standard streams, unless one is made for it.
+///
+/// Errors: a kernel before 5.11.
+pub fn keep_descriptors() -> io::Result<()> {
+    let _taking = crate::lock(&TAKING);
+    let first = FIRST.unsigned_abs();
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: takes no pointer, and with this flag closes nothing: whoever owns a descriptor keeps it.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// Open, and without close-on-exec, which everything that is opened here has.
 fn is_inherited(fd: RawFd) -> bool {
     // SAFETY: `F_GETFD` takes no pointer; for a number that is no open descriptor it fails.

@@ -54,7 +54,7 @@ pub use fuse::{
     clone_fuse, find_fuse_mount, unmount, unmount_by_helper,
 };
 pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
-pub use inherit::{duplicate_fd, take_listen_fds, take_passed_fd};
+pub use inherit::{duplicate_fd, keep_descriptors, take_listen_fds, take_passed_fd};
 pub use mapping::{Lost, Mapping};
 #[cfg(feature = "rbd")]
 pub use rbd::{

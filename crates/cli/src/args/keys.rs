@@ -189,6 +189,12 @@ impl Keys for PassphraseSource {
 impl Keys for KeyArgs {
     fn key(&self, request: &KeyRequest<'_>) -> Result<Option<Key>, cryptline::Error> {
         if let Some(path) = &self.volume_key_file {
+            if let Some(slot) = self.key_slot {
+                let refused = CliError::parameters(format!(
+                    "--key-slot {slot}: with --volume-key-file no key slot is used; leave one of them out"
+                ));
+                return Err(refused.into_keys_error());
+            }
             warn_if_exposed(path);
             return VolumeKeyFile(path.clone()).key(request);
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use cryptline::luks::KEY_LEN_MAX;
 use cryptline::luks::format::{KdfCost, KdfKind};
 
 use super::choice::{self, Words};
@@ -75,6 +76,12 @@ pub fn bytes_of_key(option: &str, bits: u32) -> Result<u32, CliError> {
     if bits == 0 || !bits.is_multiple_of(8) {
         return Err(CliError::parameters(format!(
             "{option} {bits}: give a multiple of 8 bits, such as 512"
+        )));
+    }
+    if bits / 8 > KEY_LEN_MAX {
+        return Err(CliError::parameters(format!(
+            "{option} {bits}: no header has keys of more than {} bits",
+            8 * KEY_LEN_MAX
         )));
     }
     Ok(bits / 8)

@@ -48,7 +48,8 @@ Examples:
   cryptline copy - 'nbd://storage/disk1' < disk.raw
   cryptline copy disk.luks out.raw --resume                 and the same again, if it was cut off
 
-dir:DIR is made a file system in memory, by mke2fs, so there must be room for it there.
+mke2fs makes the file system of dir:DIR in memory, so there must be room for it there. Owners and modes of the files
+stay as they are; nothing should change in the folder meanwhile. `create --size` sets the size of the file system, too.
 
 Each side that has a LUKS header is opened, and anything else is taken as it is. For a new encrypted
 file use `cryptline create FILE --from SRC`.

@@ -33,7 +33,7 @@ pub(crate) use trouble::Trouble;
 pub(crate) use worker::Zeros;
 
 use crate::create::{Observer, Progress};
-use crate::{Result, Warning};
+use crate::{Result, Warning, Zeroes};
 
 /// What becomes of holes in the source, and of zeros, where the destination is encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,16 @@ pub enum Holes {
     /// They stay holes of a new volume. That shows which blocks are unused, and only a volume that is opened with
     /// [`Zeroes::Detect`](crate::Zeroes) reads zeros there: others read noise.
     Keep,
+}
+
+impl Holes {
+    /// How such a volume is read.
+    pub(crate) fn read_as(self) -> Zeroes {
+        match self {
+            Self::Encrypt => Zeroes::Decrypt,
+            Self::Keep => Zeroes::Detect,
+        }
+    }
 }
 
 /// How to copy a disk.

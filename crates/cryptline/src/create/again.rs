@@ -17,6 +17,7 @@ use cryptline_sys::SecretBuf;
 use super::fill::{Prepared, Rest};
 use super::{Create, Created, Draft, Durable};
 use crate::Result;
+use crate::Zeroes;
 use crate::base::Base;
 use crate::copy::{
     Again, Copy, Found, Holes, Journal, Left, Moved, ResumeError, Room, Transfer, Trouble, Zeros,
@@ -24,7 +25,6 @@ use crate::copy::{
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::target::Target;
-use crate::Zeroes;
 
 impl Create {
     /// In a new file, going on where an earlier run has ended.

@@ -334,7 +334,7 @@ impl Create {
         };
         let open = Open::new(name)
             .dispatch(inline)
-            .zeroes(copy.holes.read_as())
+            .zeroes(zeroes)
             .allow_null_cipher(self.format.allow_null_cipher);
         open.under(base, &prepared.header, &prepared.key)
     }
@@ -390,7 +390,7 @@ impl Create {
         let open = open
             .key(&*prepared.key)
             .read_only(true)
-            .zeroes(zeroes)
+            .zeroes(copy.holes.read_as())
             .allow_null_cipher(self.format.allow_null_cipher);
         let volume = open.open()?;
         let tell = |progress: Progress<'_>| self.tell(progress);

@@ -18,7 +18,7 @@ mod unlock;
 
 use std::io::{Read, Seek};
 
-pub(crate) use self::format::{WORD_LEN_MAX, encode, format, header_len, split_cipher};
+pub(crate) use self::format::{WORD_LEN_MAX, data_start, encode, format, header_len, split_cipher};
 
 use crate::af::STRIPES;
 use crate::area::{Extent, KEY_LEN_MAX};

@@ -20,7 +20,7 @@ pub(crate) mod validate;
 pub use self::binary::Copy;
 pub use self::copies::CopyState;
 pub use self::copies::{parse_metadata, read};
-pub(crate) use self::format::{format, header_len, wipe_magics};
+pub(crate) use self::format::{data_start, format, header_len, wipe_magics};
 
 use self::binary::Binary;
 use self::metadata::{JsonSegment, Keyslot, Metadata, Priority};

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cryptline::CopySource;
+use cryptline_sys::keep_descriptors;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::CliError;
@@ -46,8 +47,14 @@ pub fn disk(folder: &Path, room: Option<u64>) -> Result<CopySource, CliError> {
             shown(folder)
         ))
     })?;
-    // The program inherits it.
-    let memory = memfd_create("cryptline-dir", MemfdFlags::empty());
+    // The program must have none of those that keys come from.
+    keep_descriptors().map_err(|error| {
+        CliError::parameters(format!(
+            "dir:{}: it needs Linux 5.11: {error}",
+            shown(folder)
+        ))
+    })?;
+    let memory = memfd_create("cryptline-dir", MemfdFlags::CLOEXEC);
     let memory = File::from(
         memory
             .map_err(|error| CliError::memory(format!("no memory for a file system: {error}")))?,
@@ -59,7 +66,7 @@ pub fn disk(folder: &Path, room: Option<u64>) -> Result<CopySource, CliError> {
         tries -= 1;
         match made {
             Ok(()) => break,
-            Err(error) if tries == 0 => return Err(error),
+            Err(why) if tries == 0 || !why.is_too_small => return Err(why.error),
             Err(_) => size = (size + size / 4).next_multiple_of(1 << 20),
         }
     }
@@ -92,7 +99,7 @@ impl Contents {
                     folders.push(path);
                 } else {
                     // Holes stay holes.
-                    contents.add(found.len().min(found.blocks() * 512).max(1));
+                    contents.add(found.len().min(found.blocks().saturating_mul(512)).max(1));
                 }
             }
         }
@@ -101,7 +108,8 @@ impl Contents {
 
     fn add(&mut self, bytes: u64) {
         self.entries += 1;
-        self.bytes += bytes.next_multiple_of(BLOCK);
+        let whole = bytes.checked_next_multiple_of(BLOCK);
+        self.bytes = self.bytes.saturating_add(whole.unwrap_or(u64::MAX));
     }
 
     fn inodes(&self) -> u64 {
@@ -110,7 +118,9 @@ impl Contents {
 
     /// Of a file system that has room for it, and for its journal.
     fn size(&self) -> u64 {
-        let needed = self.bytes + self.bytes / 32 + self.inodes() * INODE;
+        // No machine has so much memory.
+        let bytes = self.bytes.min(1 << 60);
+        let needed = bytes + bytes / 32 + self.inodes() * INODE;
         (needed + needed / 8 + SMALLEST).next_multiple_of(1 << 20)
     }
 
@@ -132,6 +142,11 @@ impl Contents {
     }
 }
 
+struct NotMade {
+    error: CliError,
+    is_too_small: bool,
+}
+
 /// Makes a file system of `size` bytes.
 fn make(
     program: &Path,
@@ -139,26 +154,28 @@ fn make(
     memory: &File,
     size: u64,
     inodes: u64,
-) -> Result<(), CliError> {
-    let failed = |why: &str| {
-        CliError::device(format!(
+) -> Result<(), NotMade> {
+    let failed = |why: &str| NotMade {
+        is_too_small: why.contains("Could not allocate") || why.contains("No space left"),
+        error: CliError::device(format!(
             "dir:{}: {PROGRAM} cannot make a file system of {}: {}",
             shown(folder),
             human(size),
             on_one_line(why)
-        ))
+        )),
     };
-    let sized = memory.set_len(0).and_then(|()| memory.set_len(size));
-    sized.map_err(|error| failed(&error.to_string()))?;
+    let input = memory.set_len(0).and_then(|()| memory.set_len(size));
+    let input = input.and_then(|()| memory.try_clone());
+    let input = input.map_err(|error| failed(&error.to_string()))?;
     let ran = Command::new(program)
         .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N"])
         .arg(inodes.to_string())
         .arg("-d")
         .arg(folder)
-        .arg(format!("/proc/self/fd/{}", memory.as_raw_fd()))
+        .arg("/proc/self/fd/0")
         .arg(format!("{}k", size / 1024))
         .env("LC_ALL", "C")
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::null())
         .output()
         .map_err(|error| failed(&error.to_string()))?;

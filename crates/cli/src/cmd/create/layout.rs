@@ -56,7 +56,10 @@ impl LayoutArgs {
     /// Exit code 1 where the header would overwrite the key file or the volume key.
     pub fn refuse_needed(&self, target: &Path, key_file: Option<&Path>) -> Result<(), CliError> {
         let key = ("a key file", key_file);
-        let volume_key = ("the file of the volume key", self.volume_key_file.as_deref());
+        let volume_key = (
+            "the file of the volume key",
+            self.volume_key_file.as_deref(),
+        );
         refuse_needed(&Target::parse(self.place(target))?, &[key, volume_key])
     }
 

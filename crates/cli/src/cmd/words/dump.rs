@@ -119,7 +119,10 @@ impl DumpArgs {
         };
         if let Some((path, mut file)) = file {
             let written = file.write_all(&unlocked.key).and_then(|()| file.sync_all());
-            written.map_err(|error| CliError::device(format!("{}: {error}", path.display())))?;
+            written.map_err(|error| {
+                let _ = std::fs::remove_file(&path);
+                CliError::device(format!("{}: {error}", path.display()))
+            })?;
             return Ok(ExitCode::SUCCESS);
         }
         let name = on_one_line(&found.name);
@@ -129,8 +132,12 @@ impl DumpArgs {
         } else {
             "MK dump:"
         };
-        let mut text =
-            format!("LUKS header information for {name}\nMK bits:       \t{bits}\n{title}");
+        // Never moved: what stays behind when a string grows is not wiped.
+        let mut text = String::with_capacity(256 + name.len() + 4 * unlocked.key.len());
+        let _ = write!(
+            text,
+            "LUKS header information for {name}\nMK bits:       \t{bits}\n{title}"
+        );
         for line in unlocked.key.chunks(16) {
             text.push('\t');
             for byte in line {
