@@ -96,7 +96,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l header -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -180,7 +180,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l heade
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -260,7 +260,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l header -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -340,7 +340,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l header -d
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -718,7 +718,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l header -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
