@@ -13,7 +13,7 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -237,8 +237,7 @@ fn command(folder: &Path, program: impl AsRef<OsStr>) -> Command {
 
 /// What a program says that must succeed.
 fn run(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| cannot_run(command, &error))?;
+    let output = output_within(command, READY)?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() {
         return Ok(said(&output.stdout));
@@ -250,6 +249,30 @@ fn run(command: &mut Command) -> Result<String> {
         "{program} failed: {}",
         last.unwrap_or("it says nothing").trim()
     ))
+}
+
+/// What a program says that must end in time. It may say little: a pipe holds it meanwhile.
+fn output_within(command: &mut Command, time: Duration) -> Result<Output> {
+    command.stdin(Stdio::null());
+    let spawned = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = spawned.map_err(|error| cannot_run(command, &error))?;
+    let deadline = Instant::now() + time;
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            let program = command.get_program().display();
+            return Err(format!(
+                "{program} does not end; its cluster may not have got ready"
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output();
+    output.map_err(|error| cannot_run(command, &error))
 }
 
 fn cannot_run(command: &Command, error: &std::io::Error) -> String {
@@ -277,4 +300,20 @@ fn free_port() -> Result<u16> {
 fn uuid() -> Result<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/uuid");
     Ok(text.map_err(|error| error.to_string())?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_that_does_not_end_is_ended_and_named() {
+        let mut command = Command::new("sleep");
+        let ended = output_within(command.arg("1000"), Duration::from_millis(50));
+        let said = ended.expect_err("it sleeps");
+        assert!(said.starts_with("sleep does not end"), "{said}");
+        let mut command = Command::new("echo");
+        let ended = output_within(command.arg("word"), READY).expect("it ends");
+        assert_eq!(ended.stdout, b"word\n");
+    }
 }

@@ -4,7 +4,7 @@ use cryptline::size;
 
 use super::{Load, Measured, Way, name, subjects};
 use crate::plot::Plot;
-use crate::report::{Figure, Report, median};
+use crate::report::{Figure, Report, median, ratio, spread};
 use crate::table::{self, Table, megabytes, microseconds, percent};
 
 /// Below these, turns are too few or too short for a goal.
@@ -145,8 +145,12 @@ fn over(report: &Report, load: Load, way: Way, to: Way) -> f64 {
 impl Measured<'_> {
     /// Processor seconds for a GiB.
     fn cpu(&self, load: Load, way: Way) -> f64 {
+        median(self.turns(load, way))
+    }
+
+    fn turns(&self, load: Load, way: Way) -> &[f64] {
         let at = subjects().position(|one| one == (load, way));
-        at.map_or(f64::NAN, |at| median(&self.cpu[at]))
+        at.map_or(&[], |at| &self.cpu[at])
     }
 
     /// What encryption adds of them.
@@ -158,19 +162,49 @@ impl Measured<'_> {
     fn added_cpu(&self) -> Figure {
         let load = Load::RandRead;
         let [ours, theirs] = [Way::Ours, Way::Librbd].map(|way| self.added(load, way));
-        // Noise can be larger than what is added.
-        let ratio = (theirs > 0.0).then_some((ours / theirs).max(0.0));
+        let ratio = added_ratio(Way::ALL.map(|way| self.turns(load, way)));
         let others = [Load::Read, Load::Write].map(|load| {
             let [ours, theirs] = [Way::Ours, Way::Librbd].map(|way| self.added(load, way));
             format!("{} {ours:.3} and {theirs:.3}", load.spec().0)
         });
         Figure::new("rbd_added_cpu_over_librbd_luks2", ratio)
             .at_most(0.6)
-            .needs("librbd's encryption took no more time than none; measure for longer")
+            .needs("what encryption adds is lost in the noise; measure for longer")
             .noted(format!(
                 "{}: cryptline adds {ours:.3} s/GiB, librbd {theirs:.3}; {}",
                 load.spec().0,
                 others.join("; ")
             ))
+    }
+}
+
+/// What the third way adds to the first over what the second adds: the median of the rounds. `None` where a difference
+/// is not larger than the spread of the first, which may be all there is of it.
+fn added_ratio(of_ways: [&[f64]; 3]) -> Option<f64> {
+    let [none, theirs, ours] = of_ways;
+    let added = |way: &[f64]| -> Vec<f64> {
+        let pairs = way.iter().zip(none);
+        pairs.map(|(way, none)| way - none).collect()
+    };
+    let (ours, theirs) = (added(ours), added(theirs));
+    let noise = spread(none) * median(none);
+    let is_more = |added: &[f64]| median(added) > noise;
+    (is_more(&ours) && is_more(&theirs)).then(|| ratio(&ours, &theirs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn added_time_that_is_lost_in_noise_is_no_figure() {
+        let none: &[f64] = &[1.0, 1.2, 1.4];
+        let much: &[f64] = &[2.0, 2.2, 2.4];
+        let [less, little] = [[0.9, 1.1, 1.3], [1.1, 1.3, 1.5]];
+        assert!(added_ratio([none, much, &less]).is_none());
+        assert!(added_ratio([none, &little, much]).is_none());
+        assert!(added_ratio([none, &[], &[]]).is_none());
+        let found = added_ratio([none, much, &[1.5, 1.7, 1.9]]);
+        assert!(found.is_some_and(|ratio| (ratio - 0.5).abs() < 1e-9));
     }
 }

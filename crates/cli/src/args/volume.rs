@@ -81,7 +81,9 @@ pub struct TargetArgs {
     pub allow_discards: bool,
 
     /// For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is
-    /// started anew. Each write is then durable before it is acknowledged, which costs time
+    /// started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once
+    /// more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that
+    /// can end in its place. A server that stays silent without hanging up is waited for
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub reconnect: Option<u64>,
 

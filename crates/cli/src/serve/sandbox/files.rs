@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
 
 use crate::serve::cleanup::folder_of;
@@ -28,15 +28,36 @@ pub struct Allowed {
     pub signals: bool,
     /// TCP ports elsewhere may be reached.
     pub connections: bool,
+    /// Unix sockets elsewhere may be reached, by path or abstract name.
+    pub unix: bool,
+}
+
+impl Allowed {
+    /// Rights to names of files that are given up but for exceptions.
+    fn handled(&self) -> BitFlags<AccessFs> {
+        let all = AccessFs::from_all(NEWEST);
+        if self.unix {
+            all & !AccessFs::ResolveUnix
+        } else {
+            all
+        }
+    }
+
+    /// What outside cannot be reached.
+    fn scope(&self) -> BitFlags<Scope> {
+        let mut scope = Scope::from_all(NEWEST);
+        if self.signals {
+            scope.remove(Scope::Signal);
+        }
+        if self.unix {
+            scope.remove(Scope::AbstractUnixSocket);
+        }
+        scope
+    }
 }
 
 /// A ruleset that allows this, to be applied to threads.
 pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
-    let scope = if allowed.signals {
-        Scope::AbstractUnixSocket.into()
-    } else {
-        Scope::from_all(NEWEST)
-    };
     let network = if allowed.connections {
         AccessNet::from_all(NEWEST) & !AccessNet::ConnectTcp
     } else {
@@ -45,9 +66,9 @@ pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
     let build = || -> Result<Option<OwnedFd>, landlock::RulesetError> {
         let mut created = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
-            .handle_access(AccessFs::from_all(NEWEST))?
+            .handle_access(allowed.handled())?
             .handle_access(network)?
-            .scope(scope)?
+            .scope(allowed.scope())?
             .create()?;
         for (paths, right) in [
             (&allowed.files, AccessFs::RemoveFile),
@@ -64,4 +85,22 @@ pub fn ruleset(allowed: &Allowed) -> io::Result<OwnedFd> {
     build()
         .map_err(|error| io::Error::other(error.to_string()))?
         .ok_or_else(|| io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unix_sockets_are_reached_only_where_a_server_below_has_one() {
+        for unix in [false, true] {
+            let allowed = Allowed {
+                unix,
+                ..Allowed::default()
+            };
+            assert_eq!(allowed.handled().contains(AccessFs::ResolveUnix), !unix);
+            assert_eq!(allowed.scope().contains(Scope::AbstractUnixSocket), !unix);
+            assert!(allowed.scope().contains(Scope::Signal));
+        }
+    }
 }

@@ -190,6 +190,10 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
     if allowed.connections.are_any() {
         always.extend(CONNECTIONS);
     }
+    if allowed.connections.unix {
+        // Whether the process of a server has ended.
+        always.push(libc::SYS_pidfd_open);
+    }
     let mut rules: Rules = always.into_iter().map(|call| (call, Vec::new())).collect();
     // Threads of this process, in its own namespaces; no processes.
     let thread = libc::CLONE_THREAD;

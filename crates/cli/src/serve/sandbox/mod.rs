@@ -207,6 +207,7 @@ impl Sandbox {
             folders: made.directories.clone(),
             signals: server.command,
             connections: connections.tcp,
+            unix: connections.unix,
         });
         if self.mode != Mode::Off {
             // Without the right to do it, execve still gives nothing: no_new_privs is set below.

@@ -10,8 +10,9 @@
 //!   So each change is sent with FUA: the server acknowledges it when it is durable, and there is nothing to forget.
 //! * **What was under way is made once, or twice at once.** A server that still runs may make a write of the old
 //!   connection at any time later, over what was written since by the new one; the protocol has nothing against it.
-//!   So changes go out once more only when the server has gone: it has closed the witness, too, a connection that is
-//!   used for nothing. Reads can always go out once more.
+//!   So changes go out once more only when the server has gone: it has closed the [`witness`](super::witness), too, and
+//!   on this machine its process has ended. Reads can always go out once more, and so can what was not sent yet:
+//!   before the first request after a rest, a queue looks whether its connection is still there.
 //!
 //! Anything else is lost, and the device is latched as without this.
 //!
@@ -23,6 +24,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cryptline_sys::{Ring, Waker};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::Shared;
 use super::pool::Link;
@@ -31,6 +34,9 @@ use crate::Completion;
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often one request goes out once more while others are answered: it may be what ends the server.
+const REWINDS_MAX: u8 = 8;
 
 /// What a queue does about its connection.
 pub(super) enum Down {
@@ -62,14 +68,31 @@ struct Slot {
     is_over: AtomicBool,
 }
 
+/// Tells the queue however the thread ends.
+struct Report {
+    slot: Arc<Slot>,
+    made: Option<Link>,
+    waker: Waker,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        *cryptline_sys::lock(&self.slot.result) = Some(self.made.take());
+        self.waker.wake();
+    }
+}
+
 impl Attempt {
     fn start(shared: &Arc<Shared>, lost: LostLink, until: Instant, waker: &Waker) -> Option<Self> {
         let slot = Arc::<Slot>::default();
-        let (shared, for_thread, waker) = (Arc::clone(shared), Arc::clone(&slot), waker.clone());
+        let mut report = Report {
+            slot: Arc::clone(&slot),
+            made: None,
+            waker: waker.clone(),
+        };
+        let shared = Arc::clone(shared);
         let connect = move || {
-            let made = shared.connect_again(lost, until, &for_thread.is_over);
-            *cryptline_sys::lock(&for_thread.result) = Some(made);
-            waker.wake();
+            report.made = shared.connect_again(lost, until, &report.slot.is_over);
         };
         let thread = std::thread::Builder::new().name("nbd-reconnect".to_owned());
         thread.spawn(connect).ok().map(|_| Self(slot))
@@ -95,7 +118,7 @@ impl Shared {
             std::thread::sleep(PAUSE);
         }
         while !is_over.load(Ordering::Relaxed) && !self.is_lost() {
-            if let Ok(link) = self.fresh_link(until) {
+            if let Ok(link) = self.fresh_link(until, is_over) {
                 return Some(link);
             }
             if Instant::now() + PAUSE >= until {
@@ -125,6 +148,28 @@ impl NbdQueue {
         self.down = Some(Down::Ending { again });
     }
 
+    /// Looks whether the server has hung up while nothing was under way, before something is: nothing is lost then.
+    pub(super) fn look_for_end(&mut self, ring: &mut Ring) {
+        let Some(link) = self
+            .link
+            .as_ref()
+            .filter(|_| self.shared.reconnect.is_some())
+        else {
+            return;
+        };
+        if !self.is_up() {
+            return;
+        }
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(&link.socket, &mut [0; 1], flags) {
+            Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => return,
+            _ => {}
+        }
+        // There is nothing that this could end.
+        self.hang_up(&mut Vec::new());
+        ring.stay_awake();
+    }
+
     /// Goes on with making another, as far as that goes without waiting.
     pub(super) fn recover(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
         let is_still = self.is_still();
@@ -150,14 +195,14 @@ impl NbdQueue {
     /// Everything that the ring had is here: what was under way waits again.
     fn begin_again(&mut self, again: bool, done: &mut Vec<Completion>) {
         self.take_all_payloads(done);
-        let mut had_changes = false;
+        let (mut had_changes, mut is_hopeless) = (false, false);
         for index in 0..self.pending.capacity() {
             let Some(pending) = self.pending.get_mut(index) else {
                 continue;
             };
             if pending.cookie.is_some() {
                 had_changes |= pending.is_change();
-                pending.rewind();
+                is_hopeless |= pending.rewind(!again) > REWINDS_MAX;
                 self.waiting.push_back(index);
             }
         }
@@ -169,7 +214,9 @@ impl NbdQueue {
             again,
         };
         let attempt = match (self.until, &self.waker) {
-            (Some(until), Some(waker)) => Attempt::start(&self.shared, lost, until, waker),
+            (Some(until), Some(waker)) if !is_hopeless => {
+                Attempt::start(&self.shared, lost, until, waker)
+            }
             _ => None,
         };
         match attempt {

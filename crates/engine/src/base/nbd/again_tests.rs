@@ -287,3 +287,91 @@ fn server_that_cannot_make_single_writes_durable_is_not_connected_to_again() {
     assert!(text.contains("NBD_FLAG_SEND_FUA"), "{text}");
     server.end();
 }
+
+#[test]
+fn server_that_ended_while_nothing_was_under_way_is_not_missed_even_by_a_write() {
+    for backend in BACKENDS {
+        let (gone, has_gone) = mpsc::channel();
+        let server = Server::several(USUAL, move |accept| {
+            accept().expect(cmd::FLUSH);
+            gone.send(()).unwrap();
+            accept().expect(cmd::WRITE);
+        });
+        let gate = again(&server, LONG);
+        let mut disk = Blocking::new(&gate, backend).unwrap();
+        assert_eq!(disk.flush(), Ok(()));
+        has_gone.recv().unwrap();
+        assert_eq!(disk.write_at(0, &[1; BLOCK], false), Ok(()));
+        drop((disk, gate));
+        server.end();
+    }
+}
+
+#[test]
+fn request_that_ends_the_server_each_time_is_given_up_though_others_are_answered() {
+    const BAD: u64 = 8192;
+    let server = Server::several(USUAL, |accept| {
+        let mut client = accept();
+        while let Some(header) = client.next() {
+            if header.offset == BAD {
+                client = accept();
+                continue;
+            }
+            let head = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+            client.say(&[&head[..], &[0; BLOCK]].concat());
+        }
+    });
+    let gate = again(&server, LONG);
+    let mut channel = Channel::open(&gate, BackendChoice::Auto, 4).unwrap();
+    let read = |channel: &mut Channel, offset| {
+        let buffer = Buffer::alloc(BLOCK).unwrap();
+        channel.submit(Request::read(offset, buffer, offset))
+    };
+    assert!(matches!(read(&mut channel, BAD), Submitted::Pending));
+    let (mut done, mut ended) = (Vec::new(), None);
+    while ended.is_none() {
+        // One more is always under way beside it.
+        if channel.in_flight() < 2 {
+            let _ = read(&mut channel, 0);
+        }
+        channel.wait(&mut done).unwrap();
+        ended = done.drain(..).find(|end| end.request.token == BAD);
+    }
+    assert_eq!(ended.unwrap().result, Err(Fault::Lost));
+    // The server's thread may wait for one more client, and ends with the process.
+}
+
+#[test]
+fn queue_that_waits_for_a_silent_server_ends_at_once() {
+    for backend in BACKENDS {
+        let (connected, is_connected) = mpsc::channel();
+        let server = Server::listen(move |listener| {
+            let accept = || listener.accept().unwrap().0;
+            let mut client = Client::greet(accept(), SHARED);
+            let witness = Client::greet(accept(), SHARED);
+            client.request();
+            drop((client, witness));
+            connected.send(accept()).unwrap();
+        });
+        let gate = again(&server, LONG);
+        let mut channel = Channel::open(&gate, backend, 4).unwrap();
+        let read = Request::read(0, Buffer::alloc(BLOCK).unwrap(), 0);
+        assert!(matches!(channel.submit(read), Submitted::Pending));
+        let mut done = Vec::new();
+        let mut silent = loop {
+            channel.poll(&mut done).unwrap();
+            match is_connected.try_recv() {
+                Ok(silent) => break silent,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        drop((channel, gate));
+        // Who connects is still waiting for a greeting, and we have not waited for it.
+        silent.set_nonblocking(true).unwrap();
+        let heard = std::io::Read::read(&mut silent, &mut [0]);
+        let error = heard.map_err(|error| error.kind()).unwrap_err();
+        assert_eq!(error, std::io::ErrorKind::WouldBlock);
+        drop(silent);
+        server.end();
+    }
+}

@@ -23,6 +23,10 @@ impl Line {
         Self { socket, tls: None }
     }
 
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
     /// What is said from here on goes through TLS; its handshake comes with the first word.
     pub fn secure(&mut self, connection: ClientConnection) {
         self.tls = Some(Box::new(connection));

@@ -32,6 +32,7 @@ mod replies;
 mod sealed;
 mod status;
 mod tls;
+mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +48,7 @@ use pool::{Link, Pool};
 use queue::NbdQueue;
 use replies::Intake;
 use status::Status;
+use witness::Witness;
 
 /// An export of an NBD server as a device.
 pub struct NbdDevice(Arc<Shared>);
@@ -116,7 +118,8 @@ impl NbdDevice {
         }
         let is_shared = can(TransmissionFlags::CAN_MULTI_CONN);
         let witness = if needs_witness(&agreed, &geometry) {
-            Some(server.again(&agreed, peer)?.0)
+            let (line, peer) = server.again(&agreed, peer)?;
+            Some(Witness::new(line, peer))
         } else {
             None
         };

@@ -59,6 +59,8 @@ pub(super) struct Pending {
     coverage: Coverage,
     failed: Option<Fault>,
     errors: u8,
+    /// How often it was under way when the connection was lost.
+    rewinds: u8,
 }
 
 impl Pending {
@@ -100,6 +102,7 @@ impl Pending {
             coverage: Coverage::default(),
             failed: None,
             errors: 0,
+            rewinds: 0,
         })
     }
 
@@ -179,11 +182,13 @@ impl Pending {
         !matches!(self.work, Work::Read | Work::Flush)
     }
 
-    /// Forgets the part under way, which begins again.
-    pub fn rewind(&mut self) {
+    /// Forgets the part under way, which begins again; how often that was counted.
+    pub fn rewind(&mut self, is_counted: bool) -> u8 {
         self.cookie = None;
         self.failed = None;
         self.errors = 0;
+        self.rewinds = self.rewinds.saturating_add(u8::from(is_counted));
+        self.rewinds
     }
 
     /// Bytes of the part under way.

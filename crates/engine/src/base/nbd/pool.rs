@@ -1,22 +1,22 @@
 //! The connections of one device: as many as there are queues, kept when a queue goes, and what they promise.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cryptline_nbd::client::request;
-use cryptline_nbd::incoming::{Incoming, IncomingContent, parse_incoming};
-use cryptline_nbd::wire::{CHUNK_HEADER_LEN, REQUEST_LEN, SIMPLE_REPLY_LEN, cmd};
-use cryptline_nbd::{RequestHeader, TransmissionFlags};
+use cryptline_nbd::TransmissionFlags;
 use cryptline_tls::Records;
 
 use super::Shared;
 use super::connect::Peer;
 use super::line::{self, Line};
+use super::witness::Witness;
 use crate::OpenError;
 
-/// How long the server may take to answer the witness.
+/// How long connecting may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long a server that ends may take from one connection to the next.
@@ -64,47 +64,75 @@ pub(super) enum Left {
 }
 
 pub(super) struct Pool {
+    /// Never held while anybody waits for the server: queues end with it.
     state: Mutex<State>,
+    /// Held by whoever connects or looks whether the server is the same; the others wait for the same server.
+    servers: Mutex<Servers>,
     is_shared: bool,
 }
 
 struct State {
     idle: Vec<Link>,
     in_use: usize,
-    /// A connection that was there before any write. As long as it is answered, the server that has the writes runs.
-    witness: Option<Line>,
-    /// How many witnesses there were before.
-    age: u32,
-    /// Connections of less than this age lead to servers that have gone.
-    gone: u32,
 }
 
-impl State {
-    /// Does without a witness that does not answer.
-    fn dismiss_witness(&mut self, until: Instant) {
-        if let Some(mut witness) = self.witness.take() {
-            self.age += 1;
-            self.idle.clear();
-            let until = until.min(Instant::now() + PATIENCE_FOR_END);
-            if has_hung_up(&mut witness, until) {
-                self.gone = self.age;
-            }
+/// What is known of the servers there were.
+struct Servers {
+    witness: Option<Witness>,
+    /// How many witnesses there were before.
+    age: u32,
+    /// Connections of these ages lead to servers that have gone.
+    gone: Range<u32>,
+    /// When a connection was last made.
+    made: Option<Instant>,
+}
+
+impl Servers {
+    /// Notes how the server of the witness was left.
+    fn note_end(&mut self, has_gone: bool) {
+        self.age += 1;
+        if has_gone {
+            self.gone.end = self.age;
+        } else {
+            self.gone = self.age..self.age;
         }
+    }
+
+    fn have_gone(&self, age: u32) -> bool {
+        self.gone.contains(&age)
+    }
+
+    /// Until when somebody may take who has asked then. Whoever has waited for another's connection has time for its own.
+    fn patience(&self, asked: Instant, until: Instant) -> Instant {
+        let has_waited = self.made.is_some_and(|made| made > asked);
+        let least = Instant::now() + PATIENCE_FOR_END;
+        if has_waited { until.max(least) } else { until }
     }
 }
 
 impl Pool {
     /// With a first connection. `is_shared`: a flush of one covers the writes of all.
-    pub fn new(first: Link, witness: Option<Line>, is_shared: bool) -> Self {
+    pub fn new(first: Link, witness: Option<Witness>, is_shared: bool) -> Self {
         Self {
             state: Mutex::new(State {
                 idle: vec![first],
                 in_use: 0,
+            }),
+            servers: Mutex::new(Servers {
                 witness,
                 age: 0,
-                gone: 0,
+                gone: 0..0,
+                made: None,
             }),
             is_shared,
+        }
+    }
+
+    /// Does without a witness that does not answer.
+    fn dismiss_witness(&self, servers: &mut Servers) {
+        if let Some(mut witness) = servers.witness.take() {
+            cryptline_sys::lock(&self.state).idle.clear();
+            servers.note_end(witness.sees_end(Instant::now() + PATIENCE_FOR_END));
         }
     }
 }
@@ -113,44 +141,56 @@ impl Shared {
     /// A connection for one queue.
     pub(super) fn link(&self) -> Result<Link, OpenError> {
         let failed = |why: &str| Err(self.server.error(why));
-        // Held while we connect: whoever else wants a connection waits for the same server.
-        let mut state = cryptline_sys::lock(&self.pool.state);
         if self.is_lost() {
             return failed("the connection to the server was lost; open the volume again");
         }
-        if let Some(link) = state.idle.pop() {
+        {
+            let mut state = cryptline_sys::lock(&self.pool.state);
+            let idle = state.idle.pop();
+            if idle.is_none() && !self.pool.is_shared && state.in_use > 0 {
+                return failed(
+                    "the server does not let several connections share a flush (NBD_FLAG_CAN_MULTI_CONN), so there can be one at a time, and it is in use; end what uses it, or use a server that takes several, such as `qemu-nbd --shared=N`",
+                );
+            }
             state.in_use += 1;
-            return Ok(link);
+            if let Some(link) = idle {
+                return Ok(link);
+            }
         }
-        if !self.pool.is_shared && state.in_use > 0 {
-            return failed(
-                "the server does not let several connections share a flush (NBD_FLAG_CAN_MULTI_CONN), so there can be one at a time, and it is in use; end what uses it, or use a server that takes several, such as `qemu-nbd --shared=N`",
-            );
+        let made = self.fresh_link(Instant::now() + PATIENCE, &AtomicBool::new(false));
+        if made.is_err() {
+            cryptline_sys::lock(&self.pool.state).in_use -= 1;
         }
-        let until = Instant::now() + PATIENCE;
-        let link = self.fresh(&mut state, until)?;
-        state.in_use += 1;
-        Ok(link)
+        made
     }
 
-    /// A connection in the place of one that was lost.
-    pub(super) fn fresh_link(&self, until: Instant) -> Result<Link, OpenError> {
-        self.fresh(&mut cryptline_sys::lock(&self.pool.state), until)
-    }
-
-    /// A connection to the server of the witness, which is a new one where there was none.
-    fn fresh(&self, state: &mut State, until: Instant) -> Result<Link, OpenError> {
-        let again = || self.server.again_until(&self.agreed, self.peer, until);
-        if self.reconnect.is_some() && !self.is_first_server(state, self.peer, until) {
-            state.dismiss_witness(until);
+    /// A connection to the server of the witness, which is a new one where there was none. Nobody wants it any more
+    /// once `is_over`.
+    pub(super) fn fresh_link(
+        &self,
+        until: Instant,
+        is_over: &AtomicBool,
+    ) -> Result<Link, OpenError> {
+        let asked = Instant::now();
+        let servers = &mut *cryptline_sys::lock(&self.pool.servers);
+        let until = servers.patience(asked, until);
+        let again = || {
+            if is_over.load(Ordering::Relaxed) || self.is_lost() {
+                return Err(self.server.error("nobody wants the connection any more"));
+            }
+            self.server.again_until(&self.agreed, self.peer, until)
+        };
+        if self.reconnect.is_some() && !self.is_first_server(servers, self.peer, until) {
+            self.pool.dismiss_witness(servers);
         }
-        if self.needs_witness() && state.witness.is_none() {
-            state.witness = Some(again()?.0);
+        if self.needs_witness() && servers.witness.is_none() {
+            let (line, peer) = again()?;
+            servers.witness = Some(Witness::new(line, peer));
         }
         let (line, peer) = again()?;
-        if !self.is_first_server(state, peer, until) {
+        if !self.is_first_server(servers, peer, until) {
             if self.reconnect.is_some() {
-                state.dismiss_witness(until);
+                self.pool.dismiss_witness(servers);
             } else {
                 self.lose();
             }
@@ -158,35 +198,41 @@ impl Shared {
             return Err(self.server.error(why));
         }
         let link = Link::new(line).map_err(OpenError::Ring)?;
+        servers.made = Some(Instant::now());
         Ok(Link {
-            age: state.age,
+            age: servers.age,
             ..link
         })
     }
 
-    /// Whether the server that a connection led to has gone, as far as can be known: it has closed the witness, too.
+    /// Whether the server that a connection led to has gone, as far as can be known: the witness has seen its end, too.
     pub(super) fn is_server_gone(&self, age: u32, until: Instant) -> bool {
-        let mut state = cryptline_sys::lock(&self.pool.state);
+        let asked = Instant::now();
+        let servers = &mut *cryptline_sys::lock(&self.pool.servers);
+        let until = servers.patience(asked, until);
         let soon = until.min(Instant::now() + PATIENCE_FOR_END);
-        let is_of_witness = age == state.age;
-        if is_of_witness
-            && let Some(witness) = &mut state.witness
-            && has_hung_up(witness, soon)
+        if age == servers.age
+            && let Some(witness) = &mut servers.witness
+            && witness.sees_end(soon)
         {
-            state.dismiss_witness(soon);
+            servers.witness = None;
+            cryptline_sys::lock(&self.pool.state).idle.clear();
+            servers.note_end(true);
         }
-        age < state.gone
+        servers.have_gone(age)
     }
 
     /// Whether the server that a new connection has reached is the one that has the writes, as far as can be known.
     pub(super) fn knows_writes(&self, peer: Peer) -> bool {
         let until = Instant::now() + PATIENCE;
-        self.is_first_server(&mut cryptline_sys::lock(&self.pool.state), peer, until)
+        self.is_first_server(&mut cryptline_sys::lock(&self.pool.servers), peer, until)
     }
 
-    fn is_first_server(&self, state: &mut State, peer: Peer, until: Instant) -> bool {
-        let answers = |witness| peer == self.peer && answers_flush(witness, until);
-        state.witness.as_mut().is_none_or(answers)
+    /// It has the time to answer, however little the one has who asks: others may still be content with it.
+    fn is_first_server(&self, servers: &mut Servers, peer: Peer, until: Instant) -> bool {
+        let until = until.max(Instant::now() + PATIENCE_FOR_END);
+        let answers = |witness: &mut Witness| peer == self.peer && witness.answers_flush(until);
+        servers.witness.as_mut().is_none_or(answers)
     }
 
     /// Takes a connection back from its queue.
@@ -212,77 +258,12 @@ impl Shared {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let state = self.state.get_mut();
-        let Ok(state) = state else { return };
-        state.idle.iter_mut().for_each(Link::say_goodbye);
-        state.witness.iter_mut().for_each(Line::say_goodbye);
-    }
-}
-
-/// Whether the server answers a flush on a connection that is used for nothing else.
-fn answers_flush(witness: &mut Line, until: Instant) -> bool {
-    let cookie = 1;
-    let flush: [u8; REQUEST_LEN] = request(&RequestHeader {
-        flags: 0,
-        command: cmd::FLUSH,
-        cookie,
-        offset: 0,
-        length: 0,
-    });
-    let mut witness = witness.until(until.min(Instant::now() + PATIENCE));
-    if witness.write_all(&flush).is_err() {
-        return false;
-    }
-    let (mut bytes, mut len) = ([0; CHUNK_HEADER_LEN], 0);
-    loop {
-        match parse_incoming(&bytes[..len]) {
-            Ok(Some((
-                Incoming::Simple {
-                    cookie: of,
-                    outcome,
-                },
-                _,
-            ))) => {
-                return of == cookie && outcome.is_ok();
-            }
-            Ok(Some((
-                Incoming::Chunk {
-                    cookie: of,
-                    done,
-                    content,
-                },
-                _,
-            ))) => {
-                return of == cookie && done && content == IncomingContent::None;
-            }
-            Ok(None) if len < bytes.len() => {}
-            _ => return false,
+        if let Ok(state) = self.state.get_mut() {
+            state.idle.iter_mut().for_each(Link::say_goodbye);
         }
-        // Not a byte more than the reply has: a chunk's header is longer than a simple reply.
-        let end = if len < SIMPLE_REPLY_LEN {
-            SIMPLE_REPLY_LEN
-        } else {
-            CHUNK_HEADER_LEN
-        };
-        match witness.read(&mut bytes[len..end]) {
-            Ok(0) => return false,
-            Ok(got) => len += got,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return false,
+        if let Ok(servers) = self.servers.get_mut() {
+            servers.witness.iter_mut().for_each(Witness::say_goodbye);
         }
-    }
-}
-
-/// Whether the server closes a connection on which nothing is on its way.
-fn has_hung_up(witness: &mut Line, until: Instant) -> bool {
-    match witness.until(until).read(&mut [0]) {
-        Ok(len) => len == 0,
-        Err(error) => matches!(
-            error.kind(),
-            io::ErrorKind::ConnectionReset
-                | io::ErrorKind::BrokenPipe
-                | io::ErrorKind::UnexpectedEof
-        ),
     }
 }
 
@@ -290,5 +271,41 @@ impl Shared {
     /// Whether a flush has to be sent: not where nothing is written, or all of it is durable already.
     pub(super) fn needs_flush(&self) -> bool {
         !self.geometry.read_only && self.can(TransmissionFlags::SEND_FLUSH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_that_was_left_without_an_end_is_never_taken_for_gone() {
+        let mut servers = Servers {
+            witness: None,
+            age: 0,
+            gone: 0..0,
+            made: None,
+        };
+        servers.note_end(false);
+        servers.note_end(true);
+        servers.note_end(true);
+        assert_eq!(
+            [0, 1, 2, 3].map(|age| servers.have_gone(age)),
+            [false, true, true, false]
+        );
+    }
+
+    #[test]
+    fn who_has_waited_for_the_connection_of_another_has_time_for_its_own() {
+        let (before, asked) = (Instant::now(), Instant::now() + Duration::from_millis(1));
+        let mut servers = Servers {
+            witness: None,
+            age: 0,
+            gone: 0..0,
+            made: Some(before),
+        };
+        assert_eq!(servers.patience(asked, asked), asked);
+        servers.made = Some(asked + Duration::from_millis(1));
+        assert!(servers.patience(asked, asked) > Instant::now());
     }
 }

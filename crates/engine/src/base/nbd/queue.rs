@@ -78,6 +78,7 @@ impl Queue for NbdQueue {
         };
         self.waiting.push_back(index);
         if was_idle {
+            self.look_for_end(ring);
             self.send(ring);
             self.receive(ring);
         } else if !self.is_sending() {
@@ -379,6 +380,9 @@ impl NbdQueue {
 
 impl Drop for NbdQueue {
     fn drop(&mut self) {
+        let is_up = self.is_up();
+        // Nobody waits for another any more.
+        self.down = None;
         let Some(link) = self.link.take() else { return };
         let batch = self.batch.as_ref();
         let is_sent = batch.is_some_and(|batch| batch.remaining() == 0)
@@ -388,7 +392,7 @@ impl Drop for NbdQueue {
                 .is_none_or(|records| records.is_quiet());
         let left = if self.pending.iter().any(Pending::is_change) {
             Left::Changing
-        } else if self.pending.is_empty() && is_sent && self.intake.is_empty() && self.is_up() {
+        } else if self.pending.is_empty() && is_sent && self.intake.is_empty() && is_up {
             Left::Quiet
         } else {
             Left::Reading

@@ -44,7 +44,7 @@ pub const USUAL: Offer = Offer {
 pub struct Client(UnixStream);
 
 impl Client {
-    fn greet(mut stream: UnixStream, offer: Offer) -> Self {
+    pub fn greet(mut stream: UnixStream, offer: Offer) -> Self {
         let flags = 3u16;
         let greeting = [
             &INIT_PASSWD.to_be_bytes()[..],
@@ -186,7 +186,7 @@ impl Server {
         })
     }
 
-    fn listen(serve: impl FnOnce(&UnixListener) + Send + 'static) -> Self {
+    pub fn listen(serve: impl FnOnce(&UnixListener) + Send + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();

@@ -108,7 +108,11 @@ impl NbdQueue {
             let target = self.intake.target(&mut self.pending).ok_or(Broken)?;
             match records.open(target).map_err(|_| Broken)? {
                 None => return Ok(()),
-                Some(0) => return Err(Broken),
+                // An orderly end.
+                Some(0) => {
+                    self.hang_up(done);
+                    return Ok(());
+                }
                 Some(len) => self.opened(len, done)?,
             }
         }
