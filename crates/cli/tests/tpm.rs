@@ -257,17 +257,22 @@ fn what_is_bound_here_opens_with_systemd() {
             assert_eq!(tokens["4"][member], tokens["3"][member], "{member}");
         }
     }
+    binds_nothing(&lab, &tpm, &key, &bind);
+}
+
+/// What cannot be bound, which leaves the header as it is.
+fn binds_nothing(lab: &Lab, tpm: &Swtpm, key: &str, bind: &dyn Fn(&[&str]) -> Run) {
     let before = fs::read(&lab.disk).unwrap();
     refused(bind(&["http://tang"]), 1, "no URL");
-    let none = ["tpm2", &*key, "--tpm-device=/no/such"];
+    let none = ["tpm2", key, "--tpm-device=/no/such"];
     refused(lab.ours(&["token", "bind"], &none), 4, "cannot be opened");
-    let tang = ["tang", "http://tang", "--pcrs=7", &*key];
+    let tang = ["tang", "http://tang", "--pcrs=7", key];
     refused(lab.ours(&["token", "bind"], &tang), 1, "leave them out");
     let option = tpm.option();
     let from_input = ["tpm2", "--with-pin", "--new-pin-file=-", &option];
     let from_input = lab.ours_reading(&["token", "bind"], &from_input, "both");
     refused(from_input, 1, "cannot be both the passphrase and the PIN");
-    let empty = ["tpm2", "--with-pin", &*key, &option];
+    let empty = ["tpm2", "--with-pin", key, &option];
     let empty = lab.ours_reading(&["token", "bind"], &empty, "\n");
     refused(empty, 4, "the PIN is empty");
     // What is wrong then is not the PIN.
