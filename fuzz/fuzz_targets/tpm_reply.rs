@@ -1,5 +1,5 @@
 //! What a TPM replies: one byte that says what it is asked for, and replies with their lengths in front. Without the
-//! key of the session, nothing that it can say is a secret.
+//! key of the session, nothing that it can say is a secret; so what is done behind the check of an HMAC is not reached.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

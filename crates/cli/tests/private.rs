@@ -101,6 +101,11 @@ fn a_command_can_not_read_the_standard_input_that_a_key_came_from() {
     let script = "exec \"$0\" serve \"$1\" --run \"$3\" <\"$2\"";
     let ran = shell(script, &[&disk.image, &line, again]).success();
     assert_eq!(ran.stdout_text(), "done", "{ran}");
+    let script =
+        "exec 5<\"$2\"; exec \"$0\" serve \"$1\" --pin-file /dev/fd/5 --run \"$3\" <\"$2\"";
+    let again = "if [ -e /proc/$$/fd/5 ]; then cat <&5; fi; printf done";
+    let ran = shell(script, &[&disk.image, &line, again]).success();
+    assert_eq!(ran.stdout_text(), "done", "{ran}");
     // Standard input that is not the key's is the command's.
     let script = "exec \"$0\" serve \"$1\" --key-file \"$2\" --run cat";
     let mut command = Command::new("sh");

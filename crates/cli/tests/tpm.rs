@@ -38,8 +38,25 @@ impl Swtpm {
         let [swtpm, tools] = peer::require_all(["swtpm", "tpm2_flushcontext"])?;
         peer::require("libtss2-tcti-swtpm0")?;
         fs::create_dir(folder).unwrap();
+        let tpm = Self::started(folder, &swtpm, tools);
+        tpm.measure();
+        Some(tpm)
+    }
+
+    /// The same after a power cycle.
+    fn restarted(self, folder: &Path) -> Option<Self> {
+        let swtpm = peer::require("swtpm")?;
+        let tools = self.tools.clone();
+        drop(self);
+        Some(Self::started(folder, &swtpm, tools))
+    }
+
+    fn started(folder: &Path, swtpm: &Peer, tools: Peer) -> Self {
         let socket = folder.join("tpm");
         let at = |path: &Path| format!("type=unixio,path={}", path.display());
+        for left in [&socket, &folder.join("tpm.ctrl")] {
+            let _ = fs::remove_file(left);
+        }
         let mut command = swtpm.command();
         command.args(["socket", "--tpm2", "--tpmstate"]);
         command.arg(format!("dir={}", folder.display()));
@@ -48,13 +65,11 @@ impl Swtpm {
         command.args(["--ctrl", &at(&folder.join("tpm.ctrl"))]);
         command.args(["--flags", "not-need-init,startup-clear"]);
         let server = Background::spawn(&mut command).wait_for_socket(&socket, TIMEOUT_DEFAULT);
-        let tpm = Self {
+        Self {
             _server: server,
             socket: socket.to_str().unwrap().to_owned(),
             tools,
-        };
-        tpm.measure();
-        Some(tpm)
+        }
     }
 
     fn place(&self) -> String {
@@ -198,8 +213,15 @@ fn what_is_bound_here_opens_with_systemd() {
         bound.starts_with("Token 0 opens key slot 1 with"),
         "{bound}"
     );
-    bind(&["--with-pin", &pin, "--pcrs=0+7"]).success();
-    bind(&["--pcrs=", "--new-key-slot=5"]).success();
+    let bound = bind(&["--with-pin", &pin, "--pcrs=0+7"]).success();
+    let warned = bound.stderr_text();
+    assert!(
+        warned.contains("nothing was measured into PCR 0 of"),
+        "{warned}"
+    );
+    let bound = bind(&["--pcrs=", "--new-key-slot=5"]).success();
+    let warned = bound.stderr_text();
+    assert!(warned.contains("whoever has this machine"), "{warned}");
     let passed = |token, pin| tpm.opens_with_systemd(&lab, token, pin);
     assert_eq!(passed("0", "").as_deref(), Some("1"));
     assert_eq!(passed("1", "1234").as_deref(), Some("2"));
@@ -235,13 +257,103 @@ fn what_is_bound_here_opens_with_systemd() {
             assert_eq!(tokens["4"][member], tokens["3"][member], "{member}");
         }
     }
+    binds_nothing(&lab, &tpm, &key, &bind);
+}
+
+/// What cannot be bound, which leaves the header as it is.
+fn binds_nothing(lab: &Lab, tpm: &Swtpm, key: &str, bind: &dyn Fn(&[&str]) -> Run) {
     let before = fs::read(&lab.disk).unwrap();
     refused(bind(&["http://tang"]), 1, "no URL");
-    let none = ["tpm2", &*key, "--tpm-device=/no/such"];
+    let none = ["tpm2", key, "--tpm-device=/no/such"];
     refused(lab.ours(&["token", "bind"], &none), 4, "cannot be opened");
-    let tang = ["tang", "http://tang", "--pcrs=7", &*key];
+    let tang = ["tang", "http://tang", "--pcrs=7", key];
     refused(lab.ours(&["token", "bind"], &tang), 1, "leave them out");
+    let option = tpm.option();
+    let from_input = ["tpm2", "--with-pin", "--new-pin-file=-", &option];
+    let from_input = lab.ours_reading(&["token", "bind"], &from_input, "both");
+    refused(from_input, 1, "cannot be both the passphrase and the PIN");
+    let empty = ["tpm2", "--with-pin", key, &option];
+    let empty = lab.ours_reading(&["token", "bind"], &empty, "\n");
+    refused(empty, 4, "the PIN is empty");
+    // What is wrong then is not the PIN.
+    tpm.tool("tpm2_changeauth", &["-c", "owner", "of the owner"]);
+    let pin = format!("--pin-file={}", lab.file("pin", "1234"));
+    refused(
+        tpm.open(&lab, &["--token-id=1", &pin]),
+        2,
+        "owner hierarchy",
+    );
+    refused(bind(&[]), 4, "owner hierarchy");
     assert!(fs::read(&lab.disk).unwrap() == before);
+}
+
+#[test]
+fn registers_that_a_tpm_does_not_have_bind_nothing() {
+    let Some(lab) = Lab::new() else { return };
+    let folder = lab.folder.path("tpm");
+    let Some(tpm) = Swtpm::new(&folder) else {
+        return;
+    };
+    tpm.tool("tpm2_pcrallocate", &["sha1:all+sha256:none"]);
+    let Some(tpm) = tpm.restarted(&folder) else {
+        return;
+    };
+    let before = fs::read(&lab.disk).unwrap();
+    let key = format!("--key-file={}", lab.folder.key().display());
+    let bind = ["tpm2", &*key, &tpm.option(), "--pcrs=7+11"];
+    let bound = lab.ours(&["token", "bind"], &bind);
+    refused(bound, 4, "no PCR 7+11 in the bank sha256");
+    assert!(fs::read(&lab.disk).unwrap() == before);
+}
+
+#[test]
+fn pin_is_asked_for_once_per_token_and_a_wrong_one_counts_once() {
+    let Some(lab) = Lab::new() else { return };
+    let Some(tpm) = Swtpm::new(&lab.folder.path("tpm")) else {
+        return;
+    };
+    let pin = lab.file("pin", "1234");
+    let new_pin = format!("--new-pin-file={pin}");
+    let key = format!("--key-file={}", lab.folder.key().display());
+    let option = tpm.option();
+    let bind = ["tpm2", &*key, &option, "--with-pin", &new_pin];
+    lab.ours(&["token", "bind"], &bind).success();
+    let import = |id: u32, token: &Value| {
+        let file = format!("--json-file={}", lab.file("token", &token.to_string()));
+        let options = [&*file, &format!("--token-id={id}"), "--token-replace"];
+        let options = if id == 0 { &options[..] } else { &options[..2] };
+        lab.ours(&["token", "import"], options).success();
+    };
+    let bound = lab.tokens()["0"].clone();
+    let reading = |options: &[&str], input: &str| {
+        let options = [&["--token-only", &*option], options].concat();
+        let opened = lab.ours_reading(&["open", "--check"], &options, input);
+        assert_eq!(opened.success().stdout_text(), "Key slot 1 unlocked.\n");
+    };
+    // It is tried on a preferred key slot first, which has another passphrase.
+    lab.add("another", 2);
+    lab.theirs(&["config"], &["--priority=prefer", "--key-slot=2"])
+        .success();
+    let mut both = bound.clone();
+    both["keyslots"] = json!(["1", "2"]);
+    import(0, &both);
+    reading(&[], "1234\n");
+    // One that another TPM has made does not use up what can be read once.
+    let mut foreign = bound.clone();
+    let blob = bound["tpm2-blob"].as_str().unwrap();
+    let mut blob = Base64::decode_vec(blob).unwrap();
+    blob[10] ^= 1;
+    foreign["tpm2-blob"] = Base64::encode_string(&blob).into();
+    import(0, &foreign);
+    for id in 1..=3 {
+        import(id, &bound);
+    }
+    reading(&["--pin-file=-"], "1234\n");
+    // Three wrong ones would lock the TPM.
+    let wrong = format!("--pin-file={}", lab.file("wrong", "4321"));
+    refused(tpm.open(&lab, &[&wrong]), 2, "counted a failure before");
+    let pin = format!("--pin-file={pin}");
+    tpm.opens(&lab, 1, &["--token-id=3", &pin]);
 }
 
 #[test]

@@ -6,11 +6,13 @@ pub(crate) enum Refusal {
     NotUsed(String),
     /// It should have worked.
     Failed(String),
+    /// The same, and a TPM counts how often that happens.
+    Counted(String),
 }
 
 impl Refusal {
     pub fn why(self) -> String {
-        let (Self::NotUsed(why) | Self::Failed(why)) = self;
+        let (Self::NotUsed(why) | Self::Failed(why) | Self::Counted(why)) = self;
         why
     }
 }

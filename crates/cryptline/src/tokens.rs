@@ -11,6 +11,7 @@
 //!
 //! A token that yields nothing is passed over: the next one may, or a passphrase.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{Read, Seek};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use cryptline_luks::token::{
 use cryptline_luks::{Error as LuksError, Header, KdfLimits, UnlockOptions, Unlocked};
 use cryptline_sys::SecretBuf;
 use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier};
+use serde_json::Value;
 
 use crate::clevis;
 use crate::error::Problem;
@@ -88,6 +90,16 @@ impl fmt::Debug for AskPin {
     }
 }
 
+/// A token that is to be put into a header.
+pub(crate) struct NewToken {
+    /// The passphrase that it yields, for the new key slot.
+    pub secret: SecretBuf,
+    /// For no key slot yet.
+    pub json: Value,
+    /// What the user should know of it.
+    pub warning: Option<Warning>,
+}
+
 /// What tokens came to.
 pub(crate) struct Tried {
     /// The volume key, and the key slot and passphrase that gave it.
@@ -117,9 +129,17 @@ pub(crate) fn unlock(
     let mut patience = Patience {
         servers: Instant::now() + PATIENCE,
         tpm: tpm::PATIENCE,
+        is_counted: false,
     };
+    // A token of preferred key slots and others comes twice; it is asked once.
+    let mut yielded = BTreeMap::new();
     for token in header.tokens_to_try(filter) {
-        let skipped = match secret_of(&token, header, tokens, name, &mut patience)? {
+        let passphrase = match yielded.remove(&token.id) {
+            Some(None) => continue,
+            Some(Some(passphrase)) => Ok(passphrase),
+            None => secret_of(&token, header, tokens, name, &mut patience)?,
+        };
+        let skipped = match passphrase {
             Ok(passphrase) => {
                 let header = header.with_slots(&token.slots);
                 let options = UnlockOptions {
@@ -137,29 +157,38 @@ pub(crate) fn unlock(
                         let found = Some((key, slot, passphrase));
                         return Ok(Tried { found, notes });
                     }
-                    Err(error @ (LuksError::Io { .. } | LuksError::Truncated { .. })) => {
-                        return Err(Problem::Luks(error).on(name));
+                    Err(error) => {
+                        yielded.insert(token.id, Some(passphrase));
+                        opens_nothing(error).map_err(|problem| problem.on(name))?
                     }
-                    Err(LuksError::NoKey) => {
-                        Refusal::Failed("its passphrase opens none of its key slots".to_owned())
-                    }
-                    Err(error) => Refusal::Failed(error.to_string()),
                 }
             }
-            Err(skipped) => skipped,
+            Err(skipped) => {
+                yielded.insert(token.id, None);
+                skipped
+            }
         };
-        if let Refusal::Failed(why) = &skipped {
+        if let Refusal::Failed(why) | Refusal::Counted(why) = &skipped {
             notes.push(Warning::Token {
                 id: token.id,
                 why: why.clone(),
             });
         }
-        reasons.push((token, skipped));
+        reasons.push((token.id, skipped.why()));
     }
     if tokens.only {
         return Err(why_not(&reasons, header, filter).on(name));
     }
     Ok(Tried { found: None, notes })
+}
+
+/// What it means that a token's passphrase does not unlock the volume; a device that fails ends the opening.
+fn opens_nothing(error: LuksError) -> std::result::Result<Refusal, Problem> {
+    Ok(Refusal::Failed(match error {
+        LuksError::Io { .. } | LuksError::Truncated { .. } => return Err(Problem::Luks(error)),
+        LuksError::NoKey => "its passphrase opens none of its key slots".to_owned(),
+        error => error.to_string(),
+    }))
 }
 
 /// The passphrase that a token yields.
@@ -206,6 +235,8 @@ struct Patience {
     servers: Instant,
     /// What a TPM may still take.
     tpm: Duration,
+    /// A TPM has counted a failure, of which it allows few.
+    is_counted: bool,
 }
 
 /// The secret that the TPM keeps for this token. The time in which somebody types does not count.
@@ -216,19 +247,44 @@ fn from_tpm(
     name: &str,
     patience: &mut Patience,
 ) -> Result<std::result::Result<SecretBuf, Refusal>> {
-    let enrolled = match Enrolled::new(json, &tokens.tpm, Instant::now() + patience.tpm) {
+    let begun = Instant::now();
+    let deadline = begun + patience.tpm;
+    let mut typed = Duration::ZERO;
+    let opened = opened_by_tpm(json, tokens, deadline, patience.is_counted, || {
+        let (begun, pin) = (Instant::now(), tokens.pin.as_ref());
+        let pin = pin.map(|pin| pin.ask(name, Some(id))).transpose();
+        typed = begun.elapsed();
+        pin.map(|pin| (pin, typed))
+    });
+    let taken = begun.elapsed().saturating_sub(typed);
+    patience.tpm = patience.tpm.saturating_sub(taken);
+    patience.is_counted |= matches!(opened, Ok(Err(Refusal::Counted(_))));
+    opened
+}
+
+/// The same; `ask` tells the PIN and how long that took.
+fn opened_by_tpm(
+    json: &str,
+    tokens: &Tokens,
+    deadline: Instant,
+    is_counted: bool,
+    ask: impl FnOnce() -> Result<(Option<SecretBuf>, Duration)>,
+) -> Result<std::result::Result<SecretBuf, Refusal>> {
+    let enrolled = match Enrolled::new(json, &tokens.tpm, deadline) {
         Ok(enrolled) => enrolled,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let pin = match &tokens.pin {
-        _ if !enrolled.has_pin() => None,
-        None => return Ok(Err(Refusal::NotUsed("it wants a PIN".to_owned()))),
-        Some(pin) => Some(pin.ask(name, Some(id))?),
-    };
-    let begun = Instant::now();
-    let opened = enrolled.passphrase(pin.as_ref(), begun + patience.tpm);
-    patience.tpm = patience.tpm.saturating_sub(begun.elapsed());
-    Ok(opened)
+    if is_counted && enrolled.may_count() {
+        let why = "the TPM has counted a failure before, and after some it is locked; name this token to try it";
+        return Ok(Err(Refusal::NotUsed(why.to_owned())));
+    }
+    if !enrolled.has_pin() {
+        return Ok(enrolled.passphrase(None, deadline));
+    }
+    Ok(match ask()? {
+        (Some(pin), typed) => enrolled.passphrase(Some(&pin), deadline + typed),
+        (None, _) => Err(Refusal::NotUsed("it wants a PIN".to_owned())),
+    })
 }
 
 /// A secret as systemd's tokens have it for a passphrase.
@@ -275,7 +331,7 @@ fn payload_of(key: Key) -> std::result::Result<SecretBuf, KeyError> {
     SecretBuf::copy_of(payload).map_err(no_memory)
 }
 
-fn why_not(reasons: &[(TokenToTry, Refusal)], header: &Header, filter: TokenFilter<'_>) -> Problem {
+fn why_not(reasons: &[(u32, String)], header: &Header, filter: TokenFilter<'_>) -> Problem {
     if reasons.is_empty() {
         let id = filter.id.filter(|&id| header.token_json(id).is_none());
         return Problem::NoSuchToken(match id {
@@ -283,13 +339,35 @@ fn why_not(reasons: &[(TokenToTry, Refusal)], header: &Header, filter: TokenFilt
             None => "the header has no such token for the key of its data".to_owned(),
         });
     }
-    let reasons = reasons.iter().map(|(token, skipped)| {
-        let (Refusal::NotUsed(why) | Refusal::Failed(why)) = skipped;
-        format!("token {}: {why}", token.id)
-    });
+    let reasons = reasons.iter().map(|(id, why)| format!("token {id}: {why}"));
     let mut reasons: Vec<_> = reasons.collect();
     // A token may have been tried twice, for preferred key slots and others.
     reasons.sort();
     reasons.dedup();
     Problem::NoToken(reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tpm_takes_counts_from_the_connection_on() {
+        let tokens = Tokens {
+            tpm: TpmDevice::parse("/no/such").unwrap(),
+            ..Tokens::default()
+        };
+        let mut patience = Patience {
+            servers: Instant::now(),
+            tpm: tpm::PATIENCE,
+            is_counted: false,
+        };
+        let json = r#"{"tpm2-blob": "AAFwAAJQVQ==", "tpm2-pcrs": [7]}"#;
+        let opened = from_tpm(0, json, &tokens, "disk", &mut patience).unwrap();
+        let Err(Refusal::Failed(why)) = opened else {
+            panic!("there is no such TPM");
+        };
+        assert!(why.contains("/no/such"), "{why}");
+        assert!(patience.tpm < tpm::PATIENCE);
+    }
 }

@@ -20,6 +20,8 @@ pub enum Warning {
         /// What was wrong with it.
         why: String,
     },
+    /// A token that was made keeps fewer people out than one may think.
+    WeakToken(String),
     /// Writes of a zoned device are encrypted inline, though the queue was asked for.
     ZonedQueue,
     /// Everything is encrypted inline, though the queue was asked for: the NBD server below takes one connection.
@@ -72,7 +74,7 @@ impl Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Header(text) | Self::Zones(text) => f.write_str(text),
+            Self::Header(text) | Self::Zones(text) | Self::WeakToken(text) => f.write_str(text),
             Self::UnknownFlag(name) => write!(
                 f,
                 "the header's flag '{}' is not known here and changes nothing",

@@ -428,7 +428,7 @@ fn is_no_input(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::UnexpectedEof || error.raw_os_error() == Some(closed)
 }
 
-fn no_memory(error: &io::Error) -> CliError {
+pub(super) fn no_memory(error: &io::Error) -> CliError {
     CliError::memory(format!("no memory for a key: {error}; free some"))
 }
 

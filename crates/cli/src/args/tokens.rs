@@ -1,11 +1,12 @@
 //! Which tokens of a LUKS2 header may unlock it.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::Args;
 use cryptline::{AskPin, PinRequest, SecretBuf, Tokens, TpmDevice};
 
-use super::keys::{KeyArgs, PassphraseSource, prompt, prompt_twice};
+use super::keys::{KeyArgs, PassphraseSource, no_memory, prompt, prompt_twice};
 use crate::CliError;
 
 /// Tokens are tried first, unless a key is given.
@@ -99,19 +100,33 @@ impl TokenArgs {
     }
 }
 
-/// Asks for the PIN of a token, or takes it from `file`.
+/// Asks for the PIN of a token, or takes it from `file`, which is read once.
 pub fn ask_pin(file: Option<PathBuf>) -> AskPin {
+    let read = OnceLock::new();
     AskPin::new(move |request| {
-        let pin = pin(file.as_deref(), request);
+        let pin = match &file {
+            Some(file) => pin_in(file, &read),
+            None => typed(request),
+        };
         pin.map_err(CliError::into_keys_error)
     })
 }
 
-fn pin(file: Option<&Path>, request: &PinRequest<'_>) -> Result<SecretBuf, CliError> {
+fn pin_in(file: &Path, read: &OnceLock<SecretBuf>) -> Result<SecretBuf, CliError> {
+    let pin = match read.get() {
+        Some(pin) => pin,
+        None => {
+            let pin = PassphraseSource::line_in(file)?;
+            read.get_or_init(|| pin)
+        }
+    };
+    SecretBuf::copy_of(pin).map_err(|error| no_memory(&error))
+}
+
+fn typed(request: &PinRequest<'_>) -> Result<SecretBuf, CliError> {
     let name = request.name;
-    match (file, request.token) {
-        (Some(file), _) => PassphraseSource::line_in(file),
-        (None, Some(token)) => prompt(&format!("Enter the PIN of token {token} of {name}: ")),
-        (None, None) => prompt_twice(&format!("Enter a new PIN for {name}: ")),
+    match request.token {
+        Some(token) => prompt(&format!("Enter the PIN of token {token} of {name}: ")),
+        None => prompt_twice(&format!("Enter a new PIN for {name}: ")),
     }
 }

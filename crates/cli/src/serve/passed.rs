@@ -20,6 +20,7 @@ pub struct Passed {
 impl Passed {
     /// Takes what the options name. Call before anything else is opened.
     pub fn take(options: &TargetArgs, keys: &KeyArgs, targets: &[String]) -> Self {
+        let pin_file = &options.tokens.pin_file;
         let table_file = match &options.table {
             Some(TableArgument::File(path)) => Some(path.as_path()),
             _ => None,
@@ -27,6 +28,7 @@ impl Passed {
         let files = [
             keys.passphrase.key_file.as_deref(),
             keys.volume_key_file.as_deref(),
+            pin_file.as_deref(),
             table_file,
         ];
         let is_table = matches!(options.table, Some(TableArgument::Input));
@@ -38,8 +40,9 @@ impl Passed {
         let files = files.into_iter().flatten();
         let files = files.chain(own_files.iter().map(PathBuf::as_path));
         let mut numbers: Vec<u32> = files.filter_map(number_of).collect();
-        let is_dash = own_files.iter().any(|path| path == Path::new("-"))
-            || keys.passphrase.key_file.as_deref() == Some(Path::new("-"));
+        let of_all = [&keys.passphrase.key_file, pin_file];
+        let mut from_dash = of_all.into_iter().flatten().chain(&own_files);
+        let is_dash = from_dash.any(|path| path == Path::new("-"));
         numbers.sort_unstable();
         numbers.dedup();
         numbers.extend(keys.passphrase.passphrase_fd);

@@ -89,9 +89,7 @@ fn soon() -> Instant {
 }
 
 fn why(refused: Result<SecretBuf, Refusal>) -> String {
-    match refused.err().expect("it should be refused") {
-        Refusal::NotUsed(why) | Refusal::Failed(why) => why,
-    }
+    refused.err().expect("it should be refused").why()
 }
 
 #[test]

@@ -4,14 +4,14 @@ use cryptline_luks::edit::{Change, Edit, TokenPlace, TokenSlots};
 use cryptline_luks::recovery;
 use cryptline_luks::token::CLEVIS_TOKEN;
 use cryptline_sys::SecretBuf;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Edited, Header, Unlocked};
 use crate::clevis::Advertisement;
 use crate::create::Progress;
 use crate::error::Problem;
 use crate::keys::with_keys;
-use crate::tokens::AskPin;
+use crate::tokens::{AskPin, NewToken};
 use crate::tpm::{self, Pcrs, TpmDevice};
 use crate::{Result, Warning};
 
@@ -115,8 +115,11 @@ impl Header {
             let secret = recovery::new_key().map_err(|error| Problem::Luks(error).on(name))?;
             let jwe = server.0.seal(&secret);
             let jwe = jwe.map_err(|why| Problem::Tang(why).on(name))?;
-            let token = json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe});
-            Ok((secret, token))
+            Ok(NewToken {
+                secret,
+                json: json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe}),
+                warning: None,
+            })
         })
     }
 
@@ -124,7 +127,8 @@ impl Header {
     /// they have now, and the token of systemd that says so. With `pin` that is asked for, too.
     ///
     /// # Errors
-    /// As [`add_key`](Self::add_key); a TPM that is not there or does not do what it should; LUKS1.
+    /// As [`add_key`](Self::add_key); a TPM that is not there, does not have these registers (with SHA-256) or does not
+    /// do what it should; an empty PIN; LUKS1.
     pub fn bind_tpm(
         self,
         device: &TpmDevice,
@@ -132,7 +136,13 @@ impl Header {
         pin: Option<&AskPin>,
         slot: Option<u32>,
     ) -> Result<Edited> {
-        let ask = |name: &str| pin.map(|pin| pin.ask(name, None)).transpose();
+        let ask = |name: &str| {
+            let pin = pin.map(|pin| pin.ask(name, None)).transpose()?;
+            if pin.as_ref().is_some_and(|pin| pin.is_empty()) {
+                return Err(Problem::Tpm("the PIN is empty; choose one".to_owned()).on(name));
+            }
+            Ok(pin)
+        };
         self.bind(slot, ask, |name, pin| {
             let sealed = tpm::seal(device, pcrs, pin.as_ref());
             sealed.map_err(|refusal| Problem::Tpm(refusal.why()).on(name))
@@ -145,17 +155,19 @@ impl Header {
         mut self,
         slot: Option<u32>,
         prepare: impl FnOnce(&str) -> Result<T> + Send,
-        seal: impl FnOnce(&str, T) -> Result<(SecretBuf, Value)> + Send,
+        seal: impl FnOnce(&str, T) -> Result<NewToken> + Send,
     ) -> Result<Edited> {
         let opened = self.open(false)?;
         with_keys(|| {
             let edit = opened.load()?;
             let prepared = prepare(&opened.name)?;
             let Unlocked { key, notes, .. } = self.unlock(&opened, edit.header())?;
-            let (secret, token) = seal(&opened.name, prepared)?;
-            let (change, slot, token) = opened.on(edit.add_bound(&key, &secret, slot, token))?;
+            let new = seal(&opened.name, prepared)?;
+            let added = edit.add_bound(&key, &new.secret, slot, new.json);
+            let (change, slot, token) = opened.on(added)?;
             let mut edited = opened.commit(change, Some(slot))?;
             edited.token = Some(token);
+            edited.warnings.extend(new.warning);
             edited.warnings.extend(notes);
             edited.warnings.extend(Warning::of_key_memory());
             Ok(edited)

@@ -14,6 +14,7 @@ use super::wire::{
     ALG_AES, ALG_CFB, ALG_ECC, ALG_KEYEDHASH, ALG_NULL, ALG_RSA, ALG_SHA256, CURVE_P256, HEADER,
     MESSAGE_MAX, RH_OWNER, RS_PASSWORD, Reader, ST_NO_SESSIONS, ST_SESSIONS, Writer, pcr_selection,
 };
+use crate::refusal::Refusal;
 
 const CREATE_PRIMARY: u32 = 0x131;
 const CREATE: u32 = 0x153;
@@ -23,6 +24,7 @@ const FLUSH_CONTEXT: u32 = 0x165;
 const POLICY_AUTH_VALUE: u32 = 0x16b;
 const READ_PUBLIC: u32 = 0x173;
 const START_AUTH_SESSION: u32 = 0x176;
+const PCR_READ: u32 = 0x17e;
 const POLICY_PCR: u32 = 0x17f;
 const POLICY_GET_DIGEST: u32 = 0x189;
 
@@ -47,21 +49,9 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<String> for Failure {
-    fn from(why: String) -> Self {
-        Self::Line(why)
-    }
-}
-
-impl From<&str> for Failure {
-    fn from(why: &str) -> Self {
-        Self::Line(why.to_owned())
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::Line(error.to_string())
+impl<T: Into<Refusal>> From<T> for Failure {
+    fn from(why: T) -> Self {
+        Self::Line(why.into().why())
     }
 }
 
@@ -69,6 +59,9 @@ type Result<T> = std::result::Result<T, Failure>;
 
 /// How often a command may be put off, for 255 ms altogether.
 const ATTEMPTS: u32 = 8;
+
+/// What a TPM has to flush what is left there, whatever it has taken before.
+const PATIENCE_AT_THE_END: Duration = Duration::from_secs(1);
 
 const DAMAGED: &str = "its answer is damaged";
 
@@ -134,6 +127,13 @@ fn primary(algorithm: Algorithm) -> Vec<u8> {
     }
 }
 
+/// Registers, one bit each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registers {
+    pub there: u32,
+    pub measured: u32,
+}
+
 /// A TPM that is asked for something.
 pub struct Tpm<'a> {
     line: &'a mut dyn Line,
@@ -143,10 +143,8 @@ pub struct Tpm<'a> {
 
 impl Drop for Tpm<'_> {
     fn drop(&mut self) {
-        for handle in std::mem::take(&mut self.left_there) {
-            // Nothing else can be done about what stays.
-            let _ = self.flush_context(handle);
-        }
+        self.deadline = self.deadline.max(Instant::now() + PATIENCE_AT_THE_END);
+        self.flush_all();
     }
 }
 
@@ -203,6 +201,29 @@ impl<'a> Tpm<'a> {
         let handle = self.loaded(&mut body)?;
         let nonce = body.sized().ok_or(DAMAGED)?;
         Ok(proposal.accepted(handle, nonce))
+    }
+
+    /// Which of these registers the TPM has in this bank, and in which of them something was measured.
+    pub fn registers(&mut self, bank: u16, pcrs: u32) -> Result<Registers> {
+        let mut registers = Registers::default();
+        // One command tells the values of some.
+        loop {
+            let wanted = pcrs & !registers.there;
+            let body = self.plain(PCR_READ, &pcr_selection(bank, wanted).0)?;
+            let mut body = Reader(&body);
+            let (_changes, told) = (body.u32(), body.pcrs(bank).ok_or(DAMAGED)?);
+            let _count = body.u32();
+            for pcr in (0..u32::BITS).filter(|pcr| told >> pcr & 1 == 1) {
+                let value = body.sized().ok_or(DAMAGED)?;
+                let is_new = |new: u8| value.iter().all(|&byte| byte == new);
+                let is_measured = !is_new(0) && !is_new(0xff);
+                registers.measured |= u32::from(is_measured) << pcr;
+            }
+            if told & wanted == 0 || told & !wanted != 0 {
+                return Ok(registers);
+            }
+            registers.there |= told;
+        }
     }
 
     /// The policy now asks that these registers have the values that they have.
@@ -279,6 +300,14 @@ impl<'a> Tpm<'a> {
     pub fn flush(&mut self, handle: u32) -> Result<()> {
         self.forget(handle);
         self.flush_context(handle)
+    }
+
+    /// The same of all that is left there.
+    pub fn flush_all(&mut self) {
+        for handle in std::mem::take(&mut self.left_there) {
+            // Nothing else can be done about what stays.
+            let _ = self.flush_context(handle);
+        }
     }
 
     fn forget(&mut self, handle: u32) {

@@ -61,7 +61,9 @@ impl fmt::Display for Code {
             LOCKOUT => {
                 "it is locked after too many wrong PINs; wait until it takes them again, or unlock it with `tpm2_dictionarylockout --clear-lockout`"
             }
-            AUTH_FAIL | BAD_AUTH => "it wants a password for the owner's keys, which none may have",
+            AUTH_FAIL | BAD_AUTH => {
+                "the owner hierarchy or a key of it has a password; only one without can be used here"
+            }
             INITIALIZE => "it has not been started; firmware or `tpm2_startup --clear` does that",
             OBJECT_MEMORY | SESSION_MEMORY | MEMORY | SESSION_HANDLES => {
                 "it is full of what other programs have left there; use a device with a resource manager, or `tpm2_flushcontext`"

@@ -7,7 +7,7 @@
 //! here     a session that only we can read along with  ──►  the secret; in base64 it is the passphrase
 //! ```
 //!
-//! No library of the TPM's makers is needed: these are ten commands ([`chip`]) over a device or a socket ([`device`]).
+//! No library of the TPM's makers is needed: these are eleven commands ([`chip`]) over a device or a socket ([`device`]).
 
 mod chip;
 mod code;
@@ -23,9 +23,10 @@ use cryptline_sys::SecretBuf;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::Warning;
 use crate::refusal::Refusal;
-use crate::tokens::in_base64;
-use chip::{Algorithm, Failure, Loaded, Tpm};
+use crate::tokens::{NewToken, in_base64};
+use chip::{Algorithm, Failure, Loaded, Registers, Tpm};
 use device::Device;
 pub(crate) use device::Line;
 pub use device::TpmDevice;
@@ -64,6 +65,11 @@ impl Enrolled {
         self.token.has_pin
     }
 
+    /// Whether a failure counts against the TPM's lockout.
+    pub fn may_count(&self) -> bool {
+        self.token.has_pin || self.token.parent.is_some()
+    }
+
     /// The passphrase.
     pub fn passphrase(
         mut self,
@@ -88,7 +94,9 @@ fn open(
     loop {
         attempts -= 1;
         match unseal(&mut tpm, token, auth) {
-            Err(Denied::Tpm(Failure::Code(code))) if code.is_pcr_changed() && attempts > 0 => {}
+            Err(Denied::Tpm(Failure::Code(code))) if code.is_pcr_changed() && attempts > 0 => {
+                tpm.flush_all();
+            }
             Err(denied) => return Err(refusal(&denied, token)),
             Ok(secret) => return Ok(in_base64(&secret)?),
         }
@@ -121,6 +129,10 @@ enum Denied {
     Foreign,
     /// Registers are not as they were.
     Policy,
+    /// The PIN is another; it counts.
+    Pin,
+    /// The key that the secret lies under has a password; that may count.
+    Password(Failure),
 }
 
 impl From<Failure> for Denied {
@@ -134,6 +146,7 @@ fn unseal(tpm: &mut Tpm<'_>, token: &Token, auth: Option<&SecretBuf>) -> Result<
     let loaded = tpm.load(&parent, &token.private, &token.public);
     let sealed = loaded.map_err(|failure| match failure {
         Failure::Code(code) if code.is_foreign() => Denied::Foreign,
+        Failure::Code(code) if code.is_wrong_auth() => Denied::Password(failure),
         failure => Denied::Tpm(failure),
     })?;
     let session = session(tpm, Kind::Policy, &parent)?;
@@ -144,7 +157,11 @@ fn unseal(tpm: &mut Tpm<'_>, token: &Token, auth: Option<&SecretBuf>) -> Result<
     if tpm.policy_digest(&session)? != token.policy {
         return Err(Denied::Policy);
     }
-    let secret = tpm.unseal(&sealed, &session, auth.map(|auth| &auth[..]))?;
+    let unsealed = tpm.unseal(&sealed, &session, auth.map(|auth| &auth[..]));
+    let secret = unsealed.map_err(|failure| match failure {
+        Failure::Code(code) if code.is_wrong_auth() && auth.is_some() => Denied::Pin,
+        failure => Denied::Tpm(failure),
+    })?;
     tpm.flush(sealed.handle)?;
     Ok(secret)
 }
@@ -195,12 +212,12 @@ fn show_policy(
     Ok(())
 }
 
-/// A new passphrase, and a token for no key slot yet that yields it under a policy that holds now, and with this PIN.
+/// A token that yields a new passphrase under a policy that holds now, and with this PIN.
 pub(crate) fn seal(
     device: &TpmDevice,
     pcrs: Pcrs,
     pin: Option<&SecretBuf>,
-) -> Result<(SecretBuf, Value), Refusal> {
+) -> Result<NewToken, Refusal> {
     let secret = SecretBuf::random(SECRET)?;
     let deadline = Instant::now() + PATIENCE;
     let mut line = device.open(deadline)?;
@@ -208,14 +225,34 @@ pub(crate) fn seal(
     let auth = auth.as_ref();
     let mut tpm = Tpm::new(&mut line, deadline);
     let sealed = seal_with(&mut tpm, &secret, pcrs, auth);
-    let token = sealed.map_err(|failure| format!("the TPM: {failure}"))?;
+    let (token, registers) = sealed.map_err(|failure| format!("the TPM: {failure}"))?;
     drop(tpm);
     // What does not open is not written into a header.
     let opened = open(&token, &mut line, deadline, auth)?;
     if opened[..] != in_base64(&secret)?[..] {
         return Err("the TPM gives back another secret than it was given".into());
     }
-    Ok((opened, token.to_json()))
+    Ok(NewToken {
+        secret: opened,
+        json: token.to_json(),
+        warning: weakness(pcrs, registers, pin.is_some()),
+    })
+}
+
+/// What a policy leaves open.
+fn weakness(pcrs: Pcrs, registers: Registers, has_pin: bool) -> Option<Warning> {
+    let unused = pcrs.without(registers.measured);
+    let why = if pcrs == Pcrs::NONE && !has_pin {
+        "whoever has this machine can open the volume: no register and no PIN keeps them from it"
+            .to_owned()
+    } else if unused != Pcrs::NONE {
+        format!(
+            "nothing was measured into PCR {unused} of this TPM, so its value does not tell what has booted"
+        )
+    } else {
+        return None;
+    };
+    Some(Warning::WeakToken(why))
 }
 
 fn seal_with(
@@ -223,7 +260,8 @@ fn seal_with(
     secret: &SecretBuf,
     pcrs: Pcrs,
     auth: Option<&SecretBuf>,
-) -> Result<Token, Failure> {
+) -> Result<(Token, Registers), Failure> {
+    let registers = registers(tpm, pcrs)?;
     let parent = tpm.create_primary(Algorithm::Ecc)?;
     let policy = tpm.start_session(Kind::Policy, &parent)?;
     show_policy(tpm, &policy, ALG_SHA256, pcrs, auth.is_some())?;
@@ -233,7 +271,7 @@ fn seal_with(
     let bytes = auth.map_or(&[][..], |auth| &auth[..]);
     let (private, public) = tpm.seal(&parent, &session, (secret, bytes), &digest)?;
     tpm.flush(parent.handle)?;
-    Ok(Token {
+    let token = Token {
         private,
         public,
         pcrs,
@@ -243,19 +281,35 @@ fn seal_with(
         has_pin: auth.is_some(),
         salt: None,
         parent: None,
-    })
+    };
+    Ok((token, registers))
+}
+
+/// What the TPM says of the registers of a policy, which it would silently leave out where it does not have them.
+fn registers(tpm: &mut Tpm<'_>, pcrs: Pcrs) -> Result<Registers, Failure> {
+    let registers = match pcrs {
+        Pcrs::NONE => Registers::default(),
+        _ => tpm.registers(ALG_SHA256, pcrs.mask())?,
+    };
+    let missing = pcrs.without(registers.there);
+    if missing == Pcrs::NONE {
+        return Ok(registers);
+    }
+    Err(format!(
+        "it has no PCR {missing} in the bank sha256; switch that bank on in the firmware's setup, or bind to no register"
+    )
+    .into())
 }
 
 fn refusal(denied: &Denied, token: &Token) -> Refusal {
     let why = match denied {
+        Denied::Pin => return Refusal::Counted("the PIN is wrong".to_owned()),
+        Denied::Password(failure) => return Refusal::Counted(format!("the TPM: {failure}")),
         Denied::Foreign => "it was enrolled with another TPM, or this one was cleared".to_owned(),
         Denied::Policy => format!(
             "the TPM's registers (PCR {}) have other values than when it was enrolled",
             token.pcrs
         ),
-        Denied::Tpm(Failure::Code(code)) if code.is_wrong_auth() && token.has_pin => {
-            "the PIN is wrong".to_owned()
-        }
         Denied::Tpm(failure) => format!("the TPM: {failure}"),
     };
     Refusal::Failed(why)
@@ -281,3 +335,6 @@ fn auth_of(pin: &[u8], salt: Option<&[u8]>) -> Result<SecretBuf, std::io::Error>
         .map_or(0, |at| at + 1);
     SecretBuf::copy_of(&auth[..len])
 }
+
+#[cfg(test)]
+mod tests;

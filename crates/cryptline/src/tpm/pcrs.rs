@@ -36,6 +36,11 @@ impl Pcrs {
     pub(super) fn mask(self) -> u32 {
         self.0
     }
+
+    /// Those of them that this mask leaves out.
+    pub(super) fn without(self, mask: u32) -> Self {
+        Self(self.0 & !mask)
+    }
 }
 
 impl fmt::Display for Pcrs {

@@ -16,6 +16,9 @@ const BANKS: [(&str, u16); 4] = [
     ("sha512", ALG_SHA512),
 ];
 
+/// Handles of keys that stay in a TPM.
+const PERSISTENT: std::ops::RangeInclusive<u32> = 0x8100_0000..=0x81ff_ffff;
+
 /// What a token says.
 pub struct Token {
     /// The secret for the TPM, and what everybody may know of it, each with its length in front.
@@ -122,6 +125,9 @@ impl Parent {
         let (Some(handle), Some(name)) = (handle, name) else {
             return Err("its tpm2_srk is damaged");
         };
+        if !PERSISTENT.contains(&handle) {
+            return Err("its tpm2_srk names no key that stays in the TPM");
+        }
         Ok(Self {
             handle,
             name: name.to_vec(),
@@ -219,6 +225,8 @@ mod tests {
             ),
             ("tpm2_salt", 7.into(), "tpm2_salt is damaged"),
             ("tpm2_srk", blob(b"\x81\0\0"), "tpm2_srk is damaged"),
+            ("tpm2_srk", blob(b"\x80\xff\xff\xff\0\0"), "names no key"),
+            ("tpm2_srk", blob(b"\x82\0\0\0\0\0"), "names no key"),
             ("tpm2_pubkey_pcrs", json!([11]), "a signed policy"),
             ("tpm2_pcrlock", true.into(), "systemd-pcrlock"),
         ] {

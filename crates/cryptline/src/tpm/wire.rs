@@ -96,6 +96,24 @@ impl<'a> Reader<'a> {
         let len = Self(self.0).u16()?;
         self.take(usize::from(len) + 2)
     }
+
+    /// Which registers of this bank a `TPML_PCR_SELECTION` names, one bit each.
+    pub fn pcrs(&mut self, bank: u16) -> Option<u32> {
+        let mut pcrs = 0;
+        for _ in 0..self.u32()? {
+            let (named, len) = (self.u16()?, self.u8()?);
+            let bits = self.take(len.into())?;
+            let shifts = (0_u32..24).step_by(8);
+            let bits = bits
+                .iter()
+                .zip(shifts)
+                .map(|(&byte, by)| u32::from(byte) << by);
+            if named == bank {
+                pcrs |= bits.sum::<u32>();
+            }
+        }
+        Some(pcrs)
+    }
 }
 
 /// Which registers of which bank, as `TPML_PCR_SELECTION`.
@@ -122,5 +140,10 @@ mod tests {
         assert_eq!(Reader(b"\xff\xff").with_size(), None);
         let selection = pcr_selection(ALG_SHA256, 1 << 7 | 1 << 8 | 1 << 23).0;
         assert_eq!(selection, b"\0\0\0\x01\0\x0b\x03\x80\x01\x80");
+        let named = Reader(&selection).pcrs(ALG_SHA256);
+        assert_eq!(named, Some(1 << 7 | 1 << 8 | 1 << 23));
+        assert_eq!(Reader(&selection).pcrs(ALG_SHA1), Some(0));
+        assert_eq!(Reader(&selection[..9]).pcrs(ALG_SHA256), None);
+        assert_eq!(Reader(b"\xff\xff\xff\xff\0").pcrs(ALG_SHA256), None);
     }
 }

@@ -10,7 +10,7 @@ use cryptline::{Edited, Header, Pcrs, TangKeys};
 use super::super::header::ask;
 use super::super::key::{Confirm, Place, refuse_two_keys, unlocking};
 use crate::CliError;
-use crate::args::{KeyArgs, TokenArgs, ask_pin};
+use crate::args::{KeyArgs, PassphraseSource, Taker, TokenArgs, ask_pin, refuse_shared_input};
 use crate::error::on_one_line;
 use crate::output::{print, warn_of};
 
@@ -31,7 +31,7 @@ tang: it lies under a key that takes the server's help to recover. The server le
 names of the server's keys (`tang-show-keys` there) and asked whether you trust them.
 
 tpm2: only the TPM of this machine decrypts it, and only while its registers have the values that they have now, and
-for who knows the PIN, if there is one. That is what `systemd-cryptenroll --tpm2-device=auto` does, and each program
+for whoever knows the PIN, if there is one. That is what `systemd-cryptenroll --tpm2-device=auto` does, and each program
 opens what the other has enrolled. Which registers tell what is a matter of firmware and boot loader: 7 is Secure
 Boot, 11 the kernel image of systemd-stub. Keep another key: updates change registers.
 
@@ -149,6 +149,7 @@ impl BindArgs {
                 "--thumbprint is for a tang server; leave it out",
             ));
         }
+        self.refuse_shared_pin()?;
         let (device, pcrs) = (self.tokens.tpm()?, self.pcrs.unwrap_or_default());
         let pin = self.with_pin.then(|| ask_pin(self.new_pin_file.clone()));
         let bound = header.bind_tpm(&device, pcrs, pin.as_ref(), self.new_key_slot);
@@ -160,6 +161,22 @@ impl BindArgs {
             condition += ", for the PIN";
         }
         Ok((bound, condition))
+    }
+
+    /// Standard input is the passphrase or the PIN, unless each is one line of it.
+    fn refuse_shared_pin(&self) -> Result<(), CliError> {
+        let new_pin = PassphraseSource::of(self.new_pin_file.clone(), None);
+        let key = Taker {
+            what: "the passphrase",
+            instead: "--key-file",
+            takes: self.keys.of_target(&self.place.target).from_input(),
+        };
+        let pin = Taker {
+            what: "the PIN",
+            instead: "--new-pin-file",
+            takes: new_pin.from_input().filter(|_| self.with_pin),
+        };
+        refuse_shared_input(&[key, pin])
     }
 
     fn trust(&self, url: &str, server: &TangKeys) -> Result<(), CliError> {
