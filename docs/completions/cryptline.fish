@@ -301,7 +301,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l kdf-time-l
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l allow-other -d 'Let other users, root among them, use the file; for a user who is not root, /etc/fuse.conf must have user_allow_other'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l cache -d 'Let the kernel cache the decrypted disk: faster for small and repeated reads; the clear text then stays in memory after the volume is closed, until it is needed for something else'
-complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l fuse-uring -d 'Let the kernel pass requests through io_uring: less work for small ones, but few large ones at a time can be slower; Linux 6.14 and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring'
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l fuse-uring -d 'Let the kernel pass requests through io_uring: less work for small ones, but few large ones at a time can be slower; up to 1 MiB of memory stays in use for each of up to 256 requests (with many lanes: one for each lane and processor); Linux 6.14 and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l exit-with-parent -d 'Exit when the parent process exits'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -s v -l verbose -d 'Log more to standard error'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l sandbox-probe -d 'Try what the sandbox refuses and print the results, then serve'
