@@ -78,8 +78,10 @@ impl Disabled {
             skip(&format!("FUSE over io_uring cannot be disabled: {error}"));
             return None;
         }
-        let _switch = switch;
-        Some(Self { _switch, was_on })
+        Some(Self {
+            _switch: switch,
+            was_on,
+        })
     }
 }
 
