@@ -73,10 +73,7 @@ pub unsafe extern "C" fn cryptline_key_add(
     // SAFETY: the caller promises the same.
     unsafe {
         edit(target, given, slot, |header, given| {
-            let header = match given.slot() {
-                Some(slot) => header.key_slot(slot),
-                None => header,
-            };
+            let header = of_slot(header, &given);
             header.add_key(&given.new_slot()?).map_err(Into::into)
         })
     }
@@ -95,10 +92,7 @@ pub unsafe extern "C" fn cryptline_key_change(
     // SAFETY: the caller promises the same.
     unsafe {
         edit(target, given, slot, |header, given| {
-            let header = match given.slot() {
-                Some(slot) => header.key_slot(slot),
-                None => header,
-            };
+            let header = of_slot(header, &given);
             header.change_key(&given.new_slot()?).map_err(Into::into)
         })
     }
@@ -129,6 +123,14 @@ pub unsafe extern "C" fn cryptline_key_remove(
             };
             removed.map_err(Into::into)
         })
+    }
+}
+
+/// Only the slot that is meant, where one is.
+fn of_slot(header: cryptline::Header, given: &cryptline_key_options) -> cryptline::Header {
+    match given.slot() {
+        Some(slot) => header.key_slot(slot),
+        None => header,
     }
 }
 

@@ -117,6 +117,7 @@ pub struct MountOptions {
     pub lanes: Option<u64>,
 
     /// Let the kernel pass requests through io_uring: less work for small ones, but few large ones at a time can be slower;
+    /// up to 1 MiB of memory stays in use for each of up to 256 requests (with many lanes: one for each lane and processor);
     /// Linux 6.14 and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring
     #[arg(long)]
     pub fuse_uring: bool,
@@ -349,7 +350,7 @@ impl MountArgs {
 fn no_ring() -> CliError {
     CliError::parameters(
         "--fuse-uring: requests do not come through io_uring here; that takes Linux 6.14, io_uring (--io), no more than \
-         64 processors and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring",
+         64 processors that this machine can have (/sys/devices/system/cpu/possible) and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring",
     )
 }
 

@@ -1,6 +1,6 @@
 //! Requests that come through io_uring: the same as those that come as messages, for whoever uses the disk.
 
-use cryptline_testkit::fuse_uring::Enabled;
+use cryptline_testkit::fuse_uring::{Disabled, Enabled};
 use cryptline_testkit::peer;
 
 use super::server::{READY, run};
@@ -49,12 +49,24 @@ fn where_requests_cannot_come_through_io_uring_that_is_told_with_what_helps() {
     if !can_mount() {
         return;
     }
+    refused(&["--io=preadv"]);
+    // The mount is there already when the kernel says no.
+    if let Some(_disabled) = Disabled::here() {
+        refused(&[]);
+    }
+}
+
+#[track_caller]
+fn refused(more: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     let point = text(folder.path());
-    let refused = run(["mount", "ram:1M", &point, "--fuse-uring", "--io=preadv"]).exited_with(1);
+    let arguments = ["mount", "ram:1M", &point, "--fuse-uring"];
+    let refused = run([&arguments[..], more].concat()).exited_with(1);
     let said = refused.stderr_text();
     assert_eq!(said.lines().count(), 1, "{refused}");
     assert!(said.contains("enable_uring"), "{refused}");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("what is mounted");
+    assert!(!mounts.contains(&point), "{mounts}");
     let left = peer::run(&mut cryptline(["umount", &point]), READY).exited_with(4);
     assert!(left.stderr_text().contains("no volume"), "{left}");
 }

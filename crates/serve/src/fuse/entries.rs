@@ -55,6 +55,8 @@ struct Place {
     rest_at: u64,
     /// Bytes of the request.
     length: u64,
+    /// What was read is elsewhere: the entry has the bytes of an earlier request.
+    is_lost: bool,
     answers: bool,
 }
 
@@ -120,6 +122,7 @@ impl Entries {
         let place = &mut self.places[index];
         (place.unique, place.form, place.device) = (unique, form, device);
         (place.length, place.rest, place.rest_at) = (length, None, 0);
+        place.is_lost = false;
     }
 
     /// Which device the request is for.
@@ -143,19 +146,25 @@ impl Entries {
         (part.len() == len).then_some(part)
     }
 
-    /// A part that was read. It is where it belongs.
+    /// A part that was read. It is where it belongs, or the request fails.
     pub fn keep(&mut self, index: usize, data: Buffer) {
-        let place = &self.places[index];
+        let place = &mut self.places[index];
         let entry = place.entry.as_ref();
-        debug_assert!(entry.is_some_and(|it| it.owns(&data)), "the part lent");
+        place.is_lost |= !entry.is_some_and(|it| it.owns(&data));
     }
 
     /// Answers a request that a device has served, or failed.
     pub fn end_served(&mut self, index: usize, result: Result<(), Fault>) {
-        let Place { form, length, .. } = self.places[index];
+        let Place {
+            form,
+            length,
+            is_lost,
+            ..
+        } = self.places[index];
         let mut body = Body::new();
         match (result, form) {
             (Err(fault), _) => return self.end(index, Err(errno(fault, form)), 0),
+            (Ok(()), Form::Data) if is_lost => return self.end(index, Err(Errno::IO), 0),
             (Ok(()), Form::Data) => {
                 let length = u32::try_from(length).unwrap_or(0);
                 return self.end(index, Ok(()), length);
@@ -216,9 +225,9 @@ impl Entries {
         true
     }
 
-    /// The ring has been to the kernel.
-    pub fn handed_over(&mut self) {
-        self.is_on_the_way = false;
+    /// The ring has been to the kernel, which may have refused what was for it.
+    pub fn handed_over(&mut self, ring: &mut Ring) {
+        self.is_on_the_way = self.is_on_the_way && ring.is_refused();
     }
 
     /// An entry has come back.
@@ -296,6 +305,7 @@ impl Place {
             rest: None,
             rest_at: 0,
             length: 0,
+            is_lost: false,
             answers: false,
         }
     }
@@ -303,7 +313,61 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use cryptline_sys::BackendChoice;
+    use cryptline_testkit::peer;
+
     use super::*;
+
+    /// Entries of a device without a mount. `None` where there are none, which is said.
+    fn entries(depth: usize) -> Option<(Ring, Entries)> {
+        let ring = Ring::new(BackendChoice::WideIoUring, 8);
+        let device = std::fs::File::open("/dev/fuse");
+        let (Ok(mut ring), Ok(device)) = (ring, device) else {
+            peer::skip("io_uring and /dev/fuse are needed");
+            return None;
+        };
+        let numbers = vec![0];
+        let queues = Queues { numbers, depth };
+        let made = Entries::new(&mut ring, &Arc::new(device.into()), &queues);
+        Some((ring, made.expect("entries")))
+    }
+
+    fn answered(entries: &Entries, index: usize) -> i32 {
+        let entry = entries.places[index].entry.as_ref().expect("it is here");
+        i32::from_ne_bytes(*entry.header()[4..].first_chunk().unwrap())
+    }
+
+    #[test]
+    fn read_whose_bytes_are_elsewhere_fails_and_the_next_one_does_not() {
+        let Some((_ring, mut entries)) = entries(2) else {
+            return;
+        };
+        for (from, error) in [(0, 0), (1, Errno::IO.raw_os_error()), (0, 0)] {
+            entries.begin(0, 7, Form::Data, 0, 4096);
+            let data = entries.part(from, 0, 4096).expect("a part");
+            entries.keep(0, data);
+            entries.end_served(0, Ok(()));
+            assert_eq!(answered(&entries, 0), -error);
+            entries.begin(1, 8, Form::Data, 0, 4096);
+        }
+    }
+
+    #[test]
+    fn answer_is_unsent_until_the_kernel_has_taken_it() {
+        let Some((mut ring, mut entries)) = entries(1) else {
+            return;
+        };
+        entries.ready.clear();
+        entries.begin(0, 7, Form::Empty, 0, 0);
+        entries.end(0, Ok(()), 0);
+        let source = ring.add_source();
+        assert!(entries.submit(&mut ring, source));
+        entries.handed_over(&mut ring);
+        assert!(entries.has_unsent());
+        ring.poll().expect("the kernel takes it");
+        entries.handed_over(&mut ring);
+        assert!(!entries.has_unsent());
+    }
 
     fn header(len: usize) -> [u8; IN_HEADER] {
         let mut header = [9; IN_HEADER];

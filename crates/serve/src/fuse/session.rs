@@ -32,6 +32,8 @@ const FIRST_WORD_MAX: Duration = Duration::from_secs(10);
 
 /// Entries of one lane. Each has memory for the longest read or write, of which only what requests need is used.
 const ENTRIES_MAX: usize = 64;
+/// Entries of all lanes, except that each has one for each queue.
+const ENTRIES_OF_ALL: usize = 256;
 /// Entries that a lane has for one of the kernel's queues.
 const DEPTH_MAX: usize = 16;
 
@@ -100,12 +102,12 @@ struct Serving {
 impl Options {
     /// The kernel's queues as each lane serves them. All lanes serve all: whoever uses a disk from one processor would
     /// otherwise have one lane only. `None` where all is to come as messages.
-    fn entries(&self) -> Result<Option<Queues>, StartError> {
+    fn entries(&self, lanes: usize) -> Result<Option<Queues>, StartError> {
         let Some(processors) = self.queues else {
             return Ok(None);
         };
         let count = u16::try_from(processors).map_err(|_| StartError::NoRing)?;
-        let depth = (ENTRIES_MAX / usize::from(count.max(1))).min(DEPTH_MAX);
+        let depth = depth(processors, lanes);
         let may = !matches!(
             self.backend,
             BackendChoice::Syscalls | BackendChoice::Simulated(_)
@@ -117,6 +119,13 @@ impl Options {
         let numbers = (0..count).collect();
         Ok(Some(Queues { numbers, depth }))
     }
+}
+
+/// Entries of one lane for each queue; none where there are too many queues.
+fn depth(queues: usize, lanes: usize) -> usize {
+    let own = ENTRIES_MAX / queues.max(1);
+    let share = ENTRIES_OF_ALL / queues.max(1) / lanes.max(1);
+    own.min(share.max(1)).min(DEPTH_MAX)
 }
 
 impl Session {
@@ -137,7 +146,7 @@ impl Session {
         for descriptor in &descriptors {
             set_nonblocking(descriptor).map_err(StartError::Kernel)?;
         }
-        let queues = options.entries()?;
+        let queues = options.entries(descriptors.len())?;
         if let Some(first) = descriptors.first()
             && !agree(first, queues.is_some())?
             && queues.is_some()
@@ -398,7 +407,14 @@ fn count(list: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::count;
+    use super::{count, depth};
+
+    #[test]
+    fn more_lanes_have_fewer_entries_each_but_one_for_each_queue() {
+        assert_eq!((depth(2, 2), depth(4, 4), depth(1, 64)), (16, 16, 4));
+        assert_eq!((depth(8, 4), depth(8, 64), depth(64, 64)), (8, 1, 1));
+        assert_eq!((depth(65, 1), depth(usize::MAX, 1)), (0, 0));
+    }
 
     #[test]
     fn processors_of_a_list_are_counted() {

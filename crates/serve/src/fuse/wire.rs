@@ -25,6 +25,9 @@ use super::nodes::Nodes;
 use super::replies::Replies;
 use crate::lane::{Brought, Chunk, Room, Taken, Wire};
 
+/// So many entries are taken in a row, and a message gets its turn.
+const ENTRIES_IN_A_ROW: usize = 16;
+
 /// What a lane of a session is made of.
 pub struct Start {
     pub descriptor: Arc<OwnedFd>,
@@ -52,6 +55,7 @@ pub struct FuseWire {
     pub(super) intake: Intake,
     pub(super) replies: Replies,
     pub(super) entries: Entries,
+    entries_in_a_row: usize,
     source: Source,
     file: FileId,
     is_stopping: bool,
@@ -63,6 +67,7 @@ impl FuseWire {
         let entries = Entries::new(ring, &start.descriptor, &start.queues)?;
         Ok(Self {
             entries,
+            entries_in_a_row: 0,
             intake: Intake::new(),
             replies: Replies::new(),
             source: ring.add_source(),
@@ -74,6 +79,28 @@ impl FuseWire {
 
     fn can_take(&self, room: &Room) -> bool {
         !self.is_stopping && !self.intake.is_gone && room.has_job() && self.replies.has_place()
+    }
+
+    fn take_entry(&mut self, room: &Room) -> Option<Taken<Tag>> {
+        while !self.is_stopping && room.has_job() {
+            let index = self.entries.next()?;
+            self.entries_in_a_row += 1;
+            if let Some(asked) = self.judge_entry(index) {
+                return Some(Taken::Asked(asked));
+            }
+        }
+        None
+    }
+
+    fn take_message(&mut self, room: &Room) -> Option<Taken<Tag>> {
+        self.entries_in_a_row = 0;
+        while self.can_take(room) {
+            let message = self.intake.next()?;
+            if let Some(asked) = self.judge(message) {
+                return Some(Taken::Asked(asked));
+            }
+        }
+        None
     }
 
     /// Reads what has come behind a message.
@@ -117,21 +144,13 @@ impl Wire for FuseWire {
     type Tag = Tag;
 
     fn take(&mut self, room: &Room) -> Option<Taken<Tag>> {
-        while !self.is_stopping && room.has_job() {
-            let Some(index) = self.entries.next() else {
-                break;
-            };
-            if let Some(asked) = self.judge_entry(index) {
-                return Some(Taken::Asked(asked));
-            }
+        if self.entries_in_a_row < ENTRIES_IN_A_ROW
+            && let Some(taken) = self.take_entry(room)
+        {
+            return Some(taken);
         }
-        while self.can_take(room) {
-            let message = self.intake.next()?;
-            if let Some(asked) = self.judge(message) {
-                return Some(Taken::Asked(asked));
-            }
-        }
-        None
+        let taken = self.take_message(room);
+        taken.or_else(|| self.take_entry(room))
     }
 
     fn bring(&mut self, tag: Tag, chunk: Chunk, _room: &Room) -> Brought {
@@ -181,21 +200,20 @@ impl Wire for FuseWire {
         if !self.entries.submit(ring, self.source) {
             self.intake.fail(Errno::IO);
         }
-        if self.entries.has_arrived() && !self.is_stopping && room.has_job() {
-            return true;
-        }
+        let has_entries = self.entries.has_arrived() && !self.is_stopping && room.has_job();
         let can_take = self.can_take(room);
         if self.intake.has_arrived() {
-            return can_take;
+            return has_entries || can_take;
         }
+        // However many entries there are: nobody else looks for messages.
         if can_take {
             self.intake.post(ring, self.source, self.file, room);
         }
-        false
+        has_entries
     }
 
     fn reap(&mut self, ring: &mut Ring) {
-        self.entries.handed_over();
+        self.entries.handed_over(ring);
         let mut has_come = false;
         while let Some(done) = ring.next_done(self.source) {
             match done.io {

@@ -115,16 +115,20 @@ impl Ring {
         descriptor.lower();
         // What has finished until then is taken in here; what finishes from now on raises it again.
         let entered = self.enter_engine(Patience::None);
-        let is_refused = match &mut self.engine {
+        if self.is_refused() {
+            self.wake_by(Instant::now() + PAUSE);
+        }
+        entered
+    }
+
+    /// Whether the kernel does not have all that was submitted, and another [`poll`](Self::poll) is needed.
+    pub fn is_refused(&mut self) -> bool {
+        match &mut self.engine {
             Engine::Uring(uring) => uring.is_refused(),
             Engine::Syscalls(syscalls) => syscalls.is_unpublished(),
             // Its kernel works only while it is called.
             Engine::Simulated(_) => self.slots.len() > self.free_slots.len(),
-        };
-        if is_refused {
-            self.wake_by(Instant::now() + PAUSE);
         }
-        entered
     }
 }
 
