@@ -611,7 +611,7 @@ _cryptline() {
                     return 0
                     ;;
                 --servers)
-                    COMPREPLY=($(compgen -W "cryptline cryptline-plain qemu-nbd qemu-nbd-plain qsd qsd-plain nbdkit nbdkit-plain cryptline-over-nbd nbdkit-over-nbd null nbdkit-null" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "cryptline cryptline-asleep cryptline-plain qemu-nbd qemu-nbd-plain qsd qsd-plain nbdkit nbdkit-plain cryptline-over-nbd nbdkit-over-nbd null nbdkit-null" -- "${cur}"))
                     return 0
                     ;;
                 --generators)

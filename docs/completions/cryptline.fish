@@ -82,7 +82,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfi
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l io -d 'I/O interface' -r -f -a "auto\t'io_uring if the kernel allows it, otherwise preadv/pwritev'
 io_uring\t'io_uring, or fail'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds, or auto' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
@@ -165,7 +165,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -s P -l 
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l io -d 'I/O interface' -r -f -a "auto\t'io_uring if the kernel allows it, otherwise preadv/pwritev'
 io_uring\t'io_uring, or fail'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds, or auto' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
@@ -244,7 +244,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -s P -l pidfi
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l io -d 'I/O interface' -r -f -a "auto\t'io_uring if the kernel allows it, otherwise preadv/pwritev'
 io_uring\t'io_uring, or fail'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds, or auto' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
@@ -844,6 +844,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 4k-randread-qd1\t'Random reads of 4 KiB, one at a time'
 128k-randread-qd16\t'Random reads of 128 KiB, 16 in flight'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l servers -d 'Servers' -r -f -a "cryptline\t'cryptline, LUKS1'
+cryptline-asleep\t'cryptline, LUKS1, without looking for requests before it waits'
 cryptline-plain\t'cryptline, the null cipher over the plain image'
 qemu-nbd\t'qemu-nbd, LUKS1'
 qemu-nbd-plain\t'qemu-nbd, raw'

@@ -18,6 +18,7 @@ use std::time::Duration;
 use clap::Args;
 use cryptline_engine::BackendChoice;
 use cryptline_serve::fuse::{LastWord, Mount, Nodes, Options, Over, Session, StartError, Wanted};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::{Flushed, StopHandle};
 
 use self::background::Parent;
@@ -166,7 +167,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
             .with_last_word(last_word.name()),
     );
     let front = front.enter(&needs(lanes), None)?;
-    let options = args.options(front.backend(), &volumes, &mount);
+    let options = args.options((front.backend(), front.poll()), &volumes, &mount);
     let session = Session::start(&nodes, descriptors, options);
     let session = session.map_err(|error| CliError::device(error.to_string()))?;
     front.serve(&banner, |stop| {
@@ -283,11 +284,16 @@ impl MountArgs {
         nodes
     }
 
-    fn options(&self, backend: BackendChoice, volumes: &[Served], mount: &Mount) -> Options {
+    fn options(
+        &self,
+        (backend, poll): (BackendChoice, Poll),
+        volumes: &[Served],
+        mount: &Mount,
+    ) -> Options {
         let log = Log::new();
         Options {
             backend,
-            poll: self.front.process.poll_us,
+            poll,
             cached: self.mount.cache,
             grace: GRACE,
             stats: volumes.iter().map(|it| Arc::clone(&it.stats)).collect(),

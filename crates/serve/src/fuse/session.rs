@@ -22,7 +22,7 @@ use super::TRANSFER_MAX;
 use super::abi::{self, Body, Call, HEAD, Init};
 use super::nodes::Nodes;
 use super::wire::{FuseWire, Start};
-use crate::lane::{Lane, Orders};
+use crate::lane::{Lane, Orders, Poll};
 use crate::stats::ExportStats;
 use crate::{Flushed, StopHandle, flush_all};
 
@@ -33,8 +33,8 @@ const FIRST_WORD_MAX: Duration = Duration::from_secs(10);
 pub struct Options {
     /// How lanes do their I/O.
     pub backend: BackendChoice,
-    /// How long a lane looks out for the next request before it waits.
-    pub poll: Duration,
+    /// Whether lanes look out for the next request before they wait.
+    pub poll: Poll,
     /// Clear text may stay in the kernel's page cache.
     pub cached: bool,
     /// How long a session that ends finishes the requests that it has taken.
