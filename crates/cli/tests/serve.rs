@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use cryptline_engine::dispatch::usable_cores;
 use cryptline_testkit::peer;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use server::{Disk, READY, SIZE, Server, run, socket_of, text, value};
 
 #[test]
@@ -52,6 +54,45 @@ fn the_default_server_says_what_is_in_use_and_leaves_nothing_behind() {
     let ended = server.stop();
     assert_eq!(ended.stderr_text(), "");
     assert!(!folder.exists());
+}
+
+#[test]
+fn default_polls_with_io_uring_and_two_processors_and_never_with_one() {
+    const NO_RING: &str = "never (it needs io_uring)";
+    let poll = |options: &[&str]| value(&said(options), "poll").to_owned();
+    assert_eq!(poll(&["--poll-us=0"]), "never");
+    assert_eq!(poll(&["--io=preadv"]), NO_RING);
+    assert_eq!(poll(&["--poll-us=50", "--io=preadv"]), NO_RING);
+    let all = sched_getaffinity(None).unwrap();
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).unwrap());
+    // Of this thread alone, and of the servers that it starts.
+    sched_setaffinity(None, &one).unwrap();
+    let (default, asked) = (poll(&[]), poll(&["--poll-us=50"]));
+    sched_setaffinity(None, &all).unwrap();
+    let has_ring = asked != NO_RING;
+    let expected = if has_ring {
+        ["never (one processor)", "50 µs"]
+    } else {
+        [NO_RING; 2]
+    };
+    assert_eq!([default.as_str(), &asked], expected);
+    if has_ring && usable_cores() >= 2.0 {
+        // A busy machine may give the measurement no time.
+        let mut tries = (0..5).map(|_| poll(&[]));
+        let known = tries.find(|said| !said.contains("could not be measured"));
+        let Some(known) = known else { return };
+        let is_suitable = known.starts_with("up to ") && known.contains("while it pays off");
+        assert!(is_suitable || known == "never (on battery)", "{known}");
+    }
+}
+
+/// What a server of a RAM disk says when it starts.
+fn said(options: &[&str]) -> String {
+    let server = Server::start(["ram:1M"].into_iter().chain(options.iter().copied()));
+    let report = server.process.stdout_text();
+    server.stop();
+    report
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cryptline::Open;
 use cryptline::engine::BackendChoice;
 use cryptline_nbd::TlsMode;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_serve::stats::ExportStats;
 
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let exports = Exports::new(vec![export], TlsMode::Off)?;
     let options = ServerOptions {
         backend: BackendChoice::Auto,
-        poll: Duration::ZERO,
+        poll: Poll::default(),
         tls: None,
         max_connections: 16,
         max_handshakes: 16,

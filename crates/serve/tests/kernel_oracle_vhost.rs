@@ -14,6 +14,7 @@ use std::time::Duration;
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
 use cryptline_serve::{Flushed, StopHandle};
@@ -66,7 +67,7 @@ fn serve(disks: Vec<Disk>) -> Served {
     let lines = Arc::clone(&log);
     let options = ServerOptions {
         backend: BackendChoice::Auto,
-        poll: Duration::ZERO,
+        poll: Poll::default(),
         grace: Duration::from_secs(5),
         log: Arc::new(move |line| lock(&lines).push(line.to_owned())),
     };

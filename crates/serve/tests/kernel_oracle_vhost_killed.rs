@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
 use cryptline_testkit::oracle::Oracle;
@@ -69,7 +70,7 @@ fn serves_until_it_is_killed() {
     let (disks, _keep): (Vec<_>, Vec<_>) = served.into_iter().unzip();
     let options = ServerOptions {
         backend: BackendChoice::Auto,
-        poll: Duration::ZERO,
+        poll: Poll::default(),
         grace: Duration::from_secs(5),
         log: Arc::new(|line| eprintln!("{line}")),
     };

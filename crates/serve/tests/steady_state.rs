@@ -29,6 +29,7 @@ use cryptline_nbd::reply::OFFSET_DATA_LEN;
 use cryptline_nbd::wire::{SIMPLE_REPLY_LEN, cmd};
 use cryptline_serve::StopHandle;
 use cryptline_serve::fuse::{Mount, Nodes, Over, Session, Wanted, processors};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
 use cryptline_testkit::alloc::{self, CountingAllocator};
@@ -67,6 +68,19 @@ fn main() {
                 check(stack::crypt_over_file);
             },
         ),
+        ("lanes_that_look_out_use_no_heap_and_no_thread", || {
+            let limit = Duration::from_micros(100);
+            let wake_up = Duration::from_micros(30);
+            let lanes = 1;
+            let measured = Poll::Measured {
+                limit,
+                wake_up,
+                lanes,
+            };
+            for poll in [Poll::Always(limit), measured] {
+                check_looking(stack::crypt_over_ram, poll);
+            }
+        }),
         ("calls_over_memory_use_no_heap_and_no_thread", || {
             check_fuse(|size| in_bytes(stack::crypt_over_ram(size)));
         }),
@@ -110,9 +124,15 @@ fn in_bytes(over: Fresh) -> Fresh {
 fn check(make: fn(u64) -> Fresh) {
     for backend in BACKENDS {
         for style in [Style::Structured, Style::Simple] {
-            check_connection(make(SIZE), backend, style);
+            check_connection(make(SIZE), backend, style, Poll::default());
         }
     }
+}
+
+/// The same for connections that look out for requests before they wait, and for virtqueues.
+fn check_looking(make: fn(u64) -> Fresh, poll: Poll) {
+    check_connection(make(SIZE), BackendChoice::Auto, Style::Simple, poll);
+    check_ring(make(SIZE), BackendChoice::Auto, 0, poll);
 }
 
 /// What io_uring gives a request to where a disk that others use too has no place for it just then: one
@@ -120,8 +140,9 @@ fn check(make: fn(u64) -> Fresh) {
 const KERNEL_WORKER: &str = "iou-wrk-";
 const TRIES: u32 = 8;
 
-fn check_connection(over: Fresh, backend: BackendChoice, style: Style) {
-    let served = Setup::new(over).backend(backend).start();
+fn check_connection(over: Fresh, backend: BackendChoice, style: Style, poll: Poll) {
+    let setup = Setup::new(over).backend(backend);
+    let served = setup.with(|options| options.poll = poll).start();
     let mut client = Raw::connect_as(&served, style);
     client.write(0, &pattern(0, 2 << 20, 1)).expect("written");
     for (length, depth) in [(BLOCK, 1), (BLOCK, 32), (65536, 16)] {
@@ -224,12 +245,12 @@ fn check_fuse_through_io_uring() {
 fn check_guests(make: fn(u64) -> Fresh) {
     for backend in BACKENDS {
         for ring in [0, RING_PACKED] {
-            check_ring(make(SIZE), backend, ring);
+            check_ring(make(SIZE), backend, ring, Poll::default());
         }
     }
 }
 
-fn check_ring(over: Fresh, backend: BackendChoice, ring: u64) {
+fn check_ring(over: Fresh, backend: BackendChoice, ring: u64, poll: Poll) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
     let disk = Disk {
         name: String::new(),
@@ -243,7 +264,7 @@ fn check_ring(over: Fresh, backend: BackendChoice, ring: u64) {
     };
     let options = ServerOptions {
         backend,
-        poll: Duration::ZERO,
+        poll,
         grace: Duration::from_secs(5),
         log: Arc::new(|line| panic!("{line}")),
     };

@@ -25,6 +25,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cryptline_engine::BackendChoice;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
 use cryptline_serve::{Flushed, StopHandle};
@@ -78,7 +79,7 @@ impl Served {
         let lines = Arc::clone(&log);
         let options = ServerOptions {
             backend,
-            poll: Duration::ZERO,
+            poll: Poll::default(),
             grace: Duration::from_millis(500),
             log: Arc::new(move |line| lock(&lines).push(line.to_owned())),
         };

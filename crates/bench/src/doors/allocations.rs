@@ -21,6 +21,7 @@ use cryptline::luks::format::Version;
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::TlsMode;
 use cryptline_serve::fuse::{self, Mount, Nodes, Over, Session, Wanted};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{self, Export, Exports, Listener};
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{self, Disk, Front};
@@ -132,7 +133,7 @@ impl Served {
                 };
                 let options = vhost_user::ServerOptions {
                     backend: BackendChoice::Auto,
-                    poll: Duration::ZERO,
+                    poll: Poll::default(),
                     grace: GRACE,
                     log: Arc::new(complain),
                 };
@@ -149,7 +150,7 @@ impl Served {
                 let exports = Exports::new(vec![export], TlsMode::Off).map_err(failed)?;
                 let options = nbd::ServerOptions {
                     backend: BackendChoice::Auto,
-                    poll: Duration::ZERO,
+                    poll: Poll::default(),
                     tls: None,
                     max_connections: 1,
                     max_handshakes: 1,
@@ -204,7 +205,7 @@ impl Mounted {
         } = self;
         let options = fuse::Options {
             backend: BackendChoice::Auto,
-            poll: Duration::ZERO,
+            poll: Poll::default(),
             cached: false,
             queues: None,
             grace: GRACE,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
 use tempfile::TempDir;
@@ -103,7 +104,7 @@ fn serve(contents: Contents, stop: StopHandle) -> Peer {
         };
         let options = ServerOptions {
             backend: BackendChoice::Auto,
-            poll: Duration::ZERO,
+            poll: Poll::default(),
             grace: Duration::from_secs(60),
             log: Arc::new(|line| panic!("{line}")),
         };

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::TlsMode;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_serve::stats::ExportStats;
 use tempfile::TempDir;
@@ -53,7 +54,7 @@ impl Served {
         let stop = StopHandle::new().map_err(failed)?;
         let options = ServerOptions {
             backend: BackendChoice::Auto,
-            poll: Duration::ZERO,
+            poll: Poll::default(),
             tls: None,
             max_connections: CONNECTIONS,
             max_handshakes: CONNECTIONS,

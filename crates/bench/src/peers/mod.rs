@@ -3,6 +3,7 @@
 //! ```text
 //! servers    who serves which image, and by which command line
 //! generators the loads, and who makes them
+//! comparisons  which numbers have a goal
 //! turns      a server's turn: checked, or loaded by every generator
 //! summary    tables, plots, figures
 //! ```
@@ -14,6 +15,7 @@
 //! One server runs at a time and has the images for itself. Turns are short and their order rotates,
 //! so whatever else the machine does meets all alike.
 
+mod comparisons;
 mod generators;
 mod servers;
 mod summary;

@@ -18,6 +18,8 @@ use crate::{Error, foreign};
 pub enum Server {
     /// cryptline, LUKS1
     Cryptline,
+    /// cryptline, LUKS1, without looking for requests before it waits
+    CryptlineAsleep,
     /// cryptline, the null cipher over the plain image
     CryptlinePlain,
     /// qemu-nbd, LUKS1
@@ -92,6 +94,11 @@ impl Server {
                 LUKS1,
                 "cryptline serve --exit-with-parent --direct=off {dispatch} --unix={socket} \
                  --key-file={key} {luks}",
+            ),
+            Self::CryptlineAsleep => (
+                LUKS1,
+                "cryptline serve --exit-with-parent --direct=off --poll-us=0 {dispatch} \
+                 --unix={socket} --key-file={key} {luks}",
             ),
             // Any key size: the null cipher has no key.
             Self::CryptlinePlain => (

@@ -3,6 +3,7 @@
 use cryptline::size;
 
 use super::PeersArgs;
+use super::comparisons::{COMPARISONS, Comparison};
 use super::generators::{Generator, Load};
 use super::servers::Server;
 use super::turns::Turns;
@@ -256,10 +257,11 @@ impl<'a> All<'a> {
             comparison.name,
             compared.as_ref().map(|(_, ratios)| median(ratios)),
         );
-        let figure = if comparison.p99 {
-            figure.at_most(comparison.goal)
-        } else {
-            figure.at_least(comparison.goal)
+        let figure = match comparison.goal {
+            Some(goal) if comparison.of.lower_is_better() => figure.at_most(goal),
+            Some(goal) => figure.at_least(goal),
+            None if comparison.of.lower_is_better() => figure.lower(),
+            None => figure,
         };
         let Some((best, ratios)) = compared else {
             return figure.needs(needs);
@@ -270,8 +272,9 @@ impl<'a> All<'a> {
             String::new()
         };
         let note = format!(
-            "{}, {} to {best}{}; by {generator}; rounds from {:.2} to {:.2}{of_plain}",
-            comparison.what,
+            "{}{}, {} to {best}{}; by {generator}; rounds from {:.2} to {:.2}{of_plain}",
+            comparison.of.prefix(),
+            comparison.load.title(),
             comparison.ours,
             comparison.best,
             ratios.iter().copied().fold(f64::INFINITY, f64::min),
@@ -286,11 +289,10 @@ impl<'a> All<'a> {
     fn compare(self, comparison: &Comparison, generator: Generator) -> Option<(Server, Vec<f64>)> {
         let values = |server| -> Option<Vec<f64>> {
             let row = self.row(server, comparison.load, generator)?;
-            let value = |turn: &Sample| match turn.latency {
-                _ if !comparison.p99 => turn.bytes_per_second,
-                latency => latency.map_or(f64::NAN, |latency| latency.p99_us),
-            };
-            Some(row.turns.iter().map(value).collect())
+            row.turns
+                .iter()
+                .map(|turn| comparison.of.value(turn))
+                .collect()
         };
         let ours = values(comparison.ours)?;
         let others = comparison.others.iter();
@@ -298,7 +300,7 @@ impl<'a> All<'a> {
         let others: Vec<_> = others.collect::<Option<_>>()?;
         let (best, theirs) = others.into_iter().max_by(|(_, one), (_, other)| {
             let order = median(one).total_cmp(&median(other));
-            if comparison.p99 {
+            if comparison.of.lower_is_better() {
                 order.reverse()
             } else {
                 order
@@ -322,85 +324,6 @@ impl<'a> All<'a> {
 fn share(share: Option<f64>) -> String {
     share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0))
 }
-
-/// A number of ours to the same of the best of others.
-struct Comparison {
-    name: &'static str,
-    ours: Server,
-    load: Load,
-    /// What is compared, as a note says it.
-    what: &'static str,
-    /// All of them must be there.
-    others: &'static [Server],
-    /// What the best of several is.
-    best: &'static str,
-    goal: f64,
-    /// Latencies: the lowest is the best. Otherwise speeds, the highest.
-    p99: bool,
-}
-
-const COMPARISONS: [Comparison; 6] = [
-    Comparison {
-        name: "encrypted_over_plain_nbd_4k",
-        ours: Server::Cryptline,
-        load: Load::RandRead,
-        what: "4 KiB random reads",
-        others: &[Server::CryptlinePlain],
-        best: "",
-        goal: 0.93,
-        p99: false,
-    },
-    Comparison {
-        name: "over_best_peer_4k_randread",
-        ours: Server::Cryptline,
-        load: Load::RandRead,
-        what: "4 KiB random reads",
-        others: &[Server::QemuNbd, Server::Qsd, Server::Nbdkit],
-        best: ", the fastest",
-        goal: 2.0,
-        p99: false,
-    },
-    Comparison {
-        name: "p99_over_best_peer_4k_randread",
-        ours: Server::Cryptline,
-        load: Load::RandRead,
-        what: "p99 of 4 KiB random reads",
-        others: &[Server::QemuNbd, Server::Qsd, Server::Nbdkit],
-        best: ", the lowest",
-        goal: 0.5,
-        p99: true,
-    },
-    Comparison {
-        name: "over_qemu_1m_read",
-        ours: Server::Cryptline,
-        load: Load::Read,
-        what: "1 MiB reads",
-        others: &[Server::QemuNbd, Server::Qsd],
-        best: ", the faster of qemu's",
-        goal: 6.0,
-        p99: false,
-    },
-    Comparison {
-        name: "nbd_chain_over_plain_128k",
-        ours: Server::CryptlineOverNbd,
-        load: Load::RandReadMiddle,
-        what: "128 KiB random reads",
-        others: &[Server::NbdkitPlain],
-        best: ", which serves the plain file without another server below",
-        goal: 0.6,
-        p99: false,
-    },
-    Comparison {
-        name: "nbd_chain_over_nbdkit_luks_4k_qd32",
-        ours: Server::CryptlineOverNbd,
-        load: Load::RandRead,
-        what: "4 KiB random reads",
-        others: &[Server::NbdkitOverNbd],
-        best: "",
-        goal: 1.5,
-        p99: false,
-    },
-];
 
 /// Why the goals are not for these options.
 fn weakness(args: &PeersArgs, is_pinned: bool) -> Option<&'static str> {

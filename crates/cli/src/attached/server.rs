@@ -12,6 +12,7 @@ use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
 use cryptline_serve::device::{AttachError, EndError};
 use cryptline_serve::kernel_nbd::{self, KernelNbd};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::ublk::{self, Ublk};
 use rustix::fs::Mode;
@@ -137,7 +138,8 @@ fn start_statistics(
     let stats = Arc::clone(&served.stats);
     let mut statistics = wanted.statistics.clone();
     statistics.make_absolute()?;
-    statistics.start(&Arc::from([served]), SOCKET_MODE, cleanup)?;
+    let poll = Poll::default();
+    statistics.start(&Arc::from([served]), poll, SOCKET_MODE, cleanup)?;
     Ok(stats)
 }
 

@@ -20,6 +20,7 @@ use cryptline_engine::BackendChoice;
 use cryptline_serve::fuse::{
     LastWord, Mount, Nodes, Options, Over, Session, StartError, Wanted, processors,
 };
+use cryptline_serve::lane::Poll;
 use cryptline_serve::{Flushed, StopHandle};
 
 use self::background::Parent;
@@ -175,7 +176,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
             .with_last_word(last_word.name()),
     );
     let front = front.enter(&needs(lanes), None)?;
-    let mut options = args.options(front.backend(), &volumes, &mount);
+    let mut options = args.options((front.backend(), front.poll()), &volumes, &mount);
     options.queues = queues;
     let session = Session::start(&nodes, descriptors, options);
     let session = session.map_err(|error| match error {
@@ -304,11 +305,16 @@ impl MountArgs {
         nodes
     }
 
-    fn options(&self, backend: BackendChoice, volumes: &[Served], mount: &Mount) -> Options {
+    fn options(
+        &self,
+        (backend, poll): (BackendChoice, Poll),
+        volumes: &[Served],
+        mount: &Mount,
+    ) -> Options {
         let log = Log::new();
         Options {
             backend,
-            poll: self.front.process.poll_us,
+            poll,
             cached: self.mount.cache,
             queues: None,
             grace: GRACE,

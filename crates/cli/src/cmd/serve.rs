@@ -13,6 +13,7 @@ use clap::Args;
 use cryptline_engine::BackendChoice;
 use cryptline_nbd::uri::{Address, NbdUri};
 use cryptline_nbd::{OfferError, TlsMode};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{Export, Exports, Server, ServerOptions};
 
 use crate::CliError;
@@ -172,7 +173,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         ..Needs::default()
     };
     let front = front.enter(&needs, args.command(uris.first()))?;
-    let server = args.build(exports, front.backend(), tls);
+    let server = args.build(exports, (front.backend(), front.poll()), tls);
     front.serve(&args.banner(&uris, quiet), |stop| {
         server
             .run(&sockets.listeners, stop)
@@ -301,13 +302,13 @@ impl ServeArgs {
     fn build(
         &self,
         exports: Arc<Exports>,
-        backend: BackendChoice,
+        (backend, poll): (BackendChoice, Poll),
         tls: Option<Arc<rustls::ServerConfig>>,
     ) -> Arc<Server> {
         let log = Log::new();
         let options = ServerOptions {
             backend,
-            poll: self.front.process.poll_us,
+            poll,
             tls,
             max_connections: usize::try_from(self.server.max_connections).unwrap_or(usize::MAX),
             max_handshakes: HANDSHAKES_MAX,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use cryptline_engine::BackendChoice;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::vhost_user::{
     Disk, Front as From, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN, Server, ServerOptions,
 };
@@ -146,7 +147,7 @@ pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
         ..Needs::default()
     };
     let front = front.enter(&needs, None)?;
-    let (backend, poll) = (front.backend(), args.front.process.poll_us);
+    let (backend, poll) = (front.backend(), front.poll());
     front.serve(&banner, |stop| {
         let server = Server::new(disks, options(backend, poll));
         let server = server.map_err(|error| CliError::device(error.to_string()))?;
@@ -155,7 +156,7 @@ pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
     })
 }
 
-fn options(backend: BackendChoice, poll: Duration) -> ServerOptions {
+fn options(backend: BackendChoice, poll: Poll) -> ServerOptions {
     let log = Log::new();
     ServerOptions {
         backend,

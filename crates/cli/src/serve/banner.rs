@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use cryptline::Info;
+use cryptline_serve::lane::Poll;
 
 use super::front::Served;
 use super::metrics_socket::Place;
@@ -30,6 +31,7 @@ pub(super) struct Common<'a> {
     pub volumes: &'a [Served],
     /// How I/O is done.
     pub io: &'a str,
+    pub poll: Poll,
     pub sandbox: &'a InForce,
     /// The statistics socket.
     pub stats: Option<&'a Path>,
@@ -52,6 +54,7 @@ impl Banner {
             volume_lines(&mut text, &volume.info);
         }
         line(&mut text, "io", common.io);
+        line(&mut text, "poll", &common.poll.to_string());
         line(&mut text, "sandbox", &common.sandbox.text());
         if let Some(user) = &common.sandbox.user {
             line(&mut text, "user", user);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use cryptline::{Info, PartitionName, Target, Volume, Window};
 use cryptline_engine::{BackendChoice, Fault, Gate};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::{Flushed, StopHandle};
 
@@ -111,6 +112,7 @@ pub struct Opened<'a> {
     options: &'a ProcessArgs,
     parent: Option<Parent>,
     backend: Backend,
+    poll: Poll,
     sandbox: Sandbox,
     /// What --run's command may read.
     input: Stdio,
@@ -124,6 +126,7 @@ pub struct Entered<'a> {
     volumes: Arc<[Served]>,
     options: &'a ProcessArgs,
     backend: Backend,
+    poll: Poll,
     in_force: InForce,
     /// Where Prometheus is answered.
     metrics: Option<Place>,
@@ -178,6 +181,7 @@ impl<'a> Front<'a> {
             cleanup,
             options: &self.args.process,
             parent: self.parent,
+            poll: self.args.process.poll(&self.backend),
             backend: self.backend,
             sandbox: self.sandbox,
             input,
@@ -249,7 +253,12 @@ impl<'a> Opened<'a> {
         command: Option<Command>,
     ) -> Result<Entered<'a>, CliError> {
         let statistics = &self.options.statistics;
-        let metrics = statistics.start(&self.volumes, self.options.socket_mode, &self.cleanup)?;
+        let metrics = statistics.start(
+            &self.volumes,
+            self.poll,
+            self.options.socket_mode,
+            &self.cleanup,
+        )?;
         if let Some(path) = &self.options.pidfile {
             pidfile::write(path, &self.cleanup)?;
         }
@@ -274,6 +283,7 @@ impl<'a> Opened<'a> {
                 volumes: self.volumes,
                 options: self.options,
                 backend,
+                poll: self.poll,
                 in_force,
                 metrics,
                 captive,
@@ -294,6 +304,12 @@ impl Entered<'_> {
     #[must_use]
     pub fn backend(&self) -> BackendChoice {
         self.backend.choice
+    }
+
+    /// Whether lanes look out for requests.
+    #[must_use]
+    pub fn poll(&self) -> Poll {
+        self.poll
     }
 
     /// Why the flush of the volume called `name` failed. A server that was lost is named.
@@ -334,6 +350,7 @@ impl Entered<'_> {
         let text = banner.text(&Common {
             volumes: &self.volumes,
             io: &self.backend.description,
+            poll: self.poll,
             sandbox: &self.in_force,
             stats: self.options.statistics.stats.as_deref(),
             metrics: self.metrics.as_ref(),

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use clap::Args;
 use cryptline_engine::BackendChoice;
+use cryptline_serve::lane::{Poll, Why};
 use rustix::fs::Mode;
 
-use super::backend;
+use super::backend::{self, Backend};
 use super::cleanup::Cleanup;
 use super::front::Served;
 use super::metrics_socket::{MetricsSocket, Place};
 use super::sandbox::SandboxArgs;
+use super::statistics::Server;
 use super::stats_socket::StatsSocket;
 use crate::CliError;
 use crate::args::{KeyArgs, TargetArgs, choice};
@@ -54,13 +56,15 @@ pub struct ProcessArgs {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = choice::of(backend::IO))]
     pub io: BackendChoice,
 
-    /// Look for the next request for this long before going to sleep, in microseconds
+    /// Look for the next request for this long before going to sleep, in microseconds, or auto
     ///
     /// Waking a sleeping thread costs more than a small read. Polling saves that where requests come one at a
-    /// time, and costs processor time: give it to a server that has a processor of its own. Polls that find
-    /// nothing become rare. Needs io_uring. 0 never polls.
-    #[arg(long, value_name = "MICROSECONDS", default_value = "0", value_parser = poll_time)]
-    pub poll_us: Duration,
+    /// time, and costs processor time. Polls that find nothing become rare. `auto` measures at the start what waking a
+    /// thread costs, and lets each connection or queue poll only while that makes its requests faster, fewer of them at
+    /// a time than there are processors. It does not poll with a single processor, on battery, or while the machine is
+    /// busy. Needs io_uring. 0 turns polling off.
+    #[arg(long, value_name = "MICROSECONDS", default_value = "auto", value_parser = poll_time)]
+    pub poll_us: PollTime,
 
     /// What is counted.
     #[command(flatten)]
@@ -124,19 +128,20 @@ impl StatsArgs {
             .try_for_each(make_absolute)
     }
 
-    /// Binds what was asked for and tells there what `volumes` do; where the metrics are.
+    /// Binds what was asked for and tells there what `volumes` do and how their lanes `poll`; where the metrics are.
     ///
     /// # Errors
     /// Exit code 5 where another program listens there.
     pub fn start(
         &self,
         volumes: &Arc<[Served]>,
+        poll: Poll,
         mode: Mode,
         cleanup: &Cleanup,
     ) -> Result<Option<Place>, CliError> {
         if let Some(path) = &self.stats {
             StatsSocket::bind(path, mode, self.stats_interval, cleanup)?
-                .start(Arc::clone(volumes))?;
+                .start(Server::new(Arc::clone(volumes), poll))?;
         }
         let Some(place) = &self.metrics else {
             return Ok(None);
@@ -185,11 +190,36 @@ fn socket_mode(text: &str) -> Result<Mode, String> {
         .ok_or_else(|| "give octal permissions up to 777, such as 600 or 660".to_owned())
 }
 
+/// How long to poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollTime {
+    /// As suits the machine.
+    Auto,
+    /// As long as this.
+    Fixed(Duration),
+}
+
+impl ProcessArgs {
+    /// What lanes are told. `auto` measures, which takes some milliseconds.
+    #[must_use]
+    pub fn poll(&self, backend: &Backend) -> Poll {
+        match self.poll_us {
+            PollTime::Fixed(Duration::ZERO) => Poll::default(),
+            _ if backend.choice == BackendChoice::Syscalls => Poll::Never(Why::NoRing),
+            PollTime::Fixed(limit) => Poll::Always(limit),
+            PollTime::Auto => Poll::auto(),
+        }
+    }
+}
+
 /// At most a millisecond: for longer waits nobody notices what it costs to be woken.
-fn poll_time(text: &str) -> Result<Duration, String> {
+fn poll_time(text: &str) -> Result<PollTime, String> {
+    if text == "auto" {
+        return Ok(PollTime::Auto);
+    }
     let micros = text.parse().ok().filter(|micros| *micros <= 1000);
-    let time = micros.map(Duration::from_micros);
-    time.ok_or_else(|| "give microseconds from 0 to 1000".to_owned())
+    let time = micros.map(|micros| PollTime::Fixed(Duration::from_micros(micros)));
+    time.ok_or_else(|| "give microseconds from 0 to 1000, or auto".to_owned())
 }
 
 /// From a tenth of a second to an hour.

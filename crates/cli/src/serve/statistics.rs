@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::{ExportStats, OperationKind, OperationTotals, Snapshot, bucket_value};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ pub struct Sample {
     pub version: u32,
     pub uptime_s: f64,
     pub interval_s: f64,
+    pub poll: String,
     pub exports: Vec<ExportSample>,
 }
 
@@ -105,23 +107,42 @@ impl Operations {
     }
 }
 
+/// What a server is, for all readers.
+#[derive(Clone)]
+pub struct Server {
+    volumes: Arc<[Served]>,
+    poll: Poll,
+    started: Instant,
+}
+
+impl Server {
+    /// One that starts now.
+    #[must_use]
+    pub fn new(volumes: Arc<[Served]>, poll: Poll) -> Self {
+        let started = Instant::now();
+        Self {
+            volumes,
+            poll,
+            started,
+        }
+    }
+}
+
 /// One reader's view: remembers what it was told last.
 pub struct Sampler {
-    volumes: Arc<[Served]>,
-    started: Instant,
+    server: Server,
     /// When the last line was, and the counters then.
     last: (Instant, Vec<Snapshot>),
 }
 
 impl Sampler {
-    /// A reader that has been told nothing: its first line covers all since `started`.
+    /// A reader that has been told nothing: its first line covers all since the server started.
     #[must_use]
-    pub fn new(volumes: Arc<[Served]>, started: Instant) -> Self {
+    pub fn new(server: Server) -> Self {
         let nothing = ExportStats::new(false).snapshot();
         Self {
-            last: (started, vec![nothing; volumes.len()]),
-            volumes,
-            started,
+            last: (server.started, vec![nothing; server.volumes.len()]),
+            server,
         }
     }
 
@@ -129,8 +150,8 @@ impl Sampler {
     pub fn line(&mut self) -> String {
         let now = Instant::now();
         let interval = now.duration_since(self.last.0);
-        let mut exports = Vec::with_capacity(self.volumes.len());
-        for (volume, last) in self.volumes.iter().zip(&mut self.last.1) {
+        let mut exports = Vec::with_capacity(self.server.volumes.len());
+        for (volume, last) in self.server.volumes.iter().zip(&mut self.last.1) {
             let snapshot = volume.stats.snapshot();
             exports.push(of_export(volume, &snapshot, last, interval));
             *last = snapshot;
@@ -138,8 +159,9 @@ impl Sampler {
         self.last.0 = now;
         let sample = Sample {
             version: VERSION,
-            uptime_s: seconds(now.duration_since(self.started)),
+            uptime_s: seconds(now.duration_since(self.server.started)),
             interval_s: seconds(interval),
+            poll: self.server.poll.to_string(),
             exports,
         };
         // Numbers and names always are JSON.
@@ -258,7 +280,9 @@ mod tests {
         let volume = Open::new("ram:1M").open().unwrap();
         let volume = Served::new("disk".into(), &volume, true).unwrap();
         let started = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
-        let mut sampler = Sampler::new([volume.clone()].into(), started);
+        let mut server = Server::new([volume.clone()].into(), Poll::default());
+        server.started = started;
+        let mut sampler = Sampler::new(server);
         let meter = volume.stats.connect().unwrap();
         for _ in 0..100 {
             let latency = Duration::from_micros(50);
@@ -273,7 +297,10 @@ mod tests {
         let first: Value = serde_json::from_str(&sampler.line()).unwrap();
         let export = &first["exports"][0];
         let read = &export["operations"]["read"];
-        assert_eq!(export["name"], "disk");
+        assert_eq!(
+            (&first["poll"], &export["name"]),
+            (&json!("never"), &json!("disk"))
+        );
         assert_eq!(
             (&export["connections"], &read["requests"]),
             (&json!(1), &json!(100))

@@ -7,15 +7,13 @@ use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 
 use super::cleanup::Cleanup;
-use super::front::Served;
-use super::statistics::Sampler;
+use super::statistics::{Sampler, Server};
 use super::unix;
 use crate::CliError;
 
@@ -51,20 +49,19 @@ impl StatsSocket {
     }
 
     /// Serves readers for as long as the process lives.
-    pub fn start(self, volumes: Arc<[Served]>) -> Result<(), CliError> {
-        let started = Instant::now();
+    pub fn start(self, server: Server) -> Result<(), CliError> {
         std::thread::Builder::new()
             .name("stats".into())
-            .spawn(move || self.run(&volumes, started))
+            .spawn(move || self.run(&server))
             .map(drop)
             .map_err(|error| CliError::memory(format!("cannot start a thread: {error}")))
     }
 
-    fn run(&self, volumes: &Arc<[Served]>, started: Instant) {
+    fn run(&self, server: &Server) {
         let mut readers: Vec<Reader> = Vec::with_capacity(READERS_MAX);
         loop {
             self.wait(&readers);
-            self.accept(&mut readers, volumes, started);
+            self.accept(&mut readers, server);
             let now = Instant::now();
             readers.retain_mut(|reader| reader.due > now || reader.tell(self.interval));
         }
@@ -83,14 +80,14 @@ impl StatsSocket {
         let _ = rustix::event::poll(&mut polled, timeout.as_ref());
     }
 
-    fn accept(&self, readers: &mut Vec<Reader>, volumes: &Arc<[Served]>, started: Instant) {
+    fn accept(&self, readers: &mut Vec<Reader>, server: &Server) {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) if readers.len() < READERS_MAX => {
                     if stream.set_nonblocking(true).is_ok() {
                         readers.push(Reader {
                             stream,
-                            sampler: Sampler::new(Arc::clone(volumes), started),
+                            sampler: Sampler::new(server.clone()),
                             due: Instant::now(),
                         });
                     }
@@ -123,6 +120,9 @@ impl Reader {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::sync::Arc;
+
+    use cryptline_serve::lane::Poll;
 
     #[test]
     fn a_reader_that_does_not_read_is_given_up_and_never_waited_for() {
@@ -130,7 +130,7 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let mut reader = Reader {
             stream,
-            sampler: Sampler::new(Arc::default(), Instant::now()),
+            sampler: Sampler::new(Server::new(Arc::default(), Poll::default())),
             due: Instant::now(),
         };
         let told = (0..1_000_000).take_while(|_| reader.tell(Duration::ZERO));

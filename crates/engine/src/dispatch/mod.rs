@@ -32,6 +32,7 @@ pub use helpers::Helpers;
 pub(crate) use pace::Pace;
 pub use perf::PerfFlags;
 pub use priority::may_raise_priority;
+pub use quota::usable_cores;
 pub use ticks::CpuTicks;
 pub(crate) use workers::Workers;
 

@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use rustix::thread::sched_getaffinity;
+
 /// Where the hierarchy is mounted, on every system that has one alone.
 const ROOT: &str = "/sys/fs/cgroup";
 
@@ -42,6 +44,14 @@ impl Quota {
         });
         limits.fold(f64::INFINITY, f64::min)
     }
+}
+
+/// Cores' worth of time that this process may use: of those that its affinity leaves it, what its control group
+/// allows. One where that is not known.
+#[must_use]
+pub fn usable_cores() -> f64 {
+    let cores = sched_getaffinity(None).map_or(1, |set| set.count());
+    Quota::find().cores().min(f64::from(cores))
 }
 
 /// `max 100000`, or microseconds in each period: `150000 100000`.

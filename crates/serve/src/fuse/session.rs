@@ -23,7 +23,7 @@ use super::abi::{self, Body, Call, HEAD, Init, flag};
 use super::entries::Queues;
 use super::nodes::Nodes;
 use super::wire::{FuseWire, Start};
-use crate::lane::{Lane, Orders};
+use crate::lane::{Lane, Orders, Poll};
 use crate::stats::ExportStats;
 use crate::{Flushed, StopHandle, flush_all};
 
@@ -41,8 +41,8 @@ const DEPTH_MAX: usize = 16;
 pub struct Options {
     /// How lanes do their I/O.
     pub backend: BackendChoice,
-    /// How long a lane looks out for the next request before it waits.
-    pub poll: Duration,
+    /// Whether lanes look out for the next request before they wait.
+    pub poll: Poll,
     /// Clear text may stay in the kernel's page cache.
     pub cached: bool,
     /// Where requests are to come through the lanes' rings (Linux 6.14): the kernel's queues, one for each processor

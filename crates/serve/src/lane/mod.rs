@@ -1,6 +1,6 @@
 //! A lane: one thread that serves one connection, virtqueue, ublk queue or FUSE clone, with a channel
 //! into the device and buffers of its own. It takes no lock and shares nothing with other lanes but the
-//! device.
+//! device, and a count of those that look out.
 //!
 //! ```text
 //! loop {
@@ -28,6 +28,9 @@ mod clock;
 mod job;
 mod lookout;
 mod orders;
+mod poll;
+mod seats;
+mod trial;
 mod wire;
 mod work;
 
@@ -47,6 +50,7 @@ use crate::stats::{Meter, Times};
 
 pub use self::job::CHUNK;
 pub use self::orders::Orders;
+pub use self::poll::{Poll, Readings, Why};
 pub use self::wire::{Asked, Brought, Chunk, JobId, Room, Taken, Wire, Work};
 
 /// Requests of one lane served at a time.
@@ -121,12 +125,12 @@ impl<W: Wire> Lane<W> {
         })
     }
 
-    /// Looks out for the next request, or the end of one, for as long as `limit` before it waits.
+    /// Looks out for the next request, or the end of one, before it waits, as `poll` says.
     #[must_use]
-    pub fn looking_out(mut self, limit: Duration) -> Self {
+    pub fn looking_out(mut self, poll: Poll) -> Self {
         // Without io_uring each look is a system call.
         if self.channel.ring().backend() != Backend::Syscalls {
-            self.lookout = Lookout::new(limit);
+            self.lookout = Lookout::new(poll);
         }
         self
     }
@@ -211,13 +215,16 @@ impl<W: Wire> Lane<W> {
 
     /// Waits for something to happen. That time does not count as active.
     fn wait(&mut self) -> io::Result<()> {
-        self.lookout.waits();
-        if self.meters.is_empty() {
-            return self.channel.ring_mut().wait();
+        let since = self.lookout.waits();
+        let is_metered = !self.meters.is_empty();
+        if is_metered {
+            self.clock.fall_asleep();
         }
-        self.clock.fall_asleep();
         let waited = self.channel.ring_mut().wait();
-        self.clock.wake_up();
+        if is_metered {
+            self.clock.wake_up();
+        }
+        self.lookout.woke_up(since);
         waited
     }
 

@@ -355,6 +355,11 @@ impl<W: Wire> Lane<W> {
 
     fn end(&mut self, job: &Job<W::Tag>) {
         let result = job.error.map_or(Ok(()), Err);
+        self.lookout.served(match job.asked.work {
+            work if work.moves_bytes() => job.asked.length,
+            // A discard of a whole disk is one request like any other.
+            _ => 0,
+        });
         let meter = self.meters.get(self.wire.device(job.asked.tag));
         if let (Some(meter), Some(started)) = (meter, job.started) {
             let length = job.asked.length;

@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use crate::flush::Flushed;
+use crate::lane::Poll;
 use crate::stats::ExportStats;
 
 /// Clients at a time.
@@ -47,7 +48,7 @@ impl Background {
             exports.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let options = ServerOptions {
             backend: BackendChoice::Auto,
-            poll: Duration::ZERO,
+            poll: Poll::default(),
             tls: None,
             max_connections: CLIENTS,
             max_handshakes: CLIENTS,

@@ -13,7 +13,7 @@ use super::export::{Export, Exports};
 use super::handshake::negotiate;
 use super::wire::{NbdWire, Start};
 use crate::flush::{Flushed, flush_all};
-use crate::lane::{Lane, Orders};
+use crate::lane::{Lane, Orders, Poll};
 use crate::net::clients::{Clients, Member, NoPlace, Places};
 use crate::net::{Listener, Socket, StopHandle, Stream, wait_for_client};
 
@@ -21,8 +21,8 @@ use crate::net::{Listener, Socket, StopHandle, Stream, wait_for_client};
 pub struct ServerOptions {
     /// How connections do their I/O.
     pub backend: BackendChoice,
-    /// How long a connection looks out for the next request before it waits.
-    pub poll: Duration,
+    /// Whether connections look out for the next request before they wait.
+    pub poll: Poll,
     /// Certificates, where TLS is offered.
     pub tls: Option<Arc<ServerConfig>>,
     /// Clients in transmission at a time; further clients are refused.

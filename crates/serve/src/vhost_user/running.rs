@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::mailbox::{LOOK, Letter, Mailbox};
 use super::queue::{PackedRing, SplitRing, Virtqueue};
 use super::wire::{Start, VringWire};
-use crate::lane::Lane;
+use crate::lane::{Lane, Poll};
 use crate::net::StopHandle;
 use crate::stats::ExportStats;
 
@@ -27,7 +27,7 @@ pub(super) struct Host {
     pub serial: [u8; SERIAL],
     pub stats: Arc<ExportStats>,
     pub backend: BackendChoice,
-    pub poll: Duration,
+    pub poll: Poll,
     pub connection: Connection,
     pub grace: Arc<Grace>,
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
@@ -181,7 +181,7 @@ impl Running {
 fn serve<Q: Virtqueue>(
     gate: &Gate,
     stats: &ExportStats,
-    (backend, poll): (BackendChoice, Duration),
+    (backend, poll): (BackendChoice, Poll),
     start: Start,
 ) -> Result<(), String> {
     let meter = stats.connect();

@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::control::Session;
 use super::queue::{QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 use super::running::{Grace, Host, is_stopping};
+use crate::lane::Poll;
 use crate::net::StopHandle;
 use crate::stats::ExportStats;
 use crate::{Flushed, flush_all};
@@ -54,7 +55,7 @@ pub struct ServerOptions {
     /// How queues do their I/O.
     pub backend: BackendChoice,
     /// How long a queue looks out for the next request before it waits. Meanwhile the driver need not kick.
-    pub poll: Duration,
+    pub poll: Poll,
     /// How long a stopping server finishes requests, from the stop on and for all disks together. What is unfinished
     /// then ends at its next chunk, or is left behind a second later.
     pub grace: Duration,

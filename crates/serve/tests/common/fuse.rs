@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::fuse::{Nodes, Options, Over, Session};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
@@ -36,7 +37,7 @@ pub fn options(
 ) -> Options {
     Options {
         backend,
-        poll: Duration::ZERO,
+        poll: Poll::default(),
         cached: false,
         queues: None,
         grace,

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_nbd::TlsMode;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{Clients, Export, Exports, Listener, Server, ServerOptions, StopHandle};
 use cryptline_serve::stats::{ExportStats, Snapshot};
 use cryptline_sys::lock;
@@ -57,7 +58,7 @@ impl Setup {
             tls: TlsMode::Off,
             options: ServerOptions {
                 backend: BackendChoice::Auto,
-                poll: Duration::ZERO,
+                poll: Poll::default(),
                 tls: None,
                 max_connections: 100,
                 max_handshakes: 50,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Fault};
+use cryptline_serve::lane::Poll;
 use cryptline_testkit::suite::Fresh;
 use rustix::io::Errno;
 
@@ -175,7 +176,7 @@ pub struct How {
 }
 
 /// How long servers look out for requests that are to.
-pub const POLL: Duration = Duration::from_micros(200);
+pub const POLL: Poll = Poll::Always(Duration::from_micros(200));
 
 /// A front: starts a server.
 pub type Front = fn(Fresh, How) -> Box<dyn Server>;

@@ -1,10 +1,9 @@
 //! NBD as a front under test, with a client of our own.
 
-use std::time::Duration;
-
 use cryptline_engine::Fault;
 use cryptline_nbd::NbdError;
 use cryptline_nbd::wire::{cmd, cmd_flag};
+use cryptline_serve::lane::Poll;
 use cryptline_testkit::suite::Fresh;
 use rustix::io::Errno;
 
@@ -14,7 +13,7 @@ use crate::common::{Served, Setup};
 
 /// With structured replies: reads are answered piece by piece.
 pub fn structured(over: Fresh, how: How) -> Box<dyn Server> {
-    serve(over, how, Duration::ZERO, Style::Structured)
+    serve(over, how, Poll::default(), Style::Structured)
 }
 
 /// The same on a server that looks out for requests before it waits.
@@ -24,10 +23,10 @@ pub fn polled(over: Fresh, how: How) -> Box<dyn Server> {
 
 /// With simple replies: reads are answered whole.
 pub fn simple(over: Fresh, how: How) -> Box<dyn Server> {
-    serve(over, how, Duration::ZERO, Style::Simple)
+    serve(over, how, Poll::default(), Style::Simple)
 }
 
-fn serve(over: Fresh, how: How, poll: Duration, style: Style) -> Box<dyn Server> {
+fn serve(over: Fresh, how: How, poll: Poll, style: Style) -> Box<dyn Server> {
     let setup = Setup::new(over).backend(how.backend);
     let setup = setup.with(|options| {
         options.grace = how.grace;

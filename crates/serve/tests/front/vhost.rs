@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cryptline_engine::Fault;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server as VhostServer, ServerOptions};
 use cryptline_serve::{Flushed, StopHandle};
@@ -30,7 +31,7 @@ type Log = Arc<Mutex<Vec<String>>>;
 
 /// A driver with one queue.
 pub fn driver(over: Fresh, how: How) -> Box<dyn Server> {
-    serve(over, how, Duration::ZERO, FLUSH | EVENT_IDX)
+    serve(over, how, Poll::default(), FLUSH | EVENT_IDX)
 }
 
 /// The same on a server that looks out for requests before it waits.
@@ -40,7 +41,7 @@ pub fn polled_driver(over: Fresh, how: How) -> Box<dyn Server> {
 
 /// The same with a packed ring.
 pub fn packed_driver(over: Fresh, how: How) -> Box<dyn Server> {
-    serve(over, how, Duration::ZERO, FLUSH | EVENT_IDX | RING_PACKED)
+    serve(over, how, Poll::default(), FLUSH | EVENT_IDX | RING_PACKED)
 }
 
 /// The same on a server that looks out for requests, and without event indices.
@@ -48,7 +49,7 @@ pub fn polled_packed_driver(over: Fresh, how: How) -> Box<dyn Server> {
     serve(over, how, POLL, FLUSH | RING_PACKED)
 }
 
-fn serve(over: Fresh, how: How, poll: Duration, features: u64) -> Box<dyn Server> {
+fn serve(over: Fresh, how: How, poll: Poll, features: u64) -> Box<dyn Server> {
     let folder = TempDir::new().expect("a folder");
     let sockets: Vec<_> = (0..CLIENTS)
         .map(|index| folder.path().join(index.to_string()))

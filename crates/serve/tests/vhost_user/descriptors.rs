@@ -149,7 +149,7 @@ fn inherited_connection_is_closed_when_it_is_served_no_further() {
     };
     let options = ServerOptions {
         backend: BackendChoice::Auto,
-        poll: Duration::ZERO,
+        poll: Poll::default(),
         grace: Duration::from_secs(1),
         log: Arc::new(|_| ()),
     };

@@ -1,5 +1,6 @@
 //! What a driver may ask for at most: ranges of discards and zeroings, segments, queues.
 
+use cryptline_serve::lane::Poll;
 use cryptline_serve::vhost_user::{DiskError, QUEUE_SIZE_MAX};
 
 use super::*;
@@ -148,7 +149,7 @@ fn disk_whose_queues_no_request_fits_into_is_refused() {
         };
         let options = ServerOptions {
             backend: BackendChoice::Auto,
-            poll: Duration::ZERO,
+            poll: Poll::default(),
             grace: Duration::from_secs(1),
             log: Arc::new(|_| ()),
         };

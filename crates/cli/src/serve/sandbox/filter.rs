@@ -113,6 +113,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_nanosleep,
     libc::SYS_gettimeofday,
     libc::SYS_getrusage,
+    libc::SYS_sysinfo,
     libc::SYS_getrandom,
 ];
 

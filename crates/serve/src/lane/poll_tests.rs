@@ -1,0 +1,104 @@
+//! What a machine is like, and whether lanes look out there.
+
+use super::*;
+
+/// Of a machine where lanes may look out.
+const QUIET: Readings = Readings {
+    processors: 2.0,
+    on_battery: false,
+    wake_up: Some(Duration::from_micros(30)),
+};
+
+#[test]
+fn look_outlasts_the_wake_up_of_a_client_that_was_asleep_as_well() {
+    let limit = |micros| {
+        let wake_up = Some(Duration::from_micros(micros));
+        match Poll::choose(&Readings { wake_up, ..QUIET }) {
+            Poll::Measured { limit, .. } => limit.as_micros(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([1, 5, 30, 95, 5000].map(limit), [20, 20, 70, 200, 200]);
+}
+
+#[test]
+fn nobody_looks_out_with_one_processor_or_a_quota_of_less_than_two() {
+    for processors in [0.5, 1.0, 1.9] {
+        let readings = Readings {
+            processors,
+            ..QUIET
+        };
+        assert_eq!(Poll::choose(&readings), Poll::Never(Why::OneProcessor));
+    }
+}
+
+#[test]
+fn lanes_that_look_out_leave_a_processor_to_others() {
+    let lanes = |processors| {
+        let readings = Readings {
+            processors,
+            ..QUIET
+        };
+        match Poll::choose(&readings) {
+            Poll::Measured { lanes, .. } => lanes,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([2.0, 2.9, 3.0, 16.0].map(lanes), [1, 1, 2, 15]);
+}
+
+#[test]
+fn nobody_looks_out_on_battery() {
+    let on_battery = true;
+    let battery = Poll::choose(&Readings {
+        on_battery,
+        ..QUIET
+    });
+    assert_eq!(battery, Poll::Never(Why::Battery));
+}
+
+#[test]
+fn no_machine_is_busier_than_it_can_be() {
+    assert!(!is_busy(1 << 40));
+}
+
+#[test]
+fn nobody_looks_out_where_a_wake_up_could_not_be_measured() {
+    let wake_up = None;
+    let chosen = Poll::choose(&Readings { wake_up, ..QUIET });
+    assert_eq!(chosen, Poll::Never(Why::Unknown));
+}
+
+#[test]
+fn only_the_machines_own_battery_that_is_being_used_up_counts() {
+    let supplies = |list: &[(&str, &str, &str)]| {
+        let folder = tempfile::tempdir().unwrap();
+        for (index, (kind, status, scope)) in list.iter().enumerate() {
+            let supply = folder.path().join(index.to_string());
+            fs::create_dir(&supply).unwrap();
+            for (name, text) in [("type", kind), ("status", status), ("scope", scope)] {
+                fs::write(supply.join(name), format!("{text}\n")).unwrap();
+            }
+        }
+        is_on_battery(folder.path())
+    };
+    let mains = ("Mains", "", "");
+    assert!(supplies(&[mains, ("Battery", "Discharging", "")]));
+    assert!(supplies(&[("Battery", "Discharging", "System")]));
+    assert!(!supplies(&[mains, ("Battery", "Charging", "")]));
+    assert!(!supplies(&[("Battery", "Discharging", "Device")]));
+    assert!(!supplies(&[mains]));
+    assert!(!is_on_battery(Path::new("/nonexistent")));
+}
+
+#[test]
+fn wake_up_is_measured_where_there_are_two_processors() {
+    if usable_cores() < 2.0 {
+        return;
+    }
+    // A machine that gives a thread no time in 10 ms says nothing just then.
+    match (0..100).find_map(|_| wake_up()) {
+        Some(wake_up) => assert!(wake_up > Duration::ZERO && wake_up <= MEASURE_MAX),
+        None => assert!(is_busy(2), "none of many tries gives a number"),
+    }
+}
