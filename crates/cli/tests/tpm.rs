@@ -183,7 +183,7 @@ fn what_systemd_has_enrolled_opens_here_while_the_tpm_is_as_it_was() {
     for _ in 0..2 {
         refused(tpm.open(&lab, &["--token-id=1", &wrong]), 2, "");
     }
-    refused(tpm.open(&lab, &["--token-id=1", &pin]), 2, "locked");
+    refused(tpm.open(lab, &["--token-id=1", &pin]), 2, "locked");
     let Some(other) = Swtpm::new(&lab.folder.path("other")) else {
         return;
     };
@@ -278,11 +278,7 @@ fn binds_nothing(lab: &Lab, tpm: &Swtpm, key: &str, bind: &dyn Fn(&[&str]) -> Ru
     // What is wrong then is not the PIN.
     tpm.tool("tpm2_changeauth", &["-c", "owner", "of the owner"]);
     let pin = format!("--pin-file={}", lab.file("pin", "1234"));
-    refused(
-        tpm.open(&lab, &["--token-id=1", &pin]),
-        2,
-        "owner hierarchy",
-    );
+    refused(tpm.open(lab, &["--token-id=1", &pin]), 2, "owner hierarchy");
     refused(bind(&[]), 4, "owner hierarchy");
     assert!(fs::read(&lab.disk).unwrap() == before);
 }

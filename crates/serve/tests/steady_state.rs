@@ -50,7 +50,7 @@ const SIZE: u64 = 4 << 20;
 const ROUNDS: usize = 150;
 
 fn main() {
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("allocation_is_counted", allocation_is_counted),
         (
             "work_of_another_thread_is_noticed",

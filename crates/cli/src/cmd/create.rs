@@ -253,7 +253,7 @@ impl CreateArgs {
             .verify(self.how.verify)
             .stop(show.stop());
         let copy = if self.resume {
-            let (header, how) = (&self.from_keys.from_header, &self.how);
+            let (header, how) = (&self.from_keys.header, &self.how);
             copy.resume(format!("{header:?} {:?} {}", how.zeroes, how.from_raw))
         } else {
             copy

@@ -133,7 +133,7 @@ impl FuseEntry {
             self.payload = self.arena.take();
         }
         // No more than its bytes: nobody must put another buffer there.
-        self.payload.as_mut().map(|buffer| &mut **buffer)
+        self.payload.as_deref_mut()
     }
 
     /// Takes the payload's memory, as [`payload`](Self::payload) has it. Once all of its pieces are dropped it is here

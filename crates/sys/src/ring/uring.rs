@@ -464,8 +464,7 @@ fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry
             durable,
             ..
         } => {
-            let source = buffer[*start..].as_ptr();
-            let len = clamp(*len);
+            let (source, len) = (buffer[*start..].as_ptr(), clamp(*len));
             let flags = if *durable { libc::RWF_DSYNC } else { 0 };
             if is_fixed(buffer, registered) {
                 opcode::WriteFixed::new(fd, source, len, 0)
