@@ -183,7 +183,7 @@ fn what_systemd_has_enrolled_opens_here_while_the_tpm_is_as_it_was() {
     for _ in 0..2 {
         refused(tpm.open(&lab, &["--token-id=1", &wrong]), 2, "");
     }
-    refused(tpm.open(lab, &["--token-id=1", &pin]), 2, "locked");
+    refused(tpm.open(&lab, &["--token-id=1", &pin]), 2, "locked");
     let Some(other) = Swtpm::new(&lab.folder.path("other")) else {
         return;
     };
