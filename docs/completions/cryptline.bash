@@ -37,6 +37,9 @@ _cryptline() {
             cryptline,config)
                 cmd="cryptline__subcmd__config"
                 ;;
+            cryptline,convert)
+                cmd="cryptline__subcmd__convert"
+                ;;
             cryptline,copy)
                 cmd="cryptline__subcmd__copy"
                 ;;
@@ -61,6 +64,9 @@ _cryptline() {
             cryptline,info)
                 cmd="cryptline__subcmd__info"
                 ;;
+            cryptline,isLuks)
+                cmd="cryptline__subcmd__isLuks"
+                ;;
             cryptline,key)
                 cmd="cryptline__subcmd__key"
                 ;;
@@ -79,6 +85,9 @@ _cryptline() {
             cryptline,luksErase)
                 cmd="cryptline__subcmd__luksErase"
                 ;;
+            cryptline,luksFormat)
+                cmd="cryptline__subcmd__luksFormat"
+                ;;
             cryptline,luksHeaderBackup)
                 cmd="cryptline__subcmd__luksHeaderBackup"
                 ;;
@@ -87,6 +96,9 @@ _cryptline() {
                 ;;
             cryptline,luksKillSlot)
                 cmd="cryptline__subcmd__luksKillSlot"
+                ;;
+            cryptline,luksOpen)
+                cmd="cryptline__subcmd__luksOpen"
                 ;;
             cryptline,luksRemoveKey)
                 cmd="cryptline__subcmd__luksRemoveKey"
@@ -148,6 +160,9 @@ _cryptline() {
             cryptline__subcmd__bench,peers)
                 cmd="cryptline__subcmd__bench__subcmd__peers"
                 ;;
+            cryptline__subcmd__bench,rbd)
+                cmd="cryptline__subcmd__bench__subcmd__rbd"
+                ;;
             cryptline__subcmd__bench,subblock)
                 cmd="cryptline__subcmd__bench__subcmd__subblock"
                 ;;
@@ -168,6 +183,9 @@ _cryptline() {
                 ;;
             cryptline__subcmd__header,backup)
                 cmd="cryptline__subcmd__header__subcmd__backup"
+                ;;
+            cryptline__subcmd__header,convert)
+                cmd="cryptline__subcmd__header__subcmd__convert"
                 ;;
             cryptline__subcmd__header,label)
                 cmd="cryptline__subcmd__header__subcmd__label"
@@ -230,7 +248,7 @@ _cryptline() {
 
     case "${cmd}" in
         cryptline)
-            opts="-h -V --help --version serve vhost-user mount umount attach detach devices recover info open create copy encrypt resize key token header erase table btt zones top bench benchmark certs completions man luksAddKey luksChangeKey luksRemoveKey luksKillSlot luksConvertKey luksDump luksUUID luksHeaderBackup luksHeaderRestore luksErase repair config"
+            opts="-h -V --help --version serve vhost-user mount umount attach detach devices recover info open create copy encrypt resize key token header erase table btt zones top bench benchmark certs completions man luksAddKey luksChangeKey luksRemoveKey luksKillSlot luksConvertKey luksDump luksFormat luksOpen isLuks luksUUID luksHeaderBackup luksHeaderRestore luksErase repair convert config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -244,7 +262,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__attach)
-            opts="-f -r -h --driver --queues --timeout --io --stats --stats-interval --metrics --foreground --detached-child --recover-device --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-f -r -h --driver --queues --timeout --io --stats --stats-interval --metrics --foreground --detached-child --recover-device --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -292,6 +310,10 @@ _cryptline() {
                     ;;
                 --direct)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --type)
@@ -422,7 +444,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench)
-            opts="-h --help inline sweep subblock peers doors media zoned images"
+            opts="-h --help inline sweep subblock peers doors media zoned images rbd"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -619,7 +641,7 @@ _cryptline() {
                     return 0
                     ;;
                 --servers)
-                    COMPREPLY=($(compgen -W "cryptline cryptline-plain qemu-nbd qemu-nbd-plain qsd qsd-plain nbdkit nbdkit-plain cryptline-over-nbd nbdkit-over-nbd null nbdkit-null" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "cryptline cryptline-asleep cryptline-plain qemu-nbd qemu-nbd-plain qsd qsd-plain nbdkit nbdkit-plain cryptline-over-nbd nbdkit-over-nbd null nbdkit-null" -- "${cur}"))
                     return 0
                     ;;
                 --generators)
@@ -631,6 +653,48 @@ _cryptline() {
                     return 0
                     ;;
                 --dispatch)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --json)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__bench__subcmd__rbd)
+            opts="-h --size --conf --pool --rounds --seconds --json --html --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --conf)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1003,6 +1067,28 @@ _cryptline() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cryptline__subcmd__convert)
+            opts="-q -h --header --to --batch-mode --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
+                    COMPREPLY=($(compgen -W "luks1 luks2" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cryptline__subcmd__copy)
             opts="-h --force --from-raw --verify --zeroes --json --resume --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --to-key-file --to-passphrase-fd --to-volume-key-file --to-key-slot --to-header --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1078,7 +1164,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__create)
-            opts="-h --size --force --from --from-raw --verify --zeroes --json --holes --from-key-file --from-passphrase-fd --from-volume-key-file --from-key-slot --from-header --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-h --size --force --from --from-raw --verify --zeroes --json --resume --holes --from-key-file --from-passphrase-fd --from-volume-key-file --from-key-slot --from-header --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1168,6 +1254,38 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --subsystem)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-metadata-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-keyslots-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --key-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1232,7 +1350,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__encrypt)
-            opts="-h --force --from-raw --verify --zeroes --json --holes --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-h --force --from-raw --verify --zeroes --json --holes --preallocate --resume --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1294,6 +1412,38 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --subsystem)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-metadata-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-keyslots-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --key-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1340,7 +1490,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__header)
-            opts="-h --help backup restore uuid label repair"
+            opts="-h --help backup restore uuid label convert repair"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1366,6 +1516,28 @@ _cryptline() {
                     ;;
                 --file)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__header__subcmd__convert)
+            opts="-q -h --header --to --batch-mode --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
+                    COMPREPLY=($(compgen -W "luks1 luks2" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -1481,6 +1653,28 @@ _cryptline() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cryptline__subcmd__isLuks)
+            opts="-h --header --type --disable-locks --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cryptline__subcmd__key)
             opts="-h --help add change remove kill list priority convert"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1496,7 +1690,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__key__subcmd__add)
-            opts="-h --header --new-key-slot --recovery --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --header --new-key-slot --recovery --unbound --key-size --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1507,6 +1701,10 @@ _cryptline() {
                     return 0
                     ;;
                 --new-key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1598,6 +1796,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1606,7 +1812,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__key__subcmd__change)
-            opts="-h --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --batch-mode --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1688,6 +1894,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1696,7 +1910,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__key__subcmd__convert)
-            opts="-h --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --batch-mode --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1759,6 +1973,14 @@ _cryptline() {
                     return 0
                     ;;
                 --hash)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1906,7 +2128,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksAddKey)
-            opts="-h --header --new-key-slot --recovery --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --header --new-key-slot --recovery --unbound --key-size --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1917,6 +2139,10 @@ _cryptline() {
                     return 0
                     ;;
                 --new-key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2008,6 +2234,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2016,7 +2250,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksChangeKey)
-            opts="-h --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --batch-mode --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --new-key-file --new-keyfile-offset --new-keyfile-size --new-passphrase-fd --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2098,6 +2332,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2106,7 +2348,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksConvertKey)
-            opts="-h --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --help"
+            opts="-q -h --batch-mode --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --hash --keyslot-cipher --keyslot-key-size --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2172,6 +2414,14 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2180,13 +2430,41 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksDump)
-            opts="-h --json --header --help"
+            opts="-q -h --header --json --dump-json-metadata --dump-volume-key --unbound --batch-mode --volume-key-file --key-slot --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file-newline)
+                    COMPREPLY=($(compgen -W "keep strip" -- "${cur}"))
+                    return 0
+                    ;;
+                --passphrase-fd)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2205,6 +2483,128 @@ _cryptline() {
             fi
             case "${prev}" in
                 --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__luksFormat)
+            opts="-q -h --batch-mode --offset --align-payload --use-random --use-urandom --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --align-payload)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -W "luks1 luks2" -- "${cur}"))
+                    return 0
+                    ;;
+                --cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hash)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sector-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf)
+                    COMPREPLY=($(compgen -W "pbkdf2 argon2i argon2id" -- "${cur}"))
+                    return 0
+                    ;;
+                --iter-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf-force-iterations)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pbkdf-parallel)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --label)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --uuid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --subsystem)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-metadata-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --luks2-keyslots-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-cipher)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyslot-key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file-newline)
+                    COMPREPLY=($(compgen -W "keep strip" -- "${cur}"))
+                    return 0
+                    ;;
+                --passphrase-fd)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2309,6 +2709,84 @@ _cryptline() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cryptline__subcmd__luksOpen)
+            opts="-q -h --check --header --type --allow-null-cipher --unbound --key-size --tries --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tries)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file-newline)
+                    COMPREPLY=($(compgen -W "keep strip" -- "${cur}"))
+                    return 0
+                    ;;
+                --passphrase-fd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kdf-time-limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cryptline__subcmd__luksRemoveKey)
             opts="-q -h --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --batch-mode --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -2396,7 +2874,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__mount)
-            opts="-f -P -v -u -g -r -h --foreground --allow-other --name --cache --lanes --ready-fd --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-f -P -v -u -g -r -h --foreground --allow-other --name --cache --lanes --fuse-uring --ready-fd --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2480,6 +2958,10 @@ _cryptline() {
                     ;;
                 --direct)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --type)
@@ -2610,7 +3092,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__open)
-            opts="-h --check --header --type --allow-null-cipher --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --help"
+            opts="-q -h --check --header --type --allow-null-cipher --unbound --key-size --tries --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2622,6 +3104,14 @@ _cryptline() {
                     ;;
                 --type)
                     COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
+                    return 0
+                    ;;
+                --key-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tries)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --key-file)
@@ -2730,7 +3220,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__serve)
-            opts="-U -p -b -i -e -f -P -v -u -g -r -h --unix --port --bind --ip-addr --export-name --description --run --max-connections --foreground --tls --tls-certificates --tls-verify-peer --tls-authz --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-U -p -b -i -e -f -P -v -u -g -r -h --unix --port --bind --ip-addr --export-name --description --run --max-connections --foreground --tls --tls-certificates --tls-verify-peer --tls-authz --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2868,6 +3358,10 @@ _cryptline() {
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
                     return 0
                     ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --type)
                     COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
                     return 0
@@ -2996,7 +3490,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__table)
-            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-r -h --show-keys --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3012,6 +3506,10 @@ _cryptline() {
                     ;;
                 --direct)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --type)
@@ -3418,7 +3916,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__vhost__subcmd__user)
-            opts="-P -v -u -g -r -h --socket-path --fd --print-capabilities --num-queues --queue-size --serial --blk-file --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-P -v -u -g -r -h --socket-path --fd --print-capabilities --num-queues --queue-size --serial --blk-file --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3514,6 +4012,10 @@ _cryptline() {
                     ;;
                 --direct)
                     COMPREPLY=($(compgen -W "auto on off" -- "${cur}"))
+                    return 0
+                    ;;
+                --reconnect)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --type)

@@ -58,12 +58,16 @@ complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksChangeKey" 
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksRemoveKey" -d '`key remove`'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksKillSlot" -d '`key kill`'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksConvertKey" -d '`key convert`'
-complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksDump" -d '`info`'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksDump" -d '`info`, in cryptsetup\'s words'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksFormat" -d '`create` in a file or on a device that is there'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksOpen" -d '`open --check`'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "isLuks" -d 'Whether there is a LUKS header'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksUUID" -d '`header uuid`'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksHeaderBackup" -d '`header backup`'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksHeaderRestore" -d '`header restore`'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "luksErase" -d '`erase`'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "repair" -d '`header repair`'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "convert" -d '`header convert`'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "config" -d '`key priority` and `header label`'
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s U -l unix -d 'Listen on this Unix socket; `-` creates a private temporary one. May be repeated' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s p -l port -d 'Listen on this TCP port; 0 lets the system choose one [default with --ip-addr: 10809]' -r
@@ -82,7 +86,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfi
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l io -d 'I/O interface' -r -f -a "auto\t'io_uring if the kernel allows it, otherwise preadv/pwritev'
 io_uring\t'io_uring, or fail'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds, or auto' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
@@ -96,6 +100,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l header -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -167,7 +172,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -s P -l 
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l io -d 'I/O interface' -r -f -a "auto\t'io_uring if the kernel allows it, otherwise preadv/pwritev'
 io_uring\t'io_uring, or fail'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds, or auto' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
@@ -181,6 +186,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l heade
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -248,7 +254,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -s P -l pidfi
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l io -d 'I/O interface' -r -f -a "auto\t'io_uring if the kernel allows it, otherwise preadv/pwritev'
 io_uring\t'io_uring, or fail'
 preadv\t'preadv2/pwritev2 and poll'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l poll-us -d 'Look for the next request for this long before going to sleep, in microseconds, or auto' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
@@ -262,6 +268,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l header -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -307,6 +314,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l kdf-time-l
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l allow-other -d 'Let other users, root among them, use the file; for a user who is not root, /etc/fuse.conf must have user_allow_other'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l cache -d 'Let the kernel cache the decrypted disk: faster for small and repeated reads; the clear text then stays in memory after the volume is closed, until it is needed for something else'
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l fuse-uring -d 'Let the kernel pass requests through io_uring: less work for small ones, but few large ones at a time can be slower; up to 1 MiB of memory stays in use for each of up to 256 requests (with many lanes: one for each lane and processor); Linux 6.14 and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l exit-with-parent -d 'Exit when the parent process exits'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -s v -l verbose -d 'Log more to standard error'
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l sandbox-probe -d 'Try what the sandbox refuses and print the results, then serve'
@@ -343,6 +351,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l header -d
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -416,6 +425,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l type -d 'Ac
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
 plain\t'No header: the key comes straight from the passphrase'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-size -d 'As with cryptsetup, where the size of a volume key is said. It is known here' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l tries -d 'As with cryptsetup, where how often is asked is said' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -431,10 +442,12 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l pin-file -d
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l check -d 'Check the passphrase or key (the only thing `open` does)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l allow-null-cipher -d 'Accept key slots with cipher_null, which protects nothing'
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l unbound -d 'The key slot may keep another key than that of the volume, as any that --key-slot names may'
+complete -c cryptline -n "__fish_cryptline_using_subcommand open" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l size -d 'Size of the file, such as 512M or 1G; KB, MB and GB are powers of 1000' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from -d 'Fill the volume with the contents of SRC: a raw file or block device, an encrypted volume, an NBD URI, or `-` for standard input' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from -d 'Fill the volume with the contents of SRC: a raw file or block device, an encrypted volume, an NBD URI, dir:DIR for a file system with the files of a folder, or `-` for standard input' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l zeroes -d 'What an encrypted source has where its medium holds only zeros' -r -f -a "detect\t'Zeros, which stay holes: nothing was ever written there, or it was discarded'
 decrypt\t'Their decryption, which is noise, as dm-crypt does'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l holes -d 'What becomes of holes and zeros in the source' -r -f -a "encrypt\t'They are written as encrypted zeros: every reader sees zeros, and nobody which blocks are unused'
@@ -443,7 +456,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-key-
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-passphrase-fd -d 'Take the passphrase of an encrypted source from the open file descriptor N' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-volume-key-file -d 'Take the volume key of an encrypted source from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-key-slot -d 'Try only this key slot of an encrypted source' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-header -d 'Read the LUKS header of the source from FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-header -d 'Read the LUKS header of an encrypted source from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l type -d 'Header version' -r -f -a "luks1\t'LUKS1'
 luks2\t'LUKS2'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l cipher -d 'Cipher for the data' -r
@@ -459,6 +472,14 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-mem
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l uuid -d 'UUID of the volume [default: random]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l header -d 'Write the header to the new file FILE; the target has only data, and is not touched' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l volume-key-file -d 'Take the volume key from FILE, as bytes, instead of a random one' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-slot -d 'Number of the key slot [default: 0]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l subsystem -d 'Subsystem of the volume (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks2-metadata-size -d 'Size of one of the two copies of the header: 16K to 4M (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks2-keyslots-size -d 'Size of the place for key slots (LUKS2) [default: all up to the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -469,6 +490,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l force -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-raw -d 'Take the source as it is, even if it has a LUKS header or is an image in another format'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l json -d 'Print the result as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l resume -d 'Keep what was copied when it ends early, and go on from there when the same command is given again. Only into a new file, from a regular file or a volume in one'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Allocate the disk space now'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'Same as --type luks1'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -484,11 +506,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l passphrase-
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l key-slot -d 'Try only this key slot, whatever its priority' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-key-file -d 'Take the passphrase of an encrypted destination from FILE, as --key-file does for the source' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-key-file -d 'Take the passphrase of an encrypted destination from FILE, as --key-file does' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-passphrase-fd -d 'Take the passphrase of an encrypted destination from the open file descriptor N' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-volume-key-file -d 'Take the volume key of an encrypted destination from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-key-slot -d 'Try only this key slot of an encrypted destination' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-header -d 'Read the LUKS header of the destination from FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-header -d 'Read the LUKS header of an encrypted destination from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l force -d 'Replace an existing file, or overwrite what the destination holds'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l from-raw -d 'Take the source as it is, even if it has a LUKS header or is an image in another format'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
@@ -514,6 +536,14 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-me
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l uuid -d 'UUID of the volume [default: random]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l header -d 'Write the header to the new file FILE; the target has only data, and is not touched' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l volume-key-file -d 'Take the volume key from FILE, as bytes, instead of a random one' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l key-slot -d 'Number of the key slot [default: 0]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l subsystem -d 'Subsystem of the volume (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l luks2-metadata-size -d 'Size of one of the two copies of the header: 16K to 4M (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l luks2-keyslots-size -d 'Size of the place for key slots (LUKS2) [default: all up to the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -525,6 +555,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l from-raw
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l json -d 'Print the result as JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l preallocate -d 'Allocate the disk space now'
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l resume -d 'Keep what was copied when it ends early, and go on from there when the same command is given again'
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l luks1 -d 'Same as --type luks1'
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand resize" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
@@ -541,6 +572,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand key; and not __fish_
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and not __fish_seen_subcommand_from add change remove kill list priority convert" -f -a "convert" -d 'Give a key slot another key derivation function or cost, under the same passphrase'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l new-key-slot -d 'Number of the new key slot [default: the lowest that is free]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l key-size -d 'Size of that key in bits' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -566,7 +598,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l recovery -d 'Add a random recovery key instead, print it, and mark it as systemd-cryptenroll does (LUKS2)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l unbound -d 'Keep another key than that of the volume in it: a random one, or that of --volume-key-file (LUKS2)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
@@ -591,6 +627,9 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from remove" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from remove" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
@@ -639,6 +678,9 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "list" -d 'List the tokens'
@@ -697,12 +739,13 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from unassign" -l token-id -d 'Number of the token' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from unassign" -l key-slot -d 'Number of the key slot' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and __fish_seen_subcommand_from unassign" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label repair" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label repair" -f -a "backup" -d 'Save the header with its key slots in a new file'
-complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label repair" -f -a "restore" -d 'Write a saved header back'
-complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label repair" -f -a "uuid" -d 'Show the UUID of a volume, or change it'
-complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label repair" -f -a "label" -d 'Show label and subsystem of a volume, or change them (LUKS2)'
-complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label repair" -f -a "repair" -d 'Write a damaged copy of the header anew from the good one (LUKS2)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label convert repair" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label convert repair" -f -a "backup" -d 'Save the header with its key slots in a new file'
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label convert repair" -f -a "restore" -d 'Write a saved header back'
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label convert repair" -f -a "uuid" -d 'Show the UUID of a volume, or change it'
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label convert repair" -f -a "label" -d 'Show label and subsystem of a volume, or change them (LUKS2)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label convert repair" -f -a "convert" -d 'Make a LUKS1 header one of LUKS2, or the other way'
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and not __fish_seen_subcommand_from backup restore uuid label convert repair" -f -a "repair" -d 'Write a damaged copy of the header anew from the good one (LUKS2)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from backup" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from backup" -l file -d 'The new file' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from backup" -s h -l help -d 'Print help'
@@ -719,6 +762,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_s
 complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from label" -l label -d 'The new label, up to 47 bytes' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from label" -l subsystem -d 'The new subsystem, up to 47 bytes' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from label" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from convert" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from convert" -l to -d 'The new version' -r -f -a "luks1\t'LUKS1'
+luks2\t'LUKS2'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from convert" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
+complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from convert" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from repair" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from repair" -l wipe-unused -d 'Overwrite the space that no key slot uses: a crash may have left a replaced key slot there'
 complete -c cryptline -n "__fish_cryptline_using_subcommand header; and __fish_seen_subcommand_from repair" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
@@ -731,6 +779,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l header -d 
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l direct -d 'Bypass the page cache (O_DIRECT)' -r -f -a "auto\t'Where the file system supports it'
 on\t'Always, or fail'
 off\t'Never: use the page cache'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l reconnect -d 'For an NBD server below: connect again for up to SECONDS when the connection is lost, such as while the server is started anew. Each write is then durable before it is acknowledged, which costs time. Writes under way go out once more only where the server takes several connections and has ended. Leave this out behind a tunnel or a proxy that can end in its place. A server that stays silent without hanging up is waited for' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l type -d 'What the target is [default: luks]' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
 luks2\t'LUKS2 only'
@@ -806,15 +855,16 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -s h -l help 
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and exit'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines unchanged (see docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "inline" -d 'Compare inline encryption with work queues, as in the 2020 dm-devel thread'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "subblock" -d 'Compare concurrent and exclusive writes of partial cipher sectors'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "peers" -d 'Compare cryptline with other servers of encrypted disks, over NBD'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "doors" -d 'Compare the fronts with each other and with those of qemu-storage-daemon'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "media" -d 'Measure the overhead of a request on RAM, persistent memory and BTT'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "zoned" -d 'Measure ordered writes to encrypted zones'
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images" -f -a "images" -d 'Compare the encrypting and decrypting of whole images with other programs'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "inline" -d 'Compare inline encryption with work queues, as in the 2020 dm-devel thread'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "subblock" -d 'Compare concurrent and exclusive writes of partial cipher sectors'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "peers" -d 'Compare cryptline with other servers of encrypted disks, over NBD'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "doors" -d 'Compare the fronts with each other and with those of qemu-storage-daemon'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "media" -d 'Measure the overhead of a request on RAM, persistent memory and BTT'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "zoned" -d 'Measure ordered writes to encrypted zones'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "images" -d 'Compare the encrypting and decrypting of whole images with other programs'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "rbd" -d 'Compare encryption of Ceph images with librbd\'s own'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l size -d 'Size of the volume' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l cipher -d 'The cipher beside the null cipher' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l helpers -d 'Threads that help large requests, for `auto` [default: one less than there are processors]' -r
@@ -863,6 +913,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 4k-randread-qd1\t'Random reads of 4 KiB, one at a time'
 128k-randread-qd16\t'Random reads of 128 KiB, 16 in flight'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l servers -d 'Servers' -r -f -a "cryptline\t'cryptline, LUKS1'
+cryptline-asleep\t'cryptline, LUKS1, without looking for requests before it waits'
 cryptline-plain\t'cryptline, the null cipher over the plain image'
 qemu-nbd\t'qemu-nbd, LUKS1'
 qemu-nbd-plain\t'qemu-nbd, raw'
@@ -917,6 +968,14 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l size -d 'Size of each clear disk' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l conf -d 'Configuration of a cluster to measure with, as client.admin [default: a cluster of its own]' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l pool -d 'Pool for the images; they are removed at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l rounds -d 'How often each way has its turn at each load' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l seconds -d 'How long each turn takes' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Cipher to measure; may be repeated [default: all]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Key length in bits [default: the shortest and the longest]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l kdf -d 'Key derivation function to measure: argon2id, argon2i, pbkdf2 or pbkdf2-HASH; may be repeated [default: all]' -r
@@ -937,6 +996,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand completions" -s h -l
 complete -c cryptline -n "__fish_cryptline_using_subcommand man" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l new-key-slot -d 'Number of the new key slot [default: the lowest that is free]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l key-size -d 'Size of that key in bits' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -962,7 +1022,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l pbkdf
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l recovery -d 'Add a random recovery key instead, print it, and mark it as systemd-cryptenroll does (LUKS2)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l unbound -d 'Keep another key than that of the volume in it: a random one, or that of --volume-key-file (LUKS2)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksAddKey" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
@@ -987,6 +1051,9 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l pb
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksRemoveKey" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksRemoveKey" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
@@ -1030,10 +1097,94 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l p
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l json -d 'Print JSON'
-complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l volume-key-file -d 'Where the key goes' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l key-slot -d 'By which key slot' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l key-file-newline -d 'What a newline at the end of the key file is' -r -f -a "keep\t'Part of the passphrase, as with cryptsetup'
+strip\t'The end of a line of text'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l json -d 'As `info --json`'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l dump-json-metadata -d 'The JSON of a LUKS2 header as it is'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l dump-volume-key -d 'The volume key; into --volume-key-file, where that is given'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l unbound -d 'The key of a slot that keeps another one'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l offset -d 'Where the data begins, in sectors' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l align-payload -d 'It begins at a multiple of so many' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l type -d 'Header version' -r -f -a "luks1\t'LUKS1'
+luks2\t'LUKS2'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l cipher -d 'Cipher for the data' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l key-size -d 'Size of the volume key in bits: 512 is AES-256 in XTS mode' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l hash -d 'Hash for the header digest and for PBKDF2' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l sector-size -d 'Cipher sector size: 512, 1024, 2048 or 4096 bytes [default: 4096 if the size allows it]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l pbkdf -d 'Key derivation function [default: argon2id; LUKS1: pbkdf2]' -r -f -a "pbkdf2\t'PBKDF2, which GPUs attack cheaply'
+argon2i\t'Argon2i'
+argon2id\t'Argon2id'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l iter-time -d 'Time that unlocking should take on this machine, in milliseconds' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l pbkdf-force-iterations -d 'Number of PBKDF2 iterations or Argon2 passes, instead of measuring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l label -d 'Label of the volume (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l uuid -d 'UUID of the volume [default: random]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l header -d 'Write the header to the new file FILE; the target has only data, and is not touched' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l volume-key-file -d 'Take the volume key from FILE, as bytes, instead of a random one' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l key-slot -d 'Number of the key slot [default: 0]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l subsystem -d 'Subsystem of the volume (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l luks2-metadata-size -d 'Size of one of the two copies of the header: 16K to 4M (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l luks2-keyslots-size -d 'Size of the place for key slots (LUKS2) [default: all up to the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l key-file-newline -d 'What a newline at the end of the key file is' -r -f -a "keep\t'Part of the passphrase, as with cryptsetup'
+strip\t'The end of a line of text'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -s q -l batch-mode -d 'Overwrite what is there'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l use-random -d 'Where random bytes come from, which is not asked here'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l use-urandom -d 'The same'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l luks1 -d 'Same as --type luks1'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l header -d 'Read the LUKS header from FILE instead of the target' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l type -d 'Accept this version only' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
+luks1\t'LUKS1 only'
+luks2\t'LUKS2 only'
+plain\t'No header: the key comes straight from the passphrase'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l key-size -d 'As with cryptsetup, where the size of a volume key is said. It is known here' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l tries -d 'As with cryptsetup, where how often is asked is said' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l key-file-newline -d 'What a newline at the end of the key file is' -r -f -a "keep\t'Part of the passphrase, as with cryptsetup'
+strip\t'The end of a line of text'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l key-slot -d 'Try only this key slot, whatever its priority' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l check -d 'Check the passphrase or key (the only thing `open` does)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l allow-null-cipher -d 'Accept key slots with cipher_null, which protects nothing'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l unbound -d 'The key slot may keep another key than that of the volume, as any that --key-slot names may'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand isLuks" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand isLuks" -l type -d 'This version only' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
+luks1\t'LUKS1 only'
+luks2\t'LUKS2 only'
+plain\t'No header: the key comes straight from the passphrase'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand isLuks" -l disable-locks -d 'As with cryptsetup. Nothing is locked here in any case'
+complete -c cryptline -n "__fish_cryptline_using_subcommand isLuks" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksUUID" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksUUID" -l uuid -d 'The new UUID' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksUUID" -l random -d 'Give it a new random UUID'
@@ -1053,6 +1204,11 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand repair" -l header -d
 complete -c cryptline -n "__fish_cryptline_using_subcommand repair" -l wipe-unused -d 'Overwrite the space that no key slot uses: a crash may have left a replaced key slot there'
 complete -c cryptline -n "__fish_cryptline_using_subcommand repair" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
 complete -c cryptline -n "__fish_cryptline_using_subcommand repair" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand convert" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand convert" -l to -d 'The new version' -r -f -a "luks1\t'LUKS1'
+luks2\t'LUKS2'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand convert" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
+complete -c cryptline -n "__fish_cryptline_using_subcommand convert" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand config" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand config" -l priority -d 'When the key slot is tried' -r -f -a "prefer\t'Before the others'
 normal\t'As usual'
