@@ -18,6 +18,7 @@ use std::time::Duration;
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::fuse::{Nodes, Options, Over, Session};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use libfuzzer_sys::fuzz_target;
 
@@ -71,8 +72,9 @@ impl Kernel {
         let nodes = nodes.with_last_word([7; 16]);
         let options = Options {
             backend: BackendChoice::Syscalls,
-            poll: Duration::ZERO,
+            poll: Poll::default(),
             cached: false,
+            queues: None,
             grace: Duration::from_millis(100),
             stats: vec![ExportStats::new(true), ExportStats::new(true)],
             log: Box::new(|line| panic!("{line}")),

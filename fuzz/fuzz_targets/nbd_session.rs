@@ -23,8 +23,9 @@ use cryptline_engine::layer::{FaultDevice, FaultPlan, FaultRule};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_fuzz::session::{Client, Pace, SIZE};
 use cryptline_nbd::TlsMode;
-use cryptline_serve::stats::ExportStats;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_serve::stats::ExportStats;
 use libfuzzer_sys::fuzz_target;
 
 /// A session longer than this finds nothing that a shorter one does not.
@@ -93,7 +94,7 @@ impl Served {
         let exports = Exports::new(vec![export], TlsMode::Off).expect("an offer");
         let options = ServerOptions {
             backend,
-            poll: Duration::ZERO,
+            poll: Poll::default(),
             tls: None,
             max_connections: 1,
             max_handshakes: 1,

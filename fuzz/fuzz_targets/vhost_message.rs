@@ -20,6 +20,7 @@ use std::time::Duration;
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
 use libfuzzer_sys::fuzz_target;
@@ -51,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let options = ServerOptions {
         backend: BackendChoice::Syscalls,
-        poll: Duration::ZERO,
+        poll: Poll::default(),
         grace: Duration::from_millis(100),
         log: Arc::new(|_| ()),
     };

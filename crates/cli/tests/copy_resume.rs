@@ -2,14 +2,13 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::*;
-use cryptline_testkit::peer::Background;
-use rustix::process::Signal;
 
 /// Nothing here takes longer.
 const TIMEOUT: Duration = Duration::from_secs(180);
@@ -41,7 +40,6 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
         copy.arg("copy").arg(source).arg(&out).arg("--resume");
         copy.args(options);
         killed_until_marked(&folder, &copy, &|| fs::read(&out).unwrap() == bytes);
-        fs::remove_file(&out).unwrap();
     }
     // A volume that is filled goes on under the header and the key that it was begun with.
     for option in ["--preallocate", "--holes=keep"] {
@@ -56,40 +54,37 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
             fs::remove_file(clear).unwrap();
             is_same && fs::metadata(&out).unwrap().len() == (16 + 48) << 20
         });
-        fs::remove_file(&out).unwrap();
     }
 }
 
-/// Runs what makes the file `out`, and kills it at one moment after the other, until one run was killed that had marked
-/// something for the next, and has ended in the right file.
+/// Runs what makes the file `out`, and kills it at one moment after the other, and then as soon as it has marked
+/// something for the next run. Each time the run that ends has ended in the right file.
 fn killed_until_marked(folder: &Folder, verb: &Command, is_whole: &dyn Fn() -> bool) {
     let (out, part) = (folder.path("out"), folder.path(".out.cryptline-part"));
-    let run = |wait: Duration| {
-        let mut again = command();
-        again.args(verb.get_args());
-        let mut process = Background::spawn(&mut again);
-        if process.wait(wait).is_none() {
-            process.signal(Signal::KILL);
-        }
-        process.wait(TIMEOUT).expect("it ends").success()
-    };
-    // Runs that were killed, and those of them that had marked something for the next one.
-    let (mut kills, mut marked, mut rounds) = (0, 0, 0);
-    while marked == 0 {
-        rounds += 1;
-        assert!(rounds < 20, "of {kills} kills none left anything behind");
-        let mut wait = Duration::from_millis(2);
-        let _ = fs::remove_file(&out);
-        while !run(wait) {
+    // Until a run ends by itself. How many had marked something when they were killed?
+    let run_to_its_end = |is_time: &dyn Fn(u32, Duration) -> bool| {
+        let mut marked = 0;
+        for kills in 0.. {
+            if run_until(verb, &|since| is_time(kills, since)) {
+                assert!(is_whole());
+                break;
+            }
             // Whatever has the name is whole.
             assert!(!out.exists() || is_whole());
             let _ = fs::remove_file(&out);
-            kills += 1;
             marked += u32::from(mark_of(&part) > 0);
-            wait += wait / 6 + Duration::from_millis(2);
         }
-        assert!(is_whole());
-    }
+        fs::remove_file(&out).unwrap();
+        marked
+    };
+    // 2 ms, and a fifth more each time.
+    let later_each_time = |kills: u32, since: Duration| {
+        since >= Duration::from_millis(2).mul_f64(1.2_f64.powi(i32::try_from(kills).unwrap()))
+    };
+    run_to_its_end(&later_each_time);
+    let once_marked = |kills: u32, _: Duration| kills < 3 && mark_of(&part) > 0;
+    let marked = (0..20).find(|_| run_to_its_end(&once_marked) > 0);
+    assert!(marked.is_some(), "no kill left anything behind");
     let left = fs::read_dir(folder.root()).unwrap();
     let left = left.filter(|it| {
         let name = it.as_ref().unwrap().file_name();
@@ -98,10 +93,32 @@ fn killed_until_marked(folder: &Folder, verb: &Command, is_whole: &dyn Fn() -> b
     assert_eq!(left.count(), 0);
 }
 
+/// Runs the program until `is_time` to kill it, which is asked all the time. Whether it has ended well before.
+fn run_until(verb: &Command, is_time: &dyn Fn(Duration) -> bool) -> bool {
+    let mut again = command();
+    again.args(verb.get_args());
+    let mut child = again.stdout(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.success();
+        }
+        if is_time(began.elapsed()) {
+            child.kill().unwrap();
+            return child.wait().unwrap().success();
+        }
+        assert!(began.elapsed() < TIMEOUT, "it hangs");
+    }
+}
+
 /// How far an unfinished copy says that it has come: the mark of its newer record.
 fn mark_of(part: &Path) -> u64 {
-    let bytes = fs::read(part).unwrap_or_default();
-    let records = bytes.rchunks(4096).take(2);
+    let mut bytes = [0; 8192];
+    let tail = File::open(part).and_then(|part| {
+        let end = part.metadata()?.len();
+        part.read_exact_at(&mut bytes, end.saturating_sub(8192))
+    });
+    let records = bytes.chunks(4096).filter(|_| tail.is_ok());
     let records = records.filter(|it| it.starts_with(b"cryptline copy 1"));
     let number = |it: &[u8], at: usize| u64::from_le_bytes(it[at..at + 8].try_into().unwrap());
     let newest = records.max_by_key(|it| number(it, 16));
