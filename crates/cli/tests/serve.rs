@@ -71,10 +71,11 @@ fn default_polls_with_io_uring_and_two_processors_and_never_with_one() {
     let (default, asked) = (poll(&[]), poll(&["--poll-us=50"]));
     sched_setaffinity(None, &all).unwrap();
     let has_ring = asked != NO_RING;
-    let expected = if has_ring {
-        ["never (one processor)", "50 µs"]
-    } else {
-        [NO_RING; 2]
+    let expected = match (has_ring, all.count()) {
+        (false, _) => [NO_RING; 2],
+        (true, 1) => ["never (one processor)", "50 µs"],
+        // Its clients may be on the others.
+        (true, _) => ["up to 100 µs while it pays off", "50 µs"],
     };
     assert_eq!([default.as_str(), &asked], expected);
     if has_ring && usable_cores() >= 2.0 {

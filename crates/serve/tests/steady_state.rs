@@ -70,7 +70,7 @@ fn main() {
         ),
         ("lanes_that_look_out_use_no_heap_and_no_thread", || {
             let limit = Duration::from_micros(100);
-            let wake_up = Duration::from_micros(30);
+            let wake_up = Some(Duration::from_micros(30));
             let lanes = 1;
             let measured = Poll::Measured {
                 limit,

@@ -20,6 +20,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 const THINKING: Duration = Duration::from_micros(10);
 /// Looks are no shorter and no longer than this.
 const LIMITS: [Duration; 2] = [Duration::from_micros(20), Duration::from_micros(200)];
+/// Looks where nobody knows what a wake-up costs, but trials can tell whether they pay off.
+const UNMEASURED: Duration = Duration::from_micros(100);
 /// Round trips over which a wake-up is measured, and how long that may take on a machine that does not answer.
 const ROUND_TRIPS: usize = 64;
 const MEASURE_MAX: Duration = Duration::from_millis(10);
@@ -35,8 +37,8 @@ pub enum Poll {
     Measured {
         /// How long a look is.
         limit: Duration,
-        /// What it takes to wake a thread here.
-        wake_up: Duration,
+        /// What it takes to wake a thread here, where that could be measured.
+        wake_up: Option<Duration>,
         /// Lanes of this process that look at a time, at most. It leaves a processor to those whom they look out for.
         lanes: usize,
     },
@@ -62,6 +64,8 @@ pub enum Why {
 pub struct Readings {
     /// Processors that this process may keep busy at a time.
     pub processors: f64,
+    /// It has been given one of several, and those whom it serves may be on the others.
+    pub is_pinned: bool,
     /// The machine runs on a battery.
     pub on_battery: bool,
     /// What it takes to wake a thread on another processor.
@@ -78,22 +82,23 @@ impl Poll {
     /// What suits a machine of which this is known.
     #[must_use]
     pub fn choose(readings: &Readings) -> Self {
-        if readings.processors < 2.0 {
+        if readings.processors < 2.0 && !readings.is_pinned {
             return Self::Never(Why::OneProcessor);
         }
         if readings.on_battery {
             return Self::Never(Why::Battery);
         }
-        let Some(wake_up) = readings.wake_up else {
-            return Self::Never(Why::Unknown);
+        let limit = match readings.wake_up {
+            // A client that was asleep as well is woken first, and thinks; as much again, since neither takes always the same.
+            Some(wake_up) => wake_up.saturating_mul(2) + THINKING,
+            // It takes two processors to measure it.
+            None if readings.is_pinned => UNMEASURED,
+            None => return Self::Never(Why::Unknown),
         };
-        // A client that was asleep as well is woken first, and thinks; as much again, since neither takes always the same.
-        let limit = wake_up.saturating_mul(2) + THINKING;
-        let limit = limit.clamp(LIMITS[0], LIMITS[1]);
         Self::Measured {
-            limit,
-            wake_up,
-            lanes: places(readings.processors),
+            limit: limit.clamp(LIMITS[0], LIMITS[1]),
+            wake_up: readings.wake_up,
+            lanes: places(readings.processors).max(1),
         }
     }
 }
@@ -110,12 +115,13 @@ impl fmt::Display for Poll {
             Self::Never(Why::Asked) => write!(f, "never"),
             Self::Never(why) => write!(f, "never ({why})"),
             Self::Always(limit) => write!(f, "{} µs", limit.as_micros()),
-            Self::Measured { limit, wake_up, .. } => write!(
-                f,
-                "up to {} µs while it pays off (waking a thread takes {} µs)",
-                limit.as_micros(),
-                wake_up.as_micros()
-            ),
+            Self::Measured { limit, wake_up, .. } => {
+                write!(f, "up to {} µs while it pays off", limit.as_micros())?;
+                match wake_up {
+                    Some(time) => write!(f, " (waking a thread takes {} µs)", time.as_micros()),
+                    None => Ok(()),
+                }
+            }
         }
     }
 }
@@ -137,12 +143,20 @@ impl Readings {
     #[must_use]
     pub fn take() -> Self {
         let processors = usable_cores();
+        let affinity = sched_getaffinity(None).map_or(1, |set| set.count());
         Self {
             processors,
+            is_pinned: processors >= 1.0 && affinity == 1 && has_several_processors(),
             on_battery: is_on_battery(Path::new("/sys/class/power_supply")),
             wake_up: (processors >= 2.0).then(wake_up).flatten(),
         }
     }
+}
+
+/// Whether the machine has more than one: `0` is one, `0-3` and `0,2` are several.
+fn has_several_processors() -> bool {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online");
+    online.is_ok_and(|list| list.contains(['-', ',']))
 }
 
 /// Whether a battery of the machine is being used up.

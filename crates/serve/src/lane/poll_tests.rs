@@ -5,6 +5,7 @@ use super::*;
 /// Of a machine where lanes may look out.
 const QUIET: Readings = Readings {
     processors: 2.0,
+    is_pinned: false,
     on_battery: false,
     wake_up: Some(Duration::from_micros(30)),
 };
@@ -30,6 +31,26 @@ fn nobody_looks_out_with_one_processor_or_a_quota_of_less_than_two() {
         };
         assert_eq!(Poll::choose(&readings), Poll::Never(Why::OneProcessor));
     }
+}
+
+#[test]
+fn server_that_was_given_one_of_several_processors_tries_what_looks_gain() {
+    let pinned = Readings {
+        processors: 1.0,
+        is_pinned: true,
+        wake_up: None,
+        ..QUIET
+    };
+    match Poll::choose(&pinned) {
+        Poll::Measured { lanes, .. } => assert_eq!(lanes, 1),
+        other => panic!("{other:?}"),
+    }
+    let on_battery = true;
+    let battery = Readings {
+        on_battery,
+        ..pinned
+    };
+    assert_eq!(Poll::choose(&battery), Poll::Never(Why::Battery));
 }
 
 #[test]
