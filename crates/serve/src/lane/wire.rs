@@ -183,9 +183,9 @@ pub struct Chunk {
 /// The answer to [`Wire::bring`].
 #[derive(Debug)]
 pub enum Brought {
-    /// Here they are, in a buffer of the room's or of the wire's own.
+    /// Here they are, or the first of them, in a buffer of the room's or of the wire's own.
     Now(Buffer),
-    /// [`Wire::take`] will have them.
+    /// [`Wire::take`] will have them, or the first of them.
     Later,
     /// The room has no buffer: ask again when others have ended.
     NoRoom,

@@ -61,6 +61,8 @@ enum Expect {
     Payload {
         /// Bytes that the lane does not have yet.
         left: u64,
+        /// Bytes that the lane gets at a time, at most.
+        most: usize,
         wanted: Option<Wanted>,
     },
     /// The payload of a write that was refused.

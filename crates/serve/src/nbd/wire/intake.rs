@@ -9,6 +9,9 @@ use crate::lane::{Asked, Brought, CHUNK, Chunk, Room, Taken, Work};
 /// The rest of a payload is received straight into its buffer when it is at least this long;
 /// below that, receiving ahead saves more system calls than the copy costs.
 const DIRECT_MIN: usize = 16 * 1024;
+/// A client's socket holds less than a chunk, and a client that has filled it sleeps until most of it was received. Of
+/// a payload in pieces this long, one is encrypted and written while the client brings the next.
+const PIECE: usize = 128 * 1024;
 
 /// What one step with the received bytes has come to.
 enum Step {
@@ -135,6 +138,8 @@ impl NbdWire {
             Command::Write { fua } => {
                 self.expect = Expect::Payload {
                     left: header.length.into(),
+                    // Each piece of a durable write waits for the medium.
+                    most: if fua { CHUNK as usize } else { PIECE },
                     wanted: None,
                 };
                 Work::Write { durable: fua }
@@ -179,12 +184,12 @@ impl NbdWire {
     }
 
     pub(super) fn bring_payload(&mut self, chunk: Chunk, room: &Room) -> Brought {
-        let Expect::Payload { wanted, .. } = &mut self.expect else {
+        let Expect::Payload { most, wanted, .. } = &mut self.expect else {
             return Brought::Never;
         };
         *wanted = Some(Wanted {
             job: chunk.job,
-            len: chunk.len,
+            len: chunk.len.min(*most),
             buffer: None,
             filled: 0,
         });
@@ -210,6 +215,7 @@ impl NbdWire {
     fn fill(&mut self, room: &Room) -> Option<Buffer> {
         let Expect::Payload {
             left,
+            most,
             wanted: Some(wanted),
         } = &mut self.expect
         else {
@@ -233,7 +239,11 @@ impl NbdWire {
         *left -= wanted.len as u64;
         self.expect = match *left {
             0 => Expect::Header,
-            left => Expect::Payload { left, wanted: None },
+            left => Expect::Payload {
+                left,
+                most: *most,
+                wanted: None,
+            },
         };
         data
     }
