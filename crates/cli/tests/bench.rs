@@ -48,12 +48,13 @@ const ZONED: [&str; 5] = [
     "zoned",
     "--zone-size=1M",
     "--runs=2",
-    "--seconds=0.01",
+    "--seconds=0.001",
 ];
-const ZONED_FIGURES: [&str; 3] = [
+const ZONED_FIGURES: [&str; 4] = [
     "encrypted_over_plain_zoned_4k_qd1",
     "encrypted_over_plain_zoned_128k_qd16",
     "inline_over_resequenced_pool",
+    "auto_over_resequenced_pool",
 ];
 const MEDIA: [&str; 4] = ["bench", "media", "--size=1M", "--runs=3"];
 const MEDIA_FIGURES: [&str; 4] = [
@@ -436,10 +437,11 @@ fn zoned_has_every_way_under_every_load_on_both_media() {
         .iter()
         .map(|row| row["name"].as_str().expect("a name"))
         .collect();
-    assert_eq!(names.len(), 2 * 8 * 3);
+    assert_eq!(names.len(), 2 * 8 * 4);
     for name in [
         "plain, RAM, 4k, QD 1, 1 zone",
         "encrypted, slow, 128k, QD 16, 8 zones",
+        "auto, slow, 128k, QD 1, 1 zone",
         "pool, RAM, 4k, QD 16, 8 zones",
     ] {
         assert!(names.contains(name), "{name} is not in {names:?}");

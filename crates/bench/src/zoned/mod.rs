@@ -4,6 +4,7 @@
 //! media   emulated zones over RAM, and over RAM that is as slow as an SSD
 //! ways    plain      no cipher; writes reach each zone in order
 //!         encrypted  the submitter encrypts: the order is never lost
+//!         auto       helpers encrypt ahead of the write pointer while cores are idle; in order by tickets
 //!         pool       threads encrypt, whichever comes first: what comes back is put in order again
 //! loads   4k and 128k, 1 and 16 in flight, to 1 and 8 zones
 //! ```
@@ -16,13 +17,13 @@ mod summary;
 mod writer;
 
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use cryptline::size;
 use cryptline_engine::base::ZonedDevice;
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::dispatch::{Dispatch, Mode};
+use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
 use cryptline_engine::layer::{CryptOptions, DelayDevice, DelaySpec, zoned};
 use cryptline_engine::zone::ZoneLayout;
 use cryptline_engine::{BackendChoice, Gate};
@@ -32,13 +33,17 @@ use crate::contents::Contents;
 use crate::output::Output;
 use crate::report::{Direction, Pattern, Report, Row, Shape};
 use crate::runner::{self, Group};
-use crate::volume::{Cipher, ram};
+use crate::volume::{Cipher, HelperArgs, ram};
 use writer::{Load, Writer, places};
 
 /// Zones of each medium, and the most that are written to side by side.
 const ZONES: u64 = 8;
 /// Zone sizes that hold a turn.
 const ZONE_SIZE_MIN: u64 = 1 << 20;
+/// Before each turn of `auto`: helpers look every 100 ms whether cores are idle, and may have to look twice.
+const WARM_UP: Duration = Duration::from_millis(210);
+/// Where turns are shorter than usual, no longer than so many of them.
+const WARM_UP_TURNS: u32 = 7;
 /// Writes that are compared with what they should be: some to every zone.
 const CHECKED: usize = 64;
 
@@ -46,13 +51,13 @@ const CHECKED: usize = 64;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline bench zoned                                in about half a minute
+  cryptline bench zoned                                in about two minutes
   cryptline bench zoned --json zoned.json --html zoned.html
   cryptline bench zoned --slow write=10us,rate=5G      a faster SSD
 
 Writes zones from their start on, 4 KiB and 128 KiB at a time, 1 and 16 in flight, to 1 and 8 zones:
-plain, encrypted by who submits, and encrypted by a pool of threads whose results are put in order
-again. The zones are emulated over RAM and over RAM that is as slow as --slow says. Takes twice 8
+plain, encrypted by who submits, encrypted by who submits and helpers, and encrypted by a pool of
+threads whose results are put in order again. The zones are emulated over RAM and over RAM that is as slow as --slow says. Takes twice 8
 times --zone-size of memory. The JSON is described in docs/bench-json.md.")]
 pub struct ZonedArgs {
     /// Size of a zone, a power of two
@@ -70,6 +75,10 @@ pub struct ZonedArgs {
     /// Threads of the pool
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub pool: u32,
+
+    /// For `auto`.
+    #[command(flatten)]
+    pub helpers: HelperArgs,
 
     /// How often each way is measured
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -89,17 +98,28 @@ pub struct ZonedArgs {
 enum Way {
     Plain,
     Encrypted,
+    Auto,
     Pool,
 }
 
 impl Way {
-    const ALL: [Self; 3] = [Self::Plain, Self::Encrypted, Self::Pool];
+    const ALL: [Self; 4] = [Self::Plain, Self::Encrypted, Self::Auto, Self::Pool];
 
     fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Encrypted => "encrypted",
+            Self::Auto => "auto",
             Self::Pool => "pool",
+        }
+    }
+
+    /// Who runs the cipher, where the engine does.
+    fn mode(self) -> Option<Mode> {
+        match self {
+            Self::Plain | Self::Pool => None,
+            Self::Encrypted => Some(Mode::Inline),
+            Self::Auto => Some(Mode::Auto),
         }
     }
 }
@@ -109,7 +129,7 @@ struct Medium {
     is_slow: bool,
     zone_size: u64,
     memory: Gate,
-    ways: [Writer; 3],
+    ways: [Writer; 4],
 }
 
 /// One way over one medium under one load.
@@ -127,9 +147,10 @@ pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
     let cipher = Cipher::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow)
         .map_err(|why| Error::parameters(format!("--slow {}: {why}", args.slow)))?;
+    let helpers = Helpers::start(args.helpers.count()?)?;
     let mut media = [
-        Medium::new(None, args, &cipher)?,
-        Medium::new(Some(slow), args, &cipher)?,
+        Medium::new(None, args, &cipher, &helpers)?,
+        Medium::new(Some(slow), args, &cipher, &helpers)?,
     ];
     for medium in &mut media {
         medium.check(&cipher)?;
@@ -142,7 +163,12 @@ pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
     runner::run(&mut report, &Group::all(subjects.len()), |rows, turn| {
         let Subject { is_slow, way, load } = &subjects[turn.way];
         let writer = &mut media[usize::from(*is_slow)].ways[*way as usize];
-        rows[turn.way].take_rate(writer.write(load, places(*load, args.zone_size), None, time)?);
+        let mut write = |time| writer.write(load, places(*load, args.zone_size), None, time);
+        let (warm, warm_up) = (Instant::now(), WARM_UP.min(WARM_UP_TURNS * time));
+        while *way == Way::Auto && warm.elapsed() < warm_up {
+            write(warm_up)?;
+        }
+        rows[turn.way].take_rate(write(time)?);
         Ok(())
     })?;
     summary::fill(&mut report, args);
@@ -180,7 +206,7 @@ impl Subject {
         Row {
             name: self.name(),
             cipher: (self.way != Way::Plain).then(|| args.cipher.clone()),
-            dispatch: (self.way == Way::Encrypted).then(|| "inline".to_owned()),
+            dispatch: self.way.mode().map(|mode| mode.to_string()),
             shape: Shape {
                 direction: Direction::Write,
                 pattern: Pattern::Sequential,
@@ -198,8 +224,13 @@ fn medium_name(is_slow: bool) -> &'static str {
 }
 
 impl Medium {
-    /// Three ways over the same memory, each with write pointers of its own.
-    fn new(slow: Option<DelaySpec>, args: &ZonedArgs, cipher: &Cipher) -> Result<Self, Error> {
+    /// All ways over the same memory, each with write pointers of its own.
+    fn new(
+        slow: Option<DelaySpec>,
+        args: &ZonedArgs,
+        cipher: &Cipher,
+        helpers: &Helpers,
+    ) -> Result<Self, Error> {
         let bytes = args.zone_size.saturating_mul(ZONES);
         let memory = ram(bytes, bytes.saturating_mul(2), " for two media")?;
         let is_slow = slow.is_some();
@@ -210,19 +241,24 @@ impl Medium {
         let layout = ZoneLayout::new(bytes, args.zone_size)
             .map_err(|error| Error::parameters(format!("--zone-size: {error}")))?;
         let zones = || Ok::<_, Error>(Gate::new(ZonedDevice::in_memory(below.clone(), layout)?));
-        let inline = CryptOptions {
-            dispatch: Dispatch::both(Mode::Inline),
-            ..CryptOptions::default()
-        };
-        let encrypted = zoned::encrypted(zones()?, cipher.sectors()?, inline)?;
+        let sectors = || cipher.sectors();
         let plain = || Writer::new(&zoned::ordered(zones()?)?);
+        let by = |mode| {
+            let options = CryptOptions {
+                dispatch: Dispatch::both(mode),
+                helpers: Some(helpers.clone()),
+                ..CryptOptions::default()
+            };
+            Writer::new(&zoned::encrypted(zones()?, sectors()?, options)?)
+        };
         Ok(Self {
             is_slow,
             zone_size: args.zone_size,
             ways: [
                 plain()?,
-                Writer::new(&encrypted)?,
-                plain()?.with_pool(cipher.sectors()?, args.pool)?,
+                by(Mode::Inline)?,
+                by(Mode::Auto)?,
+                plain()?.with_pool(sectors()?, args.pool)?,
             ],
             memory,
         })
