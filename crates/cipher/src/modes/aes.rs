@@ -24,6 +24,8 @@ use crate::xts::{BlockKeys, Schedule};
 
 /// Blocks in a [`Line`].
 const LINE: usize = 4;
+/// Sectors whose chains run side by side: their lines and states fit the registers of AVX-512.
+const SECTORS_MAX: usize = 16;
 
 /// AES on registers of a width.
 struct Aes<V: Width> {
@@ -209,13 +211,12 @@ fn encrypt_cbc<V: Four, const FOURS: usize>(
     lines: &mut [Line],
 ) {
     let sector_lines = lines.len() / ivs.len();
-    let most = FOURS * LINE;
+    let most = SECTORS_MAX.min(FOURS * LINE);
     for (ivs, lines) in ivs.chunks(most).zip(lines.chunks_mut(most * sector_lines)) {
         match ivs.len().div_ceil(LINE) {
             1 => encrypt_sectors::<V, 1>(cpu, keys, ivs, lines),
             2 => encrypt_sectors::<V, 2>(cpu, keys, ivs, lines),
-            3 | 4 if FOURS > 4 => encrypt_sectors::<V, 4>(cpu, keys, ivs, lines),
-            _ => encrypt_sectors::<V, FOURS>(cpu, keys, ivs, lines),
+            _ => encrypt_sectors::<V, 4>(cpu, keys, ivs, lines),
         }
     }
 }
@@ -263,8 +264,9 @@ fn encrypt_sectors<V: Four, const N: usize>(
                 rows[row] = *state;
             }
         }
-        for (rows, starts) in tile.iter().zip(&starts) {
-            for (row, start) in V::transposed(*rows).iter().zip(starts) {
+        // From the last one: of lines that evict each other, those read last are still in the cache.
+        for (rows, starts) in tile.iter().zip(&starts).rev() {
+            for (row, start) in V::transposed(*rows).iter().zip(starts).rev() {
                 row.store(&mut lines[start + line]);
             }
         }
