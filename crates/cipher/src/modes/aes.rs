@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   blocks        8 registers of blocks in flight
-//!   CBC encrypts  a cache line of up to 32 sectors: turned, so that a register has block n of four
+//!   CBC encrypts  a cache line of up to 16 sectors: turned, so that a register has block n of four
 //!                 sectors; four times all rounds; turned back
 //!   CBC decrypts  all blocks of a sector, from its end, where nothing has been overwritten that is
 //!                 still needed
