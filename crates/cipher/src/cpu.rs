@@ -155,6 +155,16 @@ pub(crate) mod detection {
     #[derive(Clone, Copy)]
     pub(crate) struct Words256(());
 
+    /// `gfni` alone.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Gfni(());
+
+    impl Gfni {
+        pub(crate) fn detect() -> Option<Gfni> {
+            is_x86_feature_detected!("gfni").then_some(Gfni(()))
+        }
+    }
+
     impl Words256 {
         pub(crate) fn detect() -> Option<Words256> {
             is_x86_feature_detected!("avx2").then_some(Words256(()))

@@ -34,6 +34,9 @@ use arm as native;
 #[cfg(target_arch = "x86_64")]
 use x86 as native;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) use keys::{BlockKeys, RoundKey, Schedule};
+
 use portable::BatchedXts;
 
 /// Bytes in a cipher block.

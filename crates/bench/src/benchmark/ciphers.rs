@@ -7,10 +7,11 @@ use std::time::Duration;
 use cryptline_cipher::{Backend, CipherError, CipherSpec, SectorCipher};
 use serde::Serialize;
 
+use super::ceiling;
 use crate::Error;
 use crate::contents::Contents;
 use crate::load::buffer;
-use crate::report::Sample;
+use crate::report::{Figure, Sample};
 use crate::volume::sector_cipher;
 use crate::work::rate;
 
@@ -36,6 +37,13 @@ const REQUESTS: [u32; 2] = [4096, 64 << 10];
 const KEY_LEN_MAX: usize = 65 * 32;
 /// A shorter key is not measured unless asked for.
 const KEY_LEN_MIN: usize = 16;
+/// Ciphers of XTS whose speed is a figure, and the least in MB/s that is good enough with AVX-512.
+const SPEEDS: [(&str, &str, Option<f64>); 4] = [
+    ("twofish-xts-plain64", "twofish_mb_s", Some(150.0)),
+    ("serpent-xts-plain64", "serpent_mb_s", Some(800.0)),
+    ("camellia-xts-plain64", "camellia_mb_s", None),
+    ("sm4-xts-plain64", "sm4_mb_s", None),
+];
 /// Requests go round in this many 512-byte sectors.
 const SECTORS: u64 = 1 << 20;
 
@@ -47,6 +55,16 @@ pub enum Direction {
     Encrypt,
     /// Ciphertext to plaintext.
     Decrypt,
+}
+
+impl Direction {
+    /// What does it to whole cipher sectors.
+    pub fn run(self) -> fn(&SectorCipher, u64, &mut [u8]) {
+        match self {
+            Direction::Encrypt => SectorCipher::encrypt_in_place,
+            Direction::Decrypt => SectorCipher::decrypt_in_place,
+        }
+    }
 }
 
 /// One speed.
@@ -120,10 +138,9 @@ impl Case {
         format!("{word}, {}-bit key, {sector}-byte sectors", self.key_bits)
     }
 
-    /// The cipher, if it is AES-256-XTS.
-    pub fn aes_256_xts(&self) -> Option<&SectorCipher> {
-        let is_it = self.spec.as_str() == "aes-xts-plain64" && self.key_bits == 512;
-        is_it.then_some(&self.cipher)
+    /// Its figures over the ceiling, if it has any.
+    pub fn of_ceiling(&self) -> Result<Vec<Figure>, Error> {
+        ceiling::figures(&self.cipher, self.spec.as_str(), self.key_bits)
     }
 
     /// Measures it in each way for `time`. `done` is called after each.
@@ -157,6 +174,28 @@ impl Case {
         }
         Ok(rows)
     }
+}
+
+/// The figures of ciphers that were measured: the slowest key, cipher sector and direction of each, on
+/// one core in large requests.
+pub fn speeds(rows: &[CipherRow]) -> Vec<Figure> {
+    let other = Backend::selected() != Ok(Backend::Avx512);
+    let figure = |(word, name, goal): (&str, &'static str, Option<f64>)| {
+        let rows = rows.iter().filter(|row| {
+            (row.cipher.as_str(), row.request, row.threads) == (word, REQUESTS[1], 1)
+        });
+        let slowest = rows
+            .map(|row| row.bytes_per_second / 1e6)
+            .reduce(f64::min)?;
+        let figure = Figure::new(name, slowest).in_units("MB/s");
+        Some(match goal {
+            Some(goal) => figure
+                .at_least(goal)
+                .unless(other.then_some("the goal is for AVX-512")),
+            None => figure,
+        })
+    };
+    SPEEDS.into_iter().filter_map(figure).collect()
 }
 
 /// One core, and all of them where there are more.
@@ -222,10 +261,7 @@ fn speed(
     threads: usize,
     time: Duration,
 ) -> Result<Sample, Error> {
-    let run: fn(&SectorCipher, u64, &mut [u8]) = match direction {
-        Direction::Encrypt => SectorCipher::encrypt_in_place,
-        Direction::Decrypt => SectorCipher::decrypt_in_place,
-    };
+    let run = direction.run();
     let mut measured = rate(threads, time, || {
         let mut buffer = buffer(request)?;
         let mut sector = 0;
@@ -265,6 +301,33 @@ mod tests {
         assert_eq!(refused(&[], 511).kind(), cryptline::ErrorKind::Parameters);
         let xts = ["aes-xts-plain64".to_owned()];
         assert!(refused(&xts, 264).to_string().contains("33 bytes"));
+    }
+
+    #[test]
+    fn the_slowest_row_of_large_requests_on_one_core_is_the_figure() {
+        let row = |cipher: &str, request, threads, bytes_per_second| CipherRow {
+            cipher: cipher.to_owned(),
+            key_bits: 512,
+            sector_size: 512,
+            request,
+            direction: Direction::Encrypt,
+            threads,
+            bytes_per_second,
+            spread: 0.0,
+            samples: 1,
+            backend: "",
+            busy: None,
+        };
+        let rows = [
+            row("serpent-xts-plain64", 65536, 1, 9e8),
+            row("serpent-xts-plain64", 65536, 1, 7e8),
+            row("serpent-xts-plain64", 65536, 2, 6e8),
+            row("serpent-xts-plain64", 4096, 1, 5e8),
+            row("serpent-cbc-plain64", 65536, 1, 4e8),
+        ];
+        let found = speeds(&rows);
+        let found: Vec<_> = found.iter().map(|it| (it.name, it.value)).collect();
+        assert_eq!(found, [("serpent_mb_s", Some(700.0))]);
     }
 
     #[test]

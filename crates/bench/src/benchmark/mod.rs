@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ciphers  every cipher of this build ─┐
-//! ceiling  AES-XTS, of the possible   ─┼─ work ─► Report ─► text, or JSON
+//! ceiling  AES, of the possible       ─┼─ work ─► Report ─► text, or JSON
 //! kdfs     PBKDF2, Argon2             ─┤
 //! compare  cryptsetup, side by side   ─┘
 //! ```
@@ -167,12 +167,11 @@ impl Plan {
         }
         for case in &self.ciphers {
             progress.now(case.name());
-            if let Some(cipher) = case.aes_256_xts() {
-                report.figures.extend(ceiling::figures(cipher)?);
-            }
+            report.figures.extend(case.of_ceiling()?);
             let rows = case.measure(report.cores, share, &|| progress.step())?;
             report.ciphers.extend(rows);
         }
+        report.figures.extend(ciphers::speeds(&report.ciphers));
         if args.compare_cryptsetup {
             progress.now("unlocking, beside cryptsetup");
             let (comparison, figure) = compare::measure(&self.cost)?;

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `hash` is Poly1305 (`polynomial`) of the length and the tweak, plus Poly1305 of NH (`nh`) of the
-//! left part. XChaCha and AES are RustCrypto's; the hash and the construction are ours.
+//! left part. XChaCha is RustCrypto's; the hash and the construction are ours.
 //!
 //! Sources: Crowley and Biggers, "Adiantum: length-preserving encryption for entry-level
 //! processors" (2018); dm-crypt's tweak has 32 bytes.
@@ -23,10 +23,11 @@ use cipher::StreamCipher;
 use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
-use super::blocks::{self, BlockCipher};
+use super::blocks::{Algorithm, BlockCipher};
 use super::chain::Chain;
 use super::nh::{self, Nh};
 use super::polynomial::Polynomial;
+use crate::cpu::Backend;
 use crate::spec::{CipherSpec, IvMode};
 
 /// The only size of a key.
@@ -83,7 +84,7 @@ struct Hash {
 
 impl Adiantum {
     /// Nothing if `spec` is no Adiantum or the key has not 32 bytes.
-    pub(super) fn new(spec: &CipherSpec, key: &[u8]) -> Option<Adiantum> {
+    pub(super) fn new(spec: &CipherSpec, key: &[u8], backend: Backend) -> Option<Adiantum> {
         let stream = Stream::by_name(spec.cipher_name())?;
         let stream_key: SecretBox<[u8; 32]> = SecretBox::new(key.try_into().ok()?);
         // All other keys, in this order.
@@ -94,7 +95,7 @@ impl Adiantum {
         let (text, rest) = rest.split_first_chunk::<16>()?;
         Some(Adiantum {
             stream,
-            aes: blocks::aes(aes)?,
+            aes: Algorithm::Aes.cipher(aes, backend)?,
             hash: SecretBox::new(Hash {
                 header: Polynomial::at(header),
                 text: Polynomial::at(text),

@@ -1,13 +1,15 @@
 //! Block ciphers that work on many blocks at once, behind one call for all of them.
 
-use aes::Block;
+use ::aes::{Aes128, Aes192, Aes256, Block};
 use cipher::consts::U16;
 use cipher::{BlockCipherDecrypt, BlockCipherEncrypt, BlockSizeUser, KeyInit};
 use cryptline_sys::SecretBox;
 use zeroize::ZeroizeOnDrop;
 
 use super::lanes::Width;
-use super::parallel::{Blocks, Chained};
+#[cfg(target_arch = "x86_64")]
+use super::lanes::{sliced, sliced_name};
+use super::parallel::{Blocks, Chained, chain_back};
 use super::serpent::{self, Serpent};
 use super::twofish::Twofish;
 use crate::cpu::Backend;
@@ -21,6 +23,10 @@ pub(super) trait BlockCipher: Send + Sync {
     /// Encrypts as many sectors of equal length as there are lanes, with their blocks chained. A
     /// lane is what its sector's first block is XORed with.
     fn encrypt_chained(&self, lanes: &mut [Block], sectors: &mut [Block]);
+    /// Decrypts as many sectors of equal length as there are IVs, with their blocks chained.
+    fn decrypt_chained(&self, ivs: &[Block], sectors: &mut [Block]) {
+        chain_back(ivs, sectors, |group| self.decrypt(group));
+    }
 }
 
 /// The ciphers of 16-byte blocks that are served.
@@ -62,8 +68,13 @@ impl Algorithm {
 
     /// The cipher under `key`; nothing if the key has a size that it does not take.
     pub(super) fn cipher(self, key: &[u8], backend: Backend) -> Option<Box<dyn BlockCipher>> {
+        if let Some(native) = self.native(key, backend) {
+            return Some(native);
+        }
         match (self, key.len()) {
-            (Algorithm::Aes, _) => aes(key),
+            (Algorithm::Aes, 16) => boxed::<Aes128>(key),
+            (Algorithm::Aes, 24) => boxed::<Aes192>(key),
+            (Algorithm::Aes, _) => boxed::<Aes256>(key),
             (Algorithm::Serpent, _) => Some(Box::new(Serpent::new(key, Width::of(backend))?)),
             (Algorithm::Twofish, _) => Some(Box::new(Twofish::new(key)?)),
             (Algorithm::Camellia, 16) => boxed::<camellia::Camellia128>(key),
@@ -76,23 +87,51 @@ impl Algorithm {
 
     /// What does the work, for people.
     pub(super) fn backend_name(self, backend: Backend) -> &'static str {
+        if let Some(native) = self.native_name(backend) {
+            return native;
+        }
         match self {
             Algorithm::Aes => crate::cpu::rustcrypto_aes_backend(),
             Algorithm::Serpent => serpent::name(Width::of(backend)),
             Algorithm::Twofish => "twofish (tables)",
-            Algorithm::Camellia => "RustCrypto camellia",
-            Algorithm::Cast6 => "RustCrypto cast6",
-            Algorithm::Sm4 => "RustCrypto sm4",
+            Algorithm::Camellia => "RustCrypto camellia (tables)",
+            Algorithm::Cast6 => "RustCrypto cast6 (tables)",
+            Algorithm::Sm4 => "RustCrypto sm4 (tables)",
         }
     }
-}
 
-/// AES, whose library finds the best back end by itself.
-pub(super) fn aes(key: &[u8]) -> Option<Box<dyn BlockCipher>> {
-    match key.len() {
-        16 => boxed::<aes::Aes128>(key),
-        24 => boxed::<aes::Aes192>(key),
-        _ => boxed::<aes::Aes256>(key),
+    /// By instructions that the libraries do not use, where the CPU has them.
+    #[cfg(target_arch = "x86_64")]
+    fn native(self, key: &[u8], backend: Backend) -> Option<Box<dyn BlockCipher>> {
+        match self {
+            Algorithm::Aes => super::aes::new(key, backend),
+            Algorithm::Camellia => sliced(super::camellia::Keys::new(key)?, backend),
+            Algorithm::Sm4 => sliced(super::sm4::Keys::new(key)?, backend),
+            Algorithm::Serpent | Algorithm::Twofish | Algorithm::Cast6 => None,
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn native_name(self, backend: Backend) -> Option<&'static str> {
+        match self {
+            Algorithm::Aes => super::aes::name(backend),
+            Algorithm::Camellia => sliced_name(
+                backend,
+                ["camellia (gfni, avx512)", "camellia (gfni, avx2)"],
+            ),
+            Algorithm::Sm4 => sliced_name(backend, ["sm4 (gfni, avx512)", "sm4 (gfni, avx2)"]),
+            Algorithm::Serpent | Algorithm::Twofish | Algorithm::Cast6 => None,
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn native(self, _: &[u8], _: Backend) -> Option<Box<dyn BlockCipher>> {
+        None
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn native_name(self, _: Backend) -> Option<&'static str> {
+        None
     }
 }
 

@@ -1,15 +1,15 @@
-//! Chaining modes over batches of cipher sectors: ECB and CTR. CBC is in `cbc`, XTS and LRW are
-//! in `masked`.
+//! Chaining modes over batches of cipher sectors: ECB, CBC and CTR. XTS and LRW are in `masked`.
 //!
 //! ```text
 //!   ECB   all blocks at once
+//!   CBC   encryption: block n of every sector at once; decryption: all blocks at once
 //!   CTR   all counters at once
 //! ```
 
 use aes::Block;
 
 use super::blocks::BlockCipher;
-use super::{GROUP, xor_all};
+use super::{BATCH, GROUP, xor_all};
 
 /// One chaining mode under one key.
 pub(super) trait Chain: Send + Sync {
@@ -28,6 +28,21 @@ impl Chain for Ecb {
 
     fn decrypt(&self, _ivs: &[Block], data: &mut [Block]) {
         self.0.decrypt(data);
+    }
+}
+
+pub(super) struct Cbc(pub(super) Box<dyn BlockCipher>);
+
+impl Chain for Cbc {
+    fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
+        let mut lanes = [Block::default(); BATCH];
+        let lanes = &mut lanes[..ivs.len()];
+        lanes.copy_from_slice(ivs);
+        self.0.encrypt_chained(lanes, data);
+    }
+
+    fn decrypt(&self, ivs: &[Block], data: &mut [Block]) {
+        self.0.decrypt_chained(ivs, data);
     }
 }
 

@@ -9,7 +9,8 @@
 
 use aes::Block;
 
-use super::blocks::{self, BlockCipher};
+use super::blocks::{Algorithm, BlockCipher};
+use crate::cpu::Backend;
 
 /// Words in the largest cipher sector.
 const WORDS: usize = 4096 / 4;
@@ -22,9 +23,9 @@ pub(super) struct Elephant {
 
 impl Elephant {
     /// `extra` is a key of AES.
-    pub(super) fn new(extra: &[u8], sector_size: u32) -> Option<Elephant> {
+    pub(super) fn new(extra: &[u8], sector_size: u32, backend: Backend) -> Option<Elephant> {
         Some(Elephant {
-            cipher: blocks::aes(extra)?,
+            cipher: Algorithm::Aes.cipher(extra, backend)?,
             sector_size: sector_size.into(),
         })
     }

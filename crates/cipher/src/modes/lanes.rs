@@ -11,6 +11,10 @@
 use crate::cpu::Backend;
 use crate::cpu::detection;
 
+/// Blocks in the widest vector.
+#[cfg(target_arch = "x86_64")]
+const WIDEST: usize = 16;
+
 /// Which width a cipher runs at, with the proof that the CPU has it.
 #[derive(Clone, Copy)]
 pub(super) enum Width {
@@ -174,9 +178,49 @@ impl<W: Words> Words for [W; 2] {
     }
 }
 
+/// A cipher's rounds over the words of some blocks.
+pub(super) trait Rounds<W: Words> {
+    /// What they take besides [`Words::Cpu`].
+    type More: Copy;
+    fn crypt<const ENCRYPT: bool>(&self, cpu: W::Cpu, more: Self::More, text: [W; 4]) -> [W; 4];
+}
+
+/// Whole groups of as many blocks as `W` has. Gives back the rest.
+#[inline(always)]
+pub(super) fn groups<'a, W: Words, C: Rounds<W>, const ENCRYPT: bool>(
+    cpu: W::Cpu,
+    more: C::More,
+    cipher: &C,
+    blocks: &'a mut [[u8; 16]],
+) -> &'a mut [[u8; 16]] {
+    let mut groups = blocks.chunks_exact_mut(W::BLOCKS);
+    for group in &mut groups {
+        let text = cipher.crypt::<ENCRYPT>(cpu, more, W::load(cpu, group));
+        W::store(text, group);
+    }
+    groups.into_remainder()
+}
+
+/// Fewer blocks than `W` has: the others are for nothing.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn filled_up<W: Words, C: Rounds<W>, const ENCRYPT: bool>(
+    cpu: W::Cpu,
+    more: C::More,
+    cipher: &C,
+    blocks: &mut [[u8; 16]],
+) {
+    if !blocks.is_empty() {
+        let mut group = [[0; 16]; WIDEST];
+        group[..blocks.len()].copy_from_slice(blocks);
+        groups::<W, C, ENCRYPT>(cpu, more, cipher, &mut group[..W::BLOCKS]);
+        blocks.copy_from_slice(&group[..blocks.len()]);
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[path = "lanes_x86.rs"]
 mod x86;
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Words256, Words512};
+pub(super) use x86::{Words256, Words512, sliced, sliced_name};

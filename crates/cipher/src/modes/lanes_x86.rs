@@ -18,6 +18,11 @@ use std::arch::x86_64::{
 use super::Words;
 use crate::cpu::detection;
 
+#[path = "bytes_x86.rs"]
+mod bytes;
+
+pub(in crate::modes) use bytes::{sliced, sliced_name};
+
 /// `$rotate` is `$word` rotated by the constants `LEFT` and `RIGHT`.
 macro_rules! words {
     ($(#[$doc:meta])* $words:ident($vector:ty), $cpu:ty, $blocks:literal, $load:ident, $store:ident,

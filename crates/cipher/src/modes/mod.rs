@@ -1,4 +1,5 @@
-//! Every chaining mode and IV of dm-crypt besides plain AES-XTS, over RustCrypto's block ciphers.
+//! Every chaining mode and IV of dm-crypt besides plain AES-XTS, over block ciphers that work on many
+//! blocks at once.
 //!
 //! ```text
 //!   request ──► batches of up to 64 cipher sectors under one key
@@ -13,10 +14,17 @@
 //! Every block cipher here has blocks of 16 bytes. Source: `drivers/md/dm-crypt.c` (target 1.28).
 
 mod adiantum;
+#[cfg(target_arch = "x86_64")]
+mod aes;
 mod blocks;
-mod cbc;
+#[cfg(target_arch = "x86_64")]
+mod bytes;
+#[cfg(target_arch = "x86_64")]
+mod camellia;
 mod chain;
 mod elephant;
+#[cfg(target_arch = "x86_64")]
+mod four;
 mod hash;
 mod keys;
 mod lanes;
@@ -27,11 +35,13 @@ mod parallel;
 mod polynomial;
 mod serpent;
 mod serpent_boxes;
+#[cfg(target_arch = "x86_64")]
+mod sm4;
 mod supported;
 mod truecrypt;
 mod twofish;
 
-use aes::Block;
+use ::aes::Block;
 use zeroize::Zeroizing;
 
 use crate::cpu::Backend;
@@ -39,8 +49,7 @@ use crate::iv::IvSequence;
 use crate::spec::{CipherSpec, IvMode};
 use adiantum::{Adiantum, Stream};
 use blocks::{Algorithm, BlockCipher};
-use cbc::Cbc;
-use chain::{Chain, Ctr, Ecb};
+use chain::{Cbc, Chain, Ctr, Ecb};
 use elephant::Elephant;
 use hash::{Digest, EssivHash};
 use loop_aes::LoopAes;
@@ -98,7 +107,7 @@ impl Modes {
         let extra = match spec.iv_mode() {
             IvMode::Lmk => Extra::LoopAes(LoopAes::new(layout.extra)),
             IvMode::Tcw => Extra::TrueCrypt(TrueCrypt::new(layout.extra)?),
-            IvMode::Elephant => Extra::Elephant(Elephant::new(layout.extra, sector_size)?),
+            IvMode::Elephant => Extra::Elephant(Elephant::new(layout.extra, sector_size, backend)?),
             IvMode::Eboiv => Extra::EncryptedOffset,
             _ => Extra::Nothing,
         };
@@ -250,7 +259,7 @@ impl Keyed {
     fn new(spec: &CipherSpec, key: &[u8], backend: Backend) -> Option<Keyed> {
         if spec.chain_mode() == "adiantum" {
             return Some(Keyed {
-                chain: Box::new(Adiantum::new(spec, key)?),
+                chain: Box::new(Adiantum::new(spec, key, backend)?),
                 salted: None,
             });
         }

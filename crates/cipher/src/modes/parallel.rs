@@ -13,7 +13,7 @@ use cipher::{
     BlockSizeUser, ParBlocks, ParBlocksSizeUser,
 };
 
-use super::{BATCH, xor};
+use super::{BATCH, GROUP, xor, xor_all};
 
 /// Blocks in a cache line.
 const LINE: usize = 4;
@@ -162,5 +162,24 @@ fn chain_many(lanes: &mut [Block], data: &mut [Block], encrypt: impl Fn(&mut [Bl
         for (line, destination) in tile.iter().zip(destinations) {
             *destination = *line;
         }
+    }
+}
+
+/// CBC decryption, a group of blocks at a time.
+pub(super) fn chain_back(ivs: &[Block], data: &mut [Block], decrypt: impl Fn(&mut [Block])) {
+    let sector_blocks = data.len() / ivs.len();
+    // What each block of a group is XORed with: the ciphertext before it, or its sector's IV.
+    let mut before = [Block::default(); GROUP + 1];
+    let mut starts = (0..data.len()).step_by(sector_blocks).zip(ivs).peekable();
+    for (group, first) in data.chunks_mut(GROUP).zip((0..).step_by(GROUP)) {
+        let len = group.len();
+        before[1..=len].copy_from_slice(group);
+        let last = before[len];
+        while let Some((place, iv)) = starts.next_if(|(place, _)| *place < first + len) {
+            before[place - first] = *iv;
+        }
+        decrypt(group);
+        xor_all(group, &before[..len]);
+        before[0] = last;
     }
 }

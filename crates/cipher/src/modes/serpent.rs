@@ -16,16 +16,15 @@ use cryptline_sys::SecretBox;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::blocks::BlockCipher;
-use super::lanes::{Width, Words};
+use super::lanes::{Rounds, Width, Words, groups};
+#[cfg(target_arch = "x86_64")]
+use super::lanes::{Words256, Words512, filled_up};
 use super::parallel::chain;
 use super::serpent_boxes as boxes;
 
 const ROUNDS: usize = 32;
 /// The fraction of the golden ratio, in the key schedule.
 const PHI: u32 = 0x9e37_79b9;
-/// Blocks in the widest vector.
-#[cfg(target_arch = "x86_64")]
-const WIDEST: usize = 16;
 
 type RoundKeys = [[u32; 4]; ROUNDS + 1];
 
@@ -50,7 +49,7 @@ impl Serpent {
     }
 
     fn crypt<const ENCRYPT: bool>(&self, blocks: &mut [Block]) {
-        let (keys, blocks) = (&self.keys.0, Block::cast_slice_to_core_mut(blocks));
+        let (keys, blocks) = (&*self.keys, Block::cast_slice_to_core_mut(blocks));
         match self.width {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the proof says that the CPU has AVX-512's foundation and AVX2, all that the
@@ -60,7 +59,7 @@ impl Serpent {
             // SAFETY: the proof says that the CPU has AVX2, all that the function is compiled for.
             Width::Words256(cpu) => unsafe { crypt_256::<ENCRYPT>(cpu, keys, blocks) },
             _ => {
-                groups::<u32, ENCRYPT>((), keys, blocks);
+                groups::<u32, Keys, ENCRYPT>((), (), keys, blocks);
             }
         }
     }
@@ -97,71 +96,37 @@ pub(super) fn name(width: Width) -> &'static str {
 #[target_feature(enable = "avx512f,avx2")]
 fn crypt_512<const ENCRYPT: bool>(
     cpu: crate::cpu::detection::Avx512,
-    keys: &RoundKeys,
+    keys: &Keys,
     blocks: &mut [[u8; 16]],
 ) {
-    use super::lanes::Words512;
-    let rest = groups::<[Words512; 2], ENCRYPT>(cpu, keys, blocks);
-    let rest = groups::<Words512, ENCRYPT>(cpu, keys, rest);
-    filled_up::<Words512, ENCRYPT>(cpu, keys, rest);
+    let rest = groups::<[Words512; 2], Keys, ENCRYPT>(cpu, (), keys, blocks);
+    let rest = groups::<Words512, Keys, ENCRYPT>(cpu, (), keys, rest);
+    filled_up::<Words512, Keys, ENCRYPT>(cpu, (), keys, rest);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn crypt_256<const ENCRYPT: bool>(
     cpu: crate::cpu::detection::Words256,
-    keys: &RoundKeys,
+    keys: &Keys,
     blocks: &mut [[u8; 16]],
 ) {
-    use super::lanes::Words256;
-    let rest = groups::<[Words256; 2], ENCRYPT>(cpu, keys, blocks);
-    let rest = groups::<Words256, ENCRYPT>(cpu, keys, rest);
-    filled_up::<Words256, ENCRYPT>(cpu, keys, rest);
+    let rest = groups::<[Words256; 2], Keys, ENCRYPT>(cpu, (), keys, blocks);
+    let rest = groups::<Words256, Keys, ENCRYPT>(cpu, (), keys, rest);
+    filled_up::<Words256, Keys, ENCRYPT>(cpu, (), keys, rest);
 }
 
-/// Whole groups of as many blocks as `W` has. Gives back the rest.
-#[inline(always)]
-fn groups<'a, W: Words, const ENCRYPT: bool>(
-    cpu: W::Cpu,
-    keys: &RoundKeys,
-    blocks: &'a mut [[u8; 16]],
-) -> &'a mut [[u8; 16]] {
-    let mut groups = blocks.chunks_exact_mut(W::BLOCKS);
-    for group in &mut groups {
-        crypt_group::<W, ENCRYPT>(cpu, keys, group);
+impl<W: Words> Rounds<W> for Keys {
+    type More = ();
+
+    #[inline(always)]
+    fn crypt<const ENCRYPT: bool>(&self, cpu: W::Cpu, (): (), text: [W; 4]) -> [W; 4] {
+        if ENCRYPT {
+            encrypted(cpu, &self.0, text)
+        } else {
+            decrypted(cpu, &self.0, text)
+        }
     }
-    groups.into_remainder()
-}
-
-/// Fewer blocks than `W` has: the others are for nothing.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn filled_up<W: Words, const ENCRYPT: bool>(
-    cpu: W::Cpu,
-    keys: &RoundKeys,
-    blocks: &mut [[u8; 16]],
-) {
-    if !blocks.is_empty() {
-        let mut group = [[0; 16]; WIDEST];
-        group[..blocks.len()].copy_from_slice(blocks);
-        crypt_group::<W, ENCRYPT>(cpu, keys, &mut group[..W::BLOCKS]);
-        blocks.copy_from_slice(&group[..blocks.len()]);
-    }
-}
-
-#[inline(always)]
-fn crypt_group<W: Words, const ENCRYPT: bool>(
-    cpu: W::Cpu,
-    keys: &RoundKeys,
-    group: &mut [[u8; 16]],
-) {
-    let text = W::load(cpu, group);
-    let text = if ENCRYPT {
-        encrypted(cpu, keys, text)
-    } else {
-        decrypted(cpu, keys, text)
-    };
-    W::store(text, group);
 }
 
 /// `$text` through rounds, whose loop is written out: the compiler makes vectors of the portable loop

@@ -17,7 +17,7 @@ use super::native::{AesCpu, ROUND_KEY_BYTES, inverse_mix_columns, sub_word};
 
 /// The bytes of a round key in every 128 bits of the widest vector: a narrower load takes what it
 /// needs, and a load alone, unlike one that spreads 16 bytes, leaves the vector units alone.
-pub(super) type RoundKey = [u8; ROUND_KEY_BYTES];
+pub(crate) type RoundKey = [u8; ROUND_KEY_BYTES];
 
 /// Round keys of AES-256, the most there are.
 const ROUND_KEYS_MAX: usize = 15;
@@ -33,13 +33,22 @@ pub(super) struct Keys {
     pub(super) tweak: Schedule,
 }
 
+/// Both schedules of AES alone. Wiped when dropped.
+#[cfg(target_arch = "x86_64")]
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(64))]
+pub(crate) struct BlockKeys {
+    pub(crate) encrypt: Schedule,
+    pub(crate) decrypt: Schedule,
+}
+
 /// The keys of one direction.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
-pub(super) struct Schedule {
-    /// What the input is XORed with besides the tweak.
-    pub(super) first: RoundKey,
-    pub(super) last: RoundKey,
+pub(crate) struct Schedule {
+    /// What the input is XORed with, in XTS besides the tweak.
+    pub(crate) first: RoundKey,
+    pub(crate) last: RoundKey,
     middle: [RoundKey; ROUND_KEYS_MAX - 2],
     pub(super) rounds: usize,
 }
@@ -64,6 +73,21 @@ impl Keys {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+impl BlockKeys {
+    /// Expands `key`, of 16, 24 or 32 bytes, in its place, as [`Keys::new`] does.
+    pub(crate) fn new(cpu: AesCpu, key: &[u8]) -> SecretBox<BlockKeys> {
+        let mut boxed = SecretBox::new(BlockKeys {
+            encrypt: Schedule::EMPTY,
+            decrypt: Schedule::EMPTY,
+        });
+        let keys = &mut *boxed;
+        keys.encrypt.expand(cpu, key);
+        keys.decrypt.invert(cpu, &keys.encrypt);
+        boxed
+    }
+}
+
 impl Schedule {
     const EMPTY: Schedule = Schedule {
         first: [0; ROUND_KEY_BYTES],
@@ -73,7 +97,8 @@ impl Schedule {
     };
 
     /// The keys between the first and the last one.
-    fn middle(&self) -> &[RoundKey] {
+    #[inline(always)]
+    pub(crate) fn middle(&self) -> &[RoundKey] {
         &self.middle[..self.rounds - 1]
     }
 
