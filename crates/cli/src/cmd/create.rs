@@ -20,9 +20,9 @@ pub use layout::LayoutArgs;
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::args::{
-    FromArgs, PassphraseSource, PbkdfArgs, Taker, bytes_of_key, refuse_shared_input,
+    FromArgs, PassphraseSource, PbkdfArgs, Taker, bytes_of_key, refuse_shared_input, seed_in,
 };
-use crate::cmd::copy::{From, How, Report, Show};
+use crate::cmd::copy::{FileSystem, From, How, Report, Show};
 use crate::output::{for_shell, print_report};
 use crate::size;
 
@@ -58,6 +58,7 @@ Examples:
   cryptline create disk.luks --from 'nbd://storage/disk1' --key-file key.bin
   cryptline create site.luks --from dir:site          a file system (ext4) with the files of a folder
   cryptline create disk.luks --from disk.raw --resume --key-file key.bin     again, if it was cut off
+  cryptline create site.luks --from dir:site --seed-file seed --key-file key.bin     the same bytes each time
   zstd -dc disk.raw.zst | cryptline create disk.luks --from - --key-file key.bin
   printf %s secret | cryptline create test.img --size 64M --key-file - \\
       --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
@@ -67,6 +68,10 @@ sparse unless you give --preallocate. The new volume is opened once to verify it
 nothing is left behind. pmem:PATH, btt:PATH, a part of a disk, a Ceph image and the export of an NBD URI have
 their size already, and must contain only zeros or holes, unless you give --force. Large exports are
 looked at in thousands of places only.
+
+With --seed-file nothing is measured, since that differs: Argon2 makes 4 passes over 256 MiB in 4 lanes,
+and PBKDF2 a million iterations, unless the --pbkdf options say otherwise. The label and the UUID given
+take part, so images of one seed that have different labels have different keys.
 
 With --from the file is as large as the source and the header, unless --size says more; what lies
 behind the source is noise until it is written. The header is written when all data is durable: until
@@ -169,6 +174,11 @@ pub struct FormatArgs {
     /// UUID of the volume [default: random]
     #[arg(long, value_name = "UUID")]
     pub uuid: Option<String>,
+
+    /// Make the volume key, salts and UUID from the secret in FILE, at least 16 random bytes: the same seed, options, passphrase
+    /// and source make the same image. Whoever has the seed has the volume key, so use it for one image only
+    #[arg(long, value_name = "FILE", conflicts_with = "iter_time")]
+    pub seed_file: Option<PathBuf>,
 }
 
 /// Makes the volume.
@@ -185,10 +195,10 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
             "{option} is about the source; give one with --from, or leave it out"
         )));
     }
-    let options = args.layout.added_to(args.format.options()?)?;
+    let options = args.options()?;
     let created = args
         .create(options.clone())
-        .on_progress(show(args.format.pbkdf.pbkdf_force_iterations.is_none()))
+        .on_progress(show(args.format.measures()))
         .create();
     let created = created.map_err(|error| CliError::of_create(&error))?;
     crate::output::warn_of(&created.warnings);
@@ -200,7 +210,12 @@ impl CreateArgs {
     /// A key that is overwritten opens nothing any more.
     fn refuse_needed(&self) -> Result<(), CliError> {
         let key = self.passphrase.of_target(&self.file).key_file;
-        self.layout.refuse_needed(&self.file, key.as_deref())
+        let seed = self.format.seed_file.as_deref();
+        self.layout.refuse_needed(&self.file, key.as_deref(), seed)
+    }
+
+    fn options(&self) -> Result<FormatOptions, CliError> {
+        self.layout.added_to(self.format.options()?)
     }
 
     fn create(&self, options: FormatOptions) -> Create {
@@ -223,7 +238,7 @@ impl CreateArgs {
     /// Makes the volume and fills it.
     fn run_from(&self, source: &Path) -> Result<ExitCode, CliError> {
         let began = Instant::now();
-        let options = self.layout.added_to(self.format.options()?)?;
+        let options = self.options()?;
         if options.detached {
             return Err(CliError::parameters(
                 "a volume that is filled has its header with it; leave out --header, or --from",
@@ -235,7 +250,10 @@ impl CreateArgs {
             header: self.from_keys.header.as_deref(),
             keys: self.from_keys.keys().of_target(source),
             key_option: "--from-key-file",
-            room: self.room(&options)?,
+            file_system: FileSystem {
+                room: self.room(&options)?,
+                uuid: options.seeded_uuid("file system"),
+            },
         };
         from.refuse_needed(&Target::parse(&self.file)?)?;
         let is_luks = from.is_luks()?;
@@ -297,8 +315,12 @@ impl CreateArgs {
             Version::Luks2 => "LUKS2",
         };
         let name = self.file.display().to_string();
+        let seed = match options.seed {
+            Some(_) => "The seed gives the volume key, whatever the passphrase: keep it secret, and use it for no other image.\n",
+            None => "",
+        };
         format!(
-            "{name}: {version}, {} of clear disk, {}\nKey slot {} opens with the passphrase; it was tried. To use it: cryptline serve {}\n",
+            "{name}: {version}, {} of clear disk, {}\nKey slot {} opens with the passphrase; it was tried. To use it: cryptline serve {}\n{seed}",
             size::human(data_size),
             options.cipher,
             options.slot,
@@ -351,6 +373,11 @@ pub(super) fn show(
 }
 
 impl FormatArgs {
+    /// Whether the cost of the key slot is.
+    pub fn measures(&self) -> bool {
+        self.seed_file.is_none() && self.pbkdf.pbkdf_force_iterations.is_none()
+    }
+
     /// The same for the library.
     ///
     /// # Errors
@@ -370,6 +397,7 @@ impl FormatArgs {
             cost: self.pbkdf.cost(),
             uuid: self.uuid.clone(),
             label: self.label.clone(),
+            seed: self.seed_file.as_deref().map(seed_in).transpose()?,
             ..FormatOptions::default()
         })
     }

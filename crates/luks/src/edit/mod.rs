@@ -43,8 +43,9 @@ use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::luks2::binary::BINARY_LEN;
 use crate::options::parameters;
+use crate::KdfLimits;
+use crate::random::{self, Random};
 use crate::unlock::check_passphrase;
-use crate::{KdfLimits, random};
 
 /// A header that was read to be changed.
 pub struct Edit {
@@ -231,7 +232,7 @@ impl Edit {
         let uuid = match uuid {
             Some(uuid) if random::is_uuid(uuid) => uuid.to_owned(),
             Some(other) => return Err(parameters(format!("{} is not a UUID", quote(other)))),
-            None => random::uuid()?,
+            None => Random::Kernel.uuid("uuid")?,
         };
         match &self.header {
             Header::V1(_) => Ok(luks1::set_uuid(self, &uuid)),
@@ -427,7 +428,8 @@ fn wipe(device: &mut (impl Write + Seek), extents: &[Extent], size: u64) -> Resu
     let mut all = Ok(());
     for extent in extents {
         let size = extent.size.min(size.saturating_sub(extent.offset));
-        let done = fill_random(device, Extent { size, ..*extent }).and_then(|()| flush(device));
+        let noise = fill_random(device, Extent { size, ..*extent }, &Random::Kernel);
+        let done = noise.and_then(|()| flush(device));
         all = all.and(done.map_err(|error| Error::NotWiped {
             offset: extent.offset,
             source: Box::new(error),
@@ -440,7 +442,7 @@ fn wipe(device: &mut (impl Write + Seek), extents: &[Extent], size: u64) -> Resu
 fn material(area: &KeyArea<'_>, passphrase: &[u8], key: &[u8]) -> Result<(u64, Vec<u8>), Error> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     let at_start = KeyArea { offset: 0, ..*area };
-    at_start.store(&mut bytes, passphrase, key)?;
+    at_start.store(&mut bytes, passphrase, key, &Random::Kernel)?;
     Ok((area.offset, bytes.into_inner()))
 }
 

@@ -53,14 +53,19 @@ impl LayoutArgs {
     /// A key that is overwritten opens nothing any more.
     ///
     /// # Errors
-    /// Exit code 1 where the header would overwrite the key file or the volume key.
-    pub fn refuse_needed(&self, target: &Path, key_file: Option<&Path>) -> Result<(), CliError> {
+    /// Exit code 1 where the header would overwrite the key file, the volume key or the seed.
+    pub fn refuse_needed(
+        &self,
+        target: &Path,
+        key_file: Option<&Path>,
+        seed: Option<&Path>,
+    ) -> Result<(), CliError> {
         let key = ("a key file", key_file);
         let volume_key = (
             "the file of the volume key",
             self.volume_key_file.as_deref(),
         );
-        refuse_needed(&Target::parse(self.place(target))?, &[key, volume_key])
+        refuse_needed(&Target::parse(self.place(target))?, &[key, volume_key, ("the seed", seed)])
     }
 
     /// The same with these.

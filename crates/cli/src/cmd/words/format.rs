@@ -84,7 +84,8 @@ impl FormatWordArgs {
             passphrase.key_file.clone_from(&self.key);
         }
         let key_file = passphrase.key_file.as_deref();
-        self.layout.refuse_needed(&self.target, key_file)?;
+        let seed = self.format.seed_file.as_deref();
+        self.layout.refuse_needed(&self.target, key_file, seed)?;
         let create = match &self.layout.header {
             Some(header) => Create::new(header),
             None => Create::new(&self.target).in_place(true),
@@ -93,7 +94,7 @@ impl FormatWordArgs {
             .replace(self.batch_mode)
             .format(options)
             .keys(passphrase)
-            .on_progress(show(self.format.pbkdf.pbkdf_force_iterations.is_none()));
+            .on_progress(show(self.format.measures()));
         if let Some(path) = &self.layout.volume_key_file {
             create = create.volume_key(VolumeKeyFile(path.clone()));
         }
