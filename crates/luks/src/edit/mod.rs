@@ -8,7 +8,7 @@
 //!   Change       all that will be written. Keys are derived by now, and nothing is written yet
 //!      │
 //!      ▼
-//!   commit       header read again and compared ─ removed key material overwritten ─ flush
+//!   commit       header read again and compared ─ removed key material marked ─ flush ─ and overwritten ─ flush
 //!                ─ new key material ─ flush ─ a header copy ─ flush ─ the other copy ─ flush
 //!                ─ replaced key material overwritten ─ flush
 //! ```
@@ -23,6 +23,7 @@
 
 mod backup;
 mod convert;
+mod gone;
 mod luks1;
 mod luks2;
 mod text;
@@ -52,6 +53,8 @@ pub struct Edit {
     header: Header,
     /// LUKS1: the header. LUKS2: the binary part of the copy in use.
     raw: Vec<u8>,
+    /// Key slots that the header names and nothing opens any more ([`gone`]).
+    gone: Vec<u32>,
 }
 
 /// What a new key slot is to be.
@@ -120,7 +123,8 @@ impl Edit {
                 raw
             }
         };
-        Ok(Self { header, raw })
+        let gone = gone::gone_slots(device, &header);
+        Ok(Self { header, raw, gone })
     }
 
     /// What the header says.
@@ -290,10 +294,11 @@ impl Edit {
         }
     }
 
-    /// Whether no other key slot keeps the volume key.
+    /// Whether no other key slot keeps the volume key. One whose removal was cut off does not.
     #[must_use]
     pub fn is_last(&self, slot: u32) -> bool {
-        let keeping = self.keeping();
+        let mut keeping = self.keeping();
+        keeping.retain(|slot| !self.gone.contains(slot));
         keeping.contains(&slot) && keeping.len() == 1
     }
 
@@ -397,7 +402,7 @@ impl Change<'_> {
     ) -> Result<Header, Error> {
         self.edit.check_unchanged(device, size)?;
         // Told when the header is written: a place that cannot be overwritten keeps no slot in it.
-        let doomed = wipe(device, &self.doomed, size);
+        let doomed = gone::destroy(device, &self.doomed, size);
         let mut end = size;
         for (offset, bytes) in &self.material {
             write_at(device, *offset, bytes)?;
@@ -430,10 +435,7 @@ fn wipe(device: &mut (impl Write + Seek), extents: &[Extent], size: u64) -> Resu
         let size = extent.size.min(size.saturating_sub(extent.offset));
         let noise = fill_random(device, Extent { size, ..*extent }, &Random::Kernel);
         let done = noise.and_then(|()| flush(device));
-        all = all.and(done.map_err(|error| Error::NotWiped {
-            offset: extent.offset,
-            source: Box::new(error),
-        }));
+        all = all.and(gone::not_wiped(extent.offset, done));
     }
     all
 }
