@@ -135,13 +135,22 @@ fn header_of_what_was_filled_can_be_elsewhere() {
     let folder = Folder::new();
     let raw = folder.path("disk.raw");
     let bytes = mixed(&raw);
-    let [data, header, key] = [&folder.path("data"), &folder.path("header"), &folder.key()].map(|it| text(it));
+    let [data, header, key] =
+        [&folder.path("data"), &folder.path("header"), &folder.key()].map(|it| text(it));
     for options in [&["--verify"][..], &["--luks1"], &["--holes=keep"]] {
         let options = [options, &["--header", &header, "--force"]].concat();
         let told = create_from(&folder, "data", &text(&raw), &options).success();
         let served = format!("cryptline serve {data} --header {header}");
         assert!(told.stdout_text().contains(&served), "{told}");
-        let test = ["open", "--test-passphrase", &data, "--header", &header, "--key-file", &key];
+        let test = [
+            "open",
+            "--test-passphrase",
+            &data,
+            "--header",
+            &header,
+            "--key-file",
+            &key,
+        ];
         cryptsetup.run(test).success();
         // Nothing of the data's file is anything but data.
         let data_len = fs::metadata(&data).unwrap().len();

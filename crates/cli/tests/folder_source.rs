@@ -157,7 +157,13 @@ fn folder_and_a_seed_make_the_same_image_each_time() {
     assert!(first != made("third", "1000000000"));
     let key = format!("--key-file={}", folder.key().display());
     let second = folder.path("second");
-    cryptline(["copy", second.to_str().unwrap(), raw.to_str().unwrap(), &key]).success();
+    cryptline([
+        "copy",
+        second.to_str().unwrap(),
+        raw.to_str().unwrap(),
+        &key,
+    ])
+    .success();
     e2fsck.run(["-f", "-n", raw.to_str().unwrap()]).success();
 }
 

@@ -295,7 +295,10 @@ impl BaseDevice {
                 let is_written = !gate.geometry().read_only;
                 let loses = access.reconnect.is_some() && is_written && !multi_conn;
                 Ok(Self {
-                    warnings: loses.then_some(Warning::OnlyReadsAgain).into_iter().collect(),
+                    warnings: loses
+                        .then_some(Warning::OnlyReadsAgain)
+                        .into_iter()
+                        .collect(),
                     ..Self::new(gate, BaseInfo::Nbd { multi_conn })
                 })
             }

@@ -283,7 +283,12 @@ fn removal_that_was_cut_off_does_not_let_the_last_slot_go() {
             let removal = edit.remove(1, LastSlot::Keep);
             assert_eq!(matches!(removal, Err(Error::LastSlot(Some(1)))), is_last);
             // What was begun can be ended.
-            let named = edit.header().info().keyslots.iter().any(|slot| slot.id == 0);
+            let named = edit
+                .header()
+                .info()
+                .keyslots
+                .iter()
+                .any(|slot| slot.id == 0);
             assert_eq!(edit.remove(0, LastSlot::Keep).is_ok(), named);
             seen[usize::from(is_last && named)] += 1;
         });

@@ -185,7 +185,9 @@ mod tests {
             assert_eq!(hex(&hash), golden, "{version:?}");
             let key = image.unlock(&crate::UnlockOptions::default()).unwrap().key;
             let header = image.read().unwrap();
-            header.verify_volume_key(&key, KdfLimits::default()).unwrap();
+            header
+                .verify_volume_key(&key, KdfLimits::default())
+                .unwrap();
             // Nothing of the key depends on the passphrase.
             let mut other = std::io::Cursor::new(vec![0; image.bytes.len()]);
             let others = format(&mut other, SIZE, b"other", &seeded(version)).unwrap();
@@ -203,7 +205,10 @@ mod tests {
         };
         let header = Image::format((2 << 20) + 4096, &options).read().unwrap();
         let kdf = header.info().keyslots[0].kdf.clone().unwrap();
-        assert_eq!((kdf.time, kdf.memory_kib, kdf.cpus), (Some(4), Some(32), Some(4)));
+        assert_eq!(
+            (kdf.time, kdf.memory_kib, kdf.cpus),
+            (Some(4), Some(32), Some(4))
+        );
         let fixed = KdfCost::default().fixed(KdfKind::Pbkdf2);
         assert_eq!(fixed.iterations, Some(1_000_000));
         let fixed = KdfCost::default().fixed(KdfKind::Argon2id);

@@ -202,12 +202,18 @@ mod tests {
             let bytes = random.bytes(purpose, 16).unwrap();
             base16ct::lower::encode_string(&bytes)
         };
-        assert_eq!(made("uuid", seeded(|_| ())), "f31d25213783b424cc89eeada7903674");
+        assert_eq!(
+            made("uuid", seeded(|_| ())),
+            "f31d25213783b424cc89eeada7903674"
+        );
         let named = seeded(|options| {
             options.label = "site".into();
             options.uuid = Some("970e17de-0750-443f-b6ca-2a739c5ff999".into());
         });
-        assert_eq!(made("volume key", named), "e32d76ed9d17082e7ba0c29eb12303c7");
+        assert_eq!(
+            made("volume key", named),
+            "e32d76ed9d17082e7ba0c29eb12303c7"
+        );
     }
 
     #[test]

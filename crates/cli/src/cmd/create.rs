@@ -253,7 +253,9 @@ impl CreateArgs {
         };
         let name = self.file.display().to_string();
         let seed = match options.seed {
-            Some(_) => "The seed gives the volume key, whatever the passphrase: keep it secret, and use it for no other image.\n",
+            Some(_) => {
+                "The seed gives the volume key, whatever the passphrase: keep it secret, and use it for no other image.\n"
+            }
             None => "",
         };
         let disk = match data_size {

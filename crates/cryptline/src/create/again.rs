@@ -18,9 +18,7 @@ use super::fill::{Prepared, Rest};
 use super::{Create, Created, Draft, Durable, Progress};
 use crate::Result;
 use crate::Zeroes;
-use crate::copy::{
-    Copy, Found, Journal, Left, Moved, ResumeError, Room, Transfer, Trouble,
-};
+use crate::copy::{Copy, Found, Journal, Left, Moved, ResumeError, Room, Transfer, Trouble};
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::target::Target;

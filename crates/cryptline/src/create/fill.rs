@@ -304,7 +304,11 @@ impl Create {
             let segments = header.segments(policy);
             let segments = segments.map_err(|error| Problem::Luks(error).on(name))?;
             let (start, sector) = (segments[0].offset, segments[0].sector_size);
-            let len = if options.detached { options.header_len() } else { Ok(start) };
+            let len = if options.detached {
+                options.header_len()
+            } else {
+                Ok(start)
+            };
             let len = len.map_err(|error| Problem::Luks(error).on(name))?;
             let mut bytes = bytes.into_inner();
             bytes.truncate(usize::try_from(len).unwrap_or(HEADER_MAX));

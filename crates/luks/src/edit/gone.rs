@@ -59,7 +59,7 @@ pub(super) fn destroy(
         if place.size < SECTOR || place.offset + SECTOR > size {
             continue;
         }
-        let mark = || -> Result<(), Error> {
+        let mut mark = || -> Result<(), Error> {
             let mut sector = Random::Kernel.bytes("filler", SECTOR as usize)?;
             sector[..MARK.len()].copy_from_slice(&MARK);
             write_at(device, place.offset, &sector)

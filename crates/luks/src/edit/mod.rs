@@ -37,6 +37,7 @@ pub use self::token::{TokenPlace, TokenSlots};
 pub use crate::luks2::metadata::Priority;
 
 use crate::Header;
+use crate::KdfLimits;
 use crate::area::{Extent, KeyArea, fill_random};
 use crate::cost::{KdfCost, KdfKind};
 use crate::device::{flush, read_at, to_u64, write_at};
@@ -44,7 +45,6 @@ use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::luks2::binary::BINARY_LEN;
 use crate::options::parameters;
-use crate::KdfLimits;
 use crate::random::{self, Random};
 use crate::unlock::check_passphrase;
 

@@ -20,9 +20,7 @@ use crate::size::human;
 /// What makes the file system, and where it may be beside `PATH`.
 const PROGRAM: &str = "mke2fs";
 const SYSTEM: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
-const OPTIONS: [&str; 9] = [
-    "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N",
-];
+const OPTIONS: [&str; 9] = ["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N"];
 const BLOCK: u64 = 4096;
 /// Bytes of an inode, and inodes that no file of the folder has.
 const INODE: u64 = 256;

@@ -309,11 +309,7 @@ fn server_that_ended_while_nothing_was_under_way_is_not_missed_even_by_a_write()
 
 /// A server whose connections go through TLS. It says of each of the first `ends` that nothing more comes, and of that it
 /// tells the test, but leaves the socket open; once a flush was answered where it `answers_first`.
-fn ends_tls(
-    ends: usize,
-    command: u16,
-    answers_first: bool,
-) -> (Server, Gate, mpsc::Receiver<()>) {
+fn ends_tls(ends: usize, command: u16, answers_first: bool) -> (Server, Gate, mpsc::Receiver<()>) {
     let (ended, has_ended) = mpsc::channel();
     let server = Server::listen(move |listener| {
         let config = secure();

@@ -90,11 +90,7 @@ impl Client {
         self.0.end();
     }
 
-    fn negotiate(
-        mut stream: UnixStream,
-        offer: Offer,
-        config: Option<&Arc<ServerConfig>>,
-    ) -> Self {
+    fn negotiate(mut stream: UnixStream, offer: Offer, config: Option<&Arc<ServerConfig>>) -> Self {
         let flags = 3u16;
         let greeting = [
             &INIT_PASSWD.to_be_bytes()[..],
