@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod liar;
 pub mod session;
 
 use std::io::{self, Read, Seek, SeekFrom};

@@ -128,6 +128,59 @@ fn clear_file_is_copied_to_its_last_byte_and_stays_sparse() {
 }
 
 #[test]
+fn header_of_what_was_filled_can_be_elsewhere() {
+    let Some(cryptsetup) = peer::require("cryptsetup") else {
+        return;
+    };
+    let folder = Folder::new();
+    let raw = folder.path("disk.raw");
+    let bytes = mixed(&raw);
+    let [data, header, key] =
+        [&folder.path("data"), &folder.path("header"), &folder.key()].map(|it| text(it));
+    for options in [&["--verify"][..], &["--luks1"], &["--holes=keep"]] {
+        let options = [options, &["--header", &header, "--force"]].concat();
+        let told = create_from(&folder, "data", &text(&raw), &options).success();
+        let served = format!("cryptline serve {data} --header {header}");
+        assert!(told.stdout_text().contains(&served), "{told}");
+        let test = [
+            "open",
+            "--test-passphrase",
+            &data,
+            "--header",
+            &header,
+            "--key-file",
+            &key,
+        ];
+        cryptsetup.run(test).success();
+        // Nothing of the data's file is anything but data.
+        let data_len = fs::metadata(&data).unwrap().len();
+        assert!(data_len - (bytes.len() as u64) < 4096, "{data_len}");
+        let out = ["--header", &header, "--force"];
+        copy_out(&folder, &folder.path("data"), "out.raw", &out).success();
+        let out = fs::read(folder.path("out.raw")).unwrap();
+        assert!(out[..bytes.len()] == bytes && out[bytes.len()..].iter().all(|&it| it == 0));
+        assert_eq!(files(&folder), ["data", "disk.raw", "header", "out.raw"]);
+    }
+    // Where either place is taken, nothing is done.
+    let before = [&data, &header].map(|path| fs::read(path).unwrap());
+    let other = text(&folder.path("other"));
+    for (name, place) in [("data", &other), ("other", &header), ("other", &other)] {
+        let options = ["--header", place];
+        let run = create_from(&folder, name, &text(&raw), &options);
+        assert!([1, 5].contains(&run.status.code().unwrap()), "{run}");
+        assert_eq!(files(&folder), ["data", "disk.raw", "header", "out.raw"]);
+    }
+    assert!(before == [&data, &header].map(|path| fs::read(path).unwrap()));
+    // A device, which keeps its size.
+    let device = text(&folder.path("device"));
+    fs::write(&device, vec![7; 32 << 20]).expect("room");
+    let target = format!("{device}?offset=0");
+    let options = ["--header", &header, "--force", "--verify"];
+    let run = create_from(&folder, &target, &text(&raw), &options);
+    run.success();
+}
+
+#[test]
 fn cryptsetup_and_qemu_read_what_was_filled() {
     let Some([cryptsetup, qemu_img]) = peer::require_all(["cryptsetup", "qemu-img"]) else {
         return;

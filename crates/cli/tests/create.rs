@@ -79,6 +79,42 @@ fn the_defaults_are_measured_and_argon2id() {
 }
 
 #[test]
+fn one_seed_makes_the_same_image_each_time() {
+    let folder = Folder::new();
+    let [seed, other, raw, short] = ["seed", "other", "raw", "short"].map(|name| folder.path(name));
+    for (path, contents) in [(&seed, [1; 32]), (&other, [2; 32])] {
+        fs::write(path, contents).unwrap();
+    }
+    fs::write(&raw, vec![7; 3 << 20]).unwrap();
+    fs::write(&short, [1; 15]).unwrap();
+    let made = |name: &str, seed: &Path, options: &[&str]| {
+        let (seed, raw) = (seed.to_str().unwrap(), raw.to_str().unwrap());
+        let options = [&CHEAP[..], &["--seed-file", seed, "--from", raw], options];
+        let made = create(&folder, name, &options.concat()).success();
+        let text = made.stdout_text();
+        assert!(text.contains("The seed gives the volume key"), "{text}");
+        fs::read(folder.path(name)).unwrap()
+    };
+    let first = made("a.img", &seed, &[]);
+    assert!(first == made("b.img", &seed, &[]));
+    assert!(first == made("c.img", &seed, &["--resume"]));
+    assert!(first != made("d.img", &other, &[]));
+    // The data, too: the label takes part in the key.
+    let labelled = made("e.img", &seed, &["--label=e"]);
+    assert!(first[16 << 20..] != labelled[16 << 20..]);
+    folder.check(&folder.path("b.img")).success();
+    let refused_with = |name: &str, seed: &Path, option: &str, why: &str| {
+        let seed = seed.to_str().unwrap();
+        let options = ["--size=32M", "--seed-file", seed, option];
+        refused(create(&folder, name, &options), 1, why);
+    };
+    refused_with("f.img", &short, "--force", "15 bytes can be guessed");
+    refused_with("f.img", &seed, "--iter-time=10", "--iter-time");
+    refused_with("seed", &seed, "--force", "the seed");
+    assert_eq!(fs::read(&seed).unwrap(), [1; 32]);
+}
+
+#[test]
 fn cryptsetup_accepts_what_is_made() {
     let Some(cryptsetup) = peer::require("cryptsetup") else {
         return;

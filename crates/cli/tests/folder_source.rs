@@ -5,6 +5,7 @@ mod common;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 use common::*;
 use cryptline_testkit::peer;
@@ -127,6 +128,43 @@ fn file_system_of_a_folder_has_the_size_that_was_asked_for_or_none_is_made() {
     ];
     refused(cryptline(resumed), 1, "only a regular file");
     assert!(!luks.exists());
+}
+
+#[test]
+fn folder_and_a_seed_make_the_same_image_each_time() {
+    let Some([e2fsck, _]) = peer::require_all(["e2fsck", "mkfs.ext4"]) else {
+        return;
+    };
+    let folder = Folder::new();
+    let root = filled(&folder);
+    let [seed, raw] = ["seed", "raw"].map(|name| folder.path(name));
+    fs::write(&seed, [1; 32]).unwrap();
+    let made = |name: &str, epoch: &str| {
+        let path = folder.path(name);
+        let mut command = command();
+        command.arg("create").arg(&path).arg("--from");
+        command.arg(format!("dir:{}", root.display()));
+        command.arg("--key-file").arg(folder.key());
+        command.arg("--seed-file").arg(&seed);
+        command.args(["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"]);
+        command.env("SOURCE_DATE_EPOCH", epoch);
+        peer::run(&mut command, Duration::from_secs(60)).success();
+        fs::read(path).unwrap()
+    };
+    let first = made("first", "");
+    assert!(first == made("second", ""));
+    // Which shows that the time of the build is nowhere else.
+    assert!(first != made("third", "1000000000"));
+    let key = format!("--key-file={}", folder.key().display());
+    let second = folder.path("second");
+    cryptline([
+        "copy",
+        second.to_str().unwrap(),
+        raw.to_str().unwrap(),
+        &key,
+    ])
+    .success();
+    e2fsck.run(["-f", "-n", raw.to_str().unwrap()]).success();
 }
 
 /// It gets nothing that a passphrase could be read from, and is not asked again where more room does not help.

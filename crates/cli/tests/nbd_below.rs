@@ -301,6 +301,16 @@ fn more_queues_than_the_server_takes_connections_are_refused() {
         let run = cryptline(arguments.iter().chain(place));
         refused(run, 1, "can have 1 at a time, because of the connections");
     }
+    // Who wants connections made again is told what that cannot save.
+    let warning = "the NBD server takes one connection (no NBD_FLAG_CAN_MULTI_CONN)";
+    for (again, read_only) in [(true, false), (true, true), (false, false)] {
+        let mut words = vec!["serve", &uri, "--key-file", &key, "--run=true"];
+        words.extend(again.then_some("--reconnect=5"));
+        words.extend(read_only.then_some("--read-only"));
+        let run = cryptline(words).success();
+        let is_warned = run.stderr_text().contains(warning);
+        assert_eq!(is_warned, again && !read_only, "{run}");
+    }
 }
 
 #[test]

@@ -291,7 +291,16 @@ impl BaseDevice {
             Target::Nbd(uri) => {
                 let device = NbdDevice::open_again(uri, read_only, access.reconnect)?;
                 let multi_conn = device.takes_connections();
-                Ok(Self::new(Gate::new(device), BaseInfo::Nbd { multi_conn }))
+                let gate = Gate::new(device);
+                let is_written = !gate.geometry().read_only;
+                let loses = access.reconnect.is_some() && is_written && !multi_conn;
+                Ok(Self {
+                    warnings: loses
+                        .then_some(Warning::OnlyReadsAgain)
+                        .into_iter()
+                        .collect(),
+                    ..Self::new(gate, BaseInfo::Nbd { multi_conn })
+                })
             }
             Target::Rbd(rbd) => {
                 let device = RbdDevice::open(&rbd.name, read_only)?;

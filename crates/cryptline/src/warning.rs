@@ -26,6 +26,9 @@ pub enum Warning {
     ZonedQueue,
     /// Everything is encrypted inline, though the queue was asked for: the NBD server below takes one connection.
     OneConnection,
+    /// A write that is under way when the connection to the NBD server below is lost is lost with it, though connections
+    /// are made again: the server takes one.
+    OnlyReadsAgain,
     /// The user may not raise the priority of threads, though that was asked for.
     NoPriority,
     /// Others use the target too, and the page cache may hide what they write.
@@ -83,6 +86,11 @@ impl fmt::Display for Warning {
             Self::Token { id, why } => write!(f, "token {id} is passed over: {why}"),
             Self::OneConnection => f.write_str(
                 "the NBD server takes one connection, so requests are encrypted inline",
+            ),
+            Self::OnlyReadsAgain => f.write_str(
+                "the NBD server takes one connection (no NBD_FLAG_CAN_MULTI_CONN), so it cannot be known what became of a \
+                 write under way when that is lost: reads and what comes later go to the next connection, but after such \
+                 a write the volume has to be opened again",
             ),
             Self::ZonedQueue => f.write_str(
                 "a zoned device takes writes in order, so the thread that submits them encrypts them; \

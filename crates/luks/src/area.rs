@@ -11,6 +11,7 @@ use crate::device::{read_at, to_u64, write_at};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::kdf::Kdf;
+use crate::random::Random;
 
 /// Longest volume key, in bytes (cryptsetup's bound as well).
 pub const KEY_LEN_MAX: u32 = 512;
@@ -79,16 +80,20 @@ impl KeyArea<'_> {
         device: &mut (impl Write + Seek),
         passphrase: &[u8],
         key: &[u8],
+        random: &Random,
     ) -> Result<(), Error> {
         let mut stripes = vec![0; self.stripes_len()];
         let cipher = self.cipher(passphrase)?;
+        let mut random = random.stream("stripes");
+        let mut clear = SecretBuf::zeroed(PIECE).map_err(Error::KeyMemory)?;
         let mut hidden = SecretBuf::zeroed(self.key_len).map_err(Error::KeyMemory)?;
         let mut diffuser = Diffuser::new(self.af_hash, &mut hidden);
         for (piece, sector) in stripes.chunks_mut(PIECE).zip((0..).step_by(PIECE / 512)) {
-            let mut clear = SecretBuf::random(piece.len()).map_err(Error::KeyMemory)?;
-            diffuser.split(key, &mut clear);
-            cipher.encrypt_in_place(sector, &mut clear);
-            piece.copy_from_slice(&clear);
+            let clear = &mut clear[..piece.len()];
+            random.fill(clear)?;
+            diffuser.split(key, clear);
+            cipher.encrypt_in_place(sector, clear);
+            piece.copy_from_slice(clear);
         }
         write_at(device, self.offset, &stripes)
     }
@@ -175,14 +180,22 @@ pub(crate) fn first_gap(taken: &mut [Extent], start: u64, end: u64, size: u64) -
 }
 
 /// Fills `size` bytes from `offset` with random bytes, a piece at a time.
-pub(crate) fn fill_random(device: &mut (impl Write + Seek), extent: Extent) -> Result<(), Error> {
+pub(crate) fn fill_random(
+    device: &mut (impl Write + Seek),
+    extent: Extent,
+    random: &Random,
+) -> Result<(), Error> {
     const PIECE: u64 = 1 << 20;
+    let mut random = random.stream(&format!("filler {}", extent.offset));
+    let mut noise = vec![0; usize::try_from(extent.size.min(PIECE)).unwrap_or(0)];
     let mut done = 0;
     while done < extent.size {
-        let len = PIECE.min(extent.size - done);
-        let noise = crate::random::bytes(usize::try_from(len).unwrap_or(0))?;
-        write_at(device, extent.offset + done, &noise)?;
-        done += to_u64(noise.len());
+        let len = usize::try_from(extent.size - done).unwrap_or(usize::MAX);
+        let len = len.min(noise.len());
+        let noise = &mut noise[..len];
+        random.fill(noise)?;
+        write_at(device, extent.offset + done, noise)?;
+        done += to_u64(len);
     }
     Ok(())
 }

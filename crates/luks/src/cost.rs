@@ -9,7 +9,8 @@ use crate::hash::Hash;
 use crate::kdf::{
     ARGON2_CPUS_MAX, ARGON2_MEMORY_MAX_KIB, Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN,
 };
-use crate::{memory, random};
+use crate::memory;
+use crate::random::Random;
 
 /// Which key derivation function a new key slot uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,24 @@ impl Default for KdfCost {
     }
 }
 
+impl KdfCost {
+    /// The same with nothing left to measure: 4 passes over 256 MiB in 4 lanes, or a million iterations of PBKDF2.
+    /// It takes any machine with so much memory about a second, and stays what it is.
+    #[must_use]
+    pub fn fixed(&self, kind: KdfKind) -> Self {
+        let iterations = match kind {
+            KdfKind::Pbkdf2 => 1_000_000,
+            KdfKind::Argon2i | KdfKind::Argon2id => ARGON2_TIME_MIN,
+        };
+        Self {
+            target: self.target,
+            iterations: self.iterations.or(Some(iterations)),
+            memory_kib: self.memory_kib.or(Some(256 << 10)),
+            cpus: self.cpus.or(Some(4)),
+        }
+    }
+}
+
 /// A key derivation function for a new slot, with a fresh salt and its cost chosen.
 /// `key_len` is the number of bytes it will have to derive.
 pub(crate) fn new_kdf(
@@ -55,8 +74,9 @@ pub(crate) fn new_kdf(
     hash: &str,
     cost: &KdfCost,
     key_len: usize,
+    random: &Random,
 ) -> Result<Kdf, Error> {
-    let salt = random::bytes(SALT_LEN)?;
+    let salt = random.bytes("key slot salt", SALT_LEN)?;
     let kdf = match kind {
         KdfKind::Pbkdf2 => {
             let hash = hash.to_owned();
@@ -89,7 +109,7 @@ pub fn benchmark(
     cost: &KdfCost,
     key_len: usize,
 ) -> Result<(Kdf, Duration), Error> {
-    let kdf = new_kdf(kind, hash, cost, key_len)?;
+    let kdf = new_kdf(kind, hash, cost, key_len, &Random::Kernel)?;
     let mut out = SecretBuf::zeroed(key_len).map_err(Error::KeyMemory)?;
     let start = Instant::now();
     kdf.derive(b"benchmark", &mut out)?;

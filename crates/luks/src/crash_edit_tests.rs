@@ -266,6 +266,36 @@ fn luks2_key_changed_removed_and_erased_at_every_cut() {
     });
 }
 
+/// Whatever is left of the removal of one key slot: where it opens nothing any more, the other is the last.
+#[test]
+fn removal_that_was_cut_off_does_not_let_the_last_slot_go() {
+    for version in [Version::Luks1, Version::Luks2] {
+        let (bytes, key) = volume(version, 1);
+        let size = u64::try_from(bytes.len()).unwrap();
+        let mut disk = Disk::new(&bytes);
+        let edit = Edit::load(&mut disk, size).unwrap();
+        commit(edit.remove(0, LastSlot::Keep), &mut disk).unwrap();
+        let mut seen = [0; 2];
+        each_cut(&bytes, &disk.done, |bytes| {
+            let mut device = Cursor::new(bytes);
+            let edit = Edit::load(&mut device, size).unwrap();
+            let is_last = opening(bytes, &key) == [1];
+            let removal = edit.remove(1, LastSlot::Keep);
+            assert_eq!(matches!(removal, Err(Error::LastSlot(Some(1)))), is_last);
+            // What was begun can be ended.
+            let named = edit
+                .header()
+                .info()
+                .keyslots
+                .iter()
+                .any(|slot| slot.id == 0);
+            assert_eq!(edit.remove(0, LastSlot::Keep).is_ok(), named);
+            seen[usize::from(is_last && named)] += 1;
+        });
+        assert!(seen.iter().all(|&seen| seen > 5), "{version:?} {seen:?}");
+    }
+}
+
 #[test]
 fn luks2_uuid_label_and_priority_at_every_cut() {
     let (bytes, key) = volume(Version::Luks2, 1);

@@ -12,8 +12,9 @@ use crate::area::{KEY_LEN_MAX, is_null_cipher, parse_cipher};
 use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::options::parameters;
+use crate::random::{self, Random};
 use crate::unlock::check_passphrase;
-use crate::{luks1, luks2, random};
+use crate::{luks1, luks2};
 
 /// Writes a new header with one key slot to `device` and returns the volume key.
 ///
@@ -30,8 +31,8 @@ pub fn format(
     passphrase: &[u8],
     options: &FormatOptions,
 ) -> Result<SecretBuf, Error> {
-    let key =
-        SecretBuf::random(options.key_len.min(KEY_LEN_MAX) as usize).map_err(Error::KeyMemory)?;
+    let len = options.key_len.min(KEY_LEN_MAX) as usize;
+    let key = Random::of(options).secret("volume key", len)?;
     format_with_key(device, device_size, passphrase, &key, options)?;
     Ok(key)
 }
@@ -51,8 +52,14 @@ pub fn format_with_key(
     options.check(key)?;
     // Headers hold the name in its usual case.
     let hash = Hash::by_name(&options.hash)?.name().to_owned();
+    let cost = match (&options.seed, options.version) {
+        (None, _) => options.cost.clone(),
+        (Some(_), Version::Luks1) => options.cost.fixed(KdfKind::Pbkdf2),
+        (Some(_), Version::Luks2) => options.cost.fixed(options.kdf_of_luks2()),
+    };
     let options = &FormatOptions {
         hash,
+        cost,
         ..options.clone()
     };
     match options.version {
@@ -120,6 +127,10 @@ impl FormatOptions {
         }
     }
 
+    pub(crate) fn kdf_of_luks2(&self) -> KdfKind {
+        self.kdf.unwrap_or(KdfKind::Argon2id)
+    }
+
     /// Data begins at a multiple of so many bytes.
     fn alignment(&self) -> u64 {
         match self.version {
@@ -150,7 +161,59 @@ pub(crate) fn check_cipher_takes(cipher: &str, key: &[u8]) -> Result<(), Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
+    use crate::testing::{Image, PASSPHRASE, cheap_options};
+    use crate::{ErrorKind, KdfLimits, Seed};
+    use base16ct::lower::encode_string as hex;
+
+    fn seeded(version: Version) -> FormatOptions {
+        let seed = SecretBuf::copy_of(b"0123456789abcdef").unwrap();
+        FormatOptions {
+            seed: Some(Seed::new(seed).unwrap()),
+            data_offset: Some(2 << 20),
+            ..cheap_options(version)
+        }
+    }
+
+    /// For ever: whoever builds an image again, years later, compares it with the old one.
+    #[test]
+    fn one_seed_makes_one_header() {
+        const SIZE: u64 = (2 << 20) + 4096;
+        for (version, golden) in [(Version::Luks1, "GOLD1"), (Version::Luks2, "GOLD2")] {
+            let image = Image::format(SIZE, &seeded(version));
+            let mut hash = [0; 32];
+            Hash::Sha256.digest(&[&image.bytes], &mut hash);
+            assert_eq!(hex(&hash), golden, "{version:?}");
+            let key = image.unlock(&crate::UnlockOptions::default()).unwrap().key;
+            let header = image.read().unwrap();
+            header
+                .verify_volume_key(&key, KdfLimits::default())
+                .unwrap();
+            // Nothing of the key depends on the passphrase.
+            let mut other = std::io::Cursor::new(vec![0; image.bytes.len()]);
+            let others = format(&mut other, SIZE, b"other", &seeded(version)).unwrap();
+            assert!(*key == *others, "{version:?}");
+            assert_ne!(PASSPHRASE, b"other");
+        }
+    }
+
+    #[test]
+    fn nothing_is_measured_with_a_seed() {
+        let mut options = seeded(Version::Luks2);
+        options.cost = KdfCost {
+            memory_kib: Some(32),
+            ..KdfCost::default()
+        };
+        let header = Image::format((2 << 20) + 4096, &options).read().unwrap();
+        let kdf = header.info().keyslots[0].kdf.clone().unwrap();
+        assert_eq!(
+            (kdf.time, kdf.memory_kib, kdf.cpus),
+            (Some(4), Some(32), Some(4))
+        );
+        let fixed = KdfCost::default().fixed(KdfKind::Pbkdf2);
+        assert_eq!(fixed.iterations, Some(1_000_000));
+        let fixed = KdfCost::default().fixed(KdfKind::Argon2id);
+        assert_eq!(fixed.memory_kib, Some(256 << 10));
+    }
 
     #[test]
     fn impossible_options_are_refused_before_anything_is_written() {

@@ -2,7 +2,7 @@
 
 use crate::cost::{KdfCost, KdfKind};
 use crate::error::Error;
-use crate::random;
+use crate::random::{Random, Seed};
 
 /// Which header to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,9 @@ pub struct FormatOptions {
     pub keyslots_size: Option<u64>,
     /// Allow `cipher_null`, which encrypts nothing.
     pub allow_null_cipher: bool,
+    /// What all random bytes come from, so that the same options make the same header. The volume key is one of them.
+    /// What is `None` in [`cost`](Self::cost) is then as in [`KdfCost::fixed`]. `None`: the kernel.
+    pub seed: Option<Seed>,
 }
 
 impl Default for FormatOptions {
@@ -73,13 +76,22 @@ impl Default for FormatOptions {
             metadata_size: None,
             keyslots_size: None,
             allow_null_cipher: false,
+            seed: None,
         }
     }
 }
 
 impl FormatOptions {
     pub(crate) fn uuid_or_random(&self) -> Result<String, Error> {
-        self.uuid.clone().map_or_else(random::uuid, Ok)
+        let random = || Random::of(self).uuid("uuid");
+        self.uuid.clone().map_or_else(random, Ok)
+    }
+
+    /// A UUID for something else that is made from the same seed, such as a file system; `None` without one.
+    #[must_use]
+    pub fn seeded_uuid(&self, purpose: &str) -> Option<String> {
+        let random = self.seed.is_some().then(|| Random::of(self))?;
+        random.uuid(purpose).ok()
     }
 }
 

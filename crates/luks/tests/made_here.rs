@@ -5,7 +5,8 @@ mod common;
 
 use common::{Cryptsetup, Image, PASSPHRASE, open};
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
-use cryptline_luks::{ErrorKind, SegmentPolicy, UnlockOptions};
+use cryptline_luks::{ErrorKind, Seed, SegmentPolicy, UnlockOptions};
+use cryptline_sys::SecretBuf;
 
 const MIB: u64 = 1 << 20;
 const CHEAP_PBKDF2: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
@@ -100,6 +101,23 @@ fn luks1_of_every_kind_is_accepted() {
                 },
             );
         }
+    }
+}
+
+#[test]
+fn header_of_a_seed_is_accepted() {
+    let Some(cryptsetup) = Cryptsetup::require() else {
+        return;
+    };
+    for version in [Version::Luks1, Version::Luks2] {
+        let seed = SecretBuf::copy_of(b"a seed that is no secret").unwrap();
+        accepted(
+            &cryptsetup,
+            &FormatOptions {
+                seed: Some(Seed::new(seed).unwrap()),
+                ..options(version)
+            },
+        );
     }
 }
 

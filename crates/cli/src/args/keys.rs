@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use clap::Args;
 use cryptline::keys::{Descriptor, KeyFile, VolumeKeyFile};
-use cryptline::luks::{Error as LuksError, PASSPHRASE_LEN_MAX, time_text};
+use cryptline::luks::{Error as LuksError, PASSPHRASE_LEN_MAX, Seed, time_text};
 use cryptline::{KdfLimits, Key, KeyRequest, Keys, Problem, SecretBuf, Target};
 
 use super::choice::{self, Words};
@@ -365,6 +365,16 @@ impl PassphraseSource {
 pub(super) fn stdin() -> io::Result<File> {
     let duplicate = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     Ok(File::from(duplicate))
+}
+
+/// The seed in all of this file.
+///
+/// # Errors
+/// A file that cannot be read, or holds too little.
+pub fn seed_in(path: &Path) -> Result<Seed, CliError> {
+    warn_if_exposed(path);
+    let seed = Seed::new(KeyFile::new(path).read(true)?);
+    seed.map_err(|error| CliError::parameters(format!("{}: {error}", shown(path))))
 }
 
 fn warn_if_exposed(path: &Path) {

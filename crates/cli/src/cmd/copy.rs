@@ -19,6 +19,7 @@ use crate::args::choice::{self, Words};
 use crate::args::{KeyArgs, Remembered, Taker, ToArgs, refuse_needed, refuse_shared_input};
 use crate::output::{print_report, warn_of};
 use crate::size;
+pub(super) use folder::FileSystem;
 pub(super) use show::Show;
 pub(super) use source::From;
 
@@ -149,7 +150,7 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
         header: args.header.as_deref(),
         keys: args.keys.of_target(&args.source),
         key_option: "--key-file",
-        room: None,
+        file_system: FileSystem::default(),
     };
     let is_volume = args.is_volume(&destination)?;
     let keys = args.to.keys().of_target(&args.destination);

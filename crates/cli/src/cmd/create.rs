@@ -1,6 +1,7 @@
 //! `create`: a new LUKS volume in a file, on `pmem:PATH` or `btt:PATH`, or behind an NBD server.
 
 mod layout;
+mod new;
 mod signals;
 
 use std::path::{Path, PathBuf};
@@ -9,27 +10,20 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cryptline::keys::VolumeKeyFile;
 use cryptline::luks::format::{FormatOptions, Version};
 use cryptline::{Copy, Create, Holes, Problem, Progress, Target};
 use cryptline_sys::lock;
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub use layout::LayoutArgs;
+use layout::LayoutArgs;
+pub use new::{NewVolume, VERSIONS};
 
 use crate::CliError;
 use crate::args::choice::{self, Words};
-use crate::args::{
-    FromArgs, PassphraseSource, PbkdfArgs, Taker, bytes_of_key, refuse_shared_input,
-};
-use crate::cmd::copy::{From, How, Report, Show};
+use crate::args::{FromArgs, Taker, refuse_shared_input};
+use crate::cmd::copy::{FileSystem, From, How, Report, Show};
 use crate::output::{for_shell, print_report};
 use crate::size;
-
-pub(super) const VERSIONS: &Words<Version> = &[
-    ("luks1", "LUKS1", Version::Luks1),
-    ("luks2", "LUKS2", Version::Luks2),
-];
 
 pub(super) const HOLES: &Words<Holes> = &[
     (
@@ -58,6 +52,7 @@ Examples:
   cryptline create disk.luks --from 'nbd://storage/disk1' --key-file key.bin
   cryptline create site.luks --from dir:site          a file system (ext4) with the files of a folder
   cryptline create disk.luks --from disk.raw --resume --key-file key.bin     again, if it was cut off
+  cryptline create site.luks --from dir:site --seed-file seed --key-file key.bin     the same bytes each time
   zstd -dc disk.raw.zst | cryptline create disk.luks --from - --key-file key.bin
   printf %s secret | cryptline create test.img --size 64M --key-file - \\
       --pbkdf pbkdf2 --pbkdf-force-iterations 1000        quick and weak, for tests
@@ -67,6 +62,10 @@ sparse unless you give --preallocate. The new volume is opened once to verify it
 nothing is left behind. pmem:PATH, btt:PATH, a part of a disk, a Ceph image and the export of an NBD URI have
 their size already, and must contain only zeros or holes, unless you give --force. Large exports are
 looked at in thousands of places only.
+
+With --seed-file nothing is measured, since that differs: Argon2 makes 4 passes over 256 MiB in 4 lanes,
+and PBKDF2 a million iterations, unless the --pbkdf options say otherwise. The label and the UUID given
+take part, so images of one seed that have different labels have different keys.
 
 With --from the file is as large as the source and the header, unless --size says more; what lies
 behind the source is noise until it is written. The header is written when all data is durable: until
@@ -97,7 +96,7 @@ pub struct CreateArgs {
 
     /// Keep what was copied when it ends early, and go on from there when the same command is given again. Only into a new
     /// file, from a regular file or a volume in one
-    #[arg(long, requires = "from", conflicts_with_all = ["verify", "volume_key_file"], help_heading = "Source options")]
+    #[arg(long, requires = "from", conflicts_with_all = ["verify", "volume_key_file", "header"], help_heading = "Source options")]
     pub resume: bool,
 
     /// What becomes of holes and zeros in the source
@@ -114,61 +113,7 @@ pub struct CreateArgs {
 
     /// What to make.
     #[command(flatten)]
-    pub format: FormatArgs,
-
-    /// And more of that.
-    #[command(flatten)]
-    pub layout: LayoutArgs,
-
-    /// The new passphrase.
-    #[command(flatten)]
-    pub passphrase: PassphraseSource,
-}
-
-/// What goes into the header.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Format options (defaults as `cryptsetup luksFormat`)")]
-pub struct FormatArgs {
-    /// Header version
-    #[arg(long = "type", value_name = "TYPE", default_value = "luks2", value_parser = choice::of(VERSIONS))]
-    pub kind: Version,
-
-    /// Same as --type luks1
-    #[arg(long, conflicts_with = "kind")]
-    pub luks1: bool,
-
-    /// Cipher for the data
-    #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
-    pub cipher: String,
-
-    /// Size of the volume key in bits: 512 is AES-256 in XTS mode
-    #[arg(long, value_name = "BITS", default_value_t = 512)]
-    pub key_size: u32,
-
-    /// Hash for the header digest and for PBKDF2
-    #[arg(long, value_name = "NAME", default_value = "sha256")]
-    pub hash: String,
-
-    /// Cipher sector size: 512, 1024, 2048 or 4096 bytes [default: 4096 if the size allows it]
-    #[arg(long, value_name = "BYTES")]
-    pub sector_size: Option<u32>,
-
-    /// The key slot.
-    #[command(flatten)]
-    pub pbkdf: PbkdfArgs,
-
-    /// Label of the volume (LUKS2)
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub label: String,
-
-    /// UUID of the volume [default: random]
-    #[arg(long, value_name = "UUID")]
-    pub uuid: Option<String>,
+    pub volume: NewVolume,
 }
 
 /// Makes the volume.
@@ -185,10 +130,10 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
             "{option} is about the source; give one with --from, or leave it out"
         )));
     }
-    let options = args.layout.added_to(args.format.options()?)?;
+    let options = args.volume.options()?;
     let created = args
         .create(options.clone())
-        .on_progress(show(args.format.pbkdf.pbkdf_force_iterations.is_none()))
+        .on_progress(show(args.volume.format.measures()))
         .create();
     let created = created.map_err(|error| CliError::of_create(&error))?;
     crate::output::warn_of(&created.warnings);
@@ -199,21 +144,31 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
 impl CreateArgs {
     /// A key that is overwritten opens nothing any more.
     fn refuse_needed(&self) -> Result<(), CliError> {
-        let key = self.passphrase.of_target(&self.file).key_file;
-        self.layout.refuse_needed(&self.file, key.as_deref())
+        let key = self.volume.passphrase.of_target(&self.file).key_file;
+        for place in self.places() {
+            self.volume.refuse_needed(place, key.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// What is written to: the header, and where that is elsewhere and there are any, the data.
+    fn places(&self) -> impl Iterator<Item = &Path> {
+        let header = self.volume.layout.header.as_deref();
+        let data = (header.is_none() || self.from.is_some()).then_some(&*self.file);
+        header.into_iter().chain(data)
     }
 
     fn create(&self, options: FormatOptions) -> Create {
-        let file = self.layout.place(&self.file);
-        let create = Create::new(file)
+        let create = match (&self.volume.layout.header, &self.from) {
+            (None, _) => Create::new(&self.file),
+            (Some(header), None) => Create::new(header),
+            (Some(header), Some(_)) => Create::new(&self.file).header(header),
+        };
+        let create = create
             .replace(self.force)
             .preallocate(self.preallocate)
-            .format(options)
-            .keys(self.passphrase.of_target(&self.file));
-        let create = match &self.layout.volume_key_file {
-            Some(path) => create.volume_key(VolumeKeyFile(path.clone())),
-            None => create,
-        };
+            .keys(self.volume.passphrase.of_target(&self.file));
+        let create = self.volume.added_to(create, options);
         match self.size {
             Some(size) => create.size(size),
             None => create,
@@ -223,27 +178,27 @@ impl CreateArgs {
     /// Makes the volume and fills it.
     fn run_from(&self, source: &Path) -> Result<ExitCode, CliError> {
         let began = Instant::now();
-        let options = self.layout.added_to(self.format.options()?)?;
-        if options.detached {
-            return Err(CliError::parameters(
-                "a volume that is filled has its header with it; leave out --header, or --from",
-            ));
-        }
+        let options = self.volume.options()?;
         let from = From {
             name: source,
             how: &self.how,
             header: self.from_keys.header.as_deref(),
             keys: self.from_keys.keys().of_target(source),
             key_option: "--from-key-file",
-            room: self.room(&options)?,
+            file_system: FileSystem {
+                room: self.room(&options)?,
+                uuid: options.seeded_uuid("file system"),
+            },
         };
-        from.refuse_needed(&Target::parse(&self.file)?)?;
+        for place in self.places() {
+            from.refuse_needed(&Target::parse(place)?)?;
+        }
         let is_luks = from.is_luks()?;
         let [disk, key] = from.takers(is_luks);
         let new_key = Taker {
             what: "the new passphrase",
             instead: "--key-file",
-            takes: self.passphrase.of_target(&self.file).from_input(),
+            takes: self.volume.passphrase.of_target(&self.file).from_input(),
         };
         refuse_shared_input(&[disk, key, new_key])?;
         let source_disk = from.open(is_luks)?;
@@ -297,12 +252,26 @@ impl CreateArgs {
             Version::Luks2 => "LUKS2",
         };
         let name = self.file.display().to_string();
+        let seed = match options.seed {
+            Some(_) => {
+                "The seed gives the volume key, whatever the passphrase: keep it secret, and use it for no other image.\n"
+            }
+            None => "",
+        };
+        let disk = match data_size {
+            0 => "a header without data".to_owned(),
+            size => format!("{} of clear disk", size::human(size)),
+        };
+        let header = self.volume.layout.header.as_ref().map(|header| {
+            let header = header.display().to_string();
+            format!(" --header {}", for_shell(&header))
+        });
         format!(
-            "{name}: {version}, {} of clear disk, {}\nKey slot {} opens with the passphrase; it was tried. To use it: cryptline serve {}\n",
-            size::human(data_size),
+            "{name}: {version}, {disk}, {}\nKey slot {} opens with the passphrase; it was tried. To use it: cryptline serve {}{}\n{seed}",
             options.cipher,
             options.slot,
-            for_shell(&name)
+            for_shell(&name),
+            header.unwrap_or_default()
         )
     }
 
@@ -347,31 +316,6 @@ pub(super) fn show(
             _ => say(None),
         }
         Ok(())
-    }
-}
-
-impl FormatArgs {
-    /// The same for the library.
-    ///
-    /// # Errors
-    /// Exit code 1 for the size of a key that is none.
-    pub fn options(&self) -> Result<FormatOptions, CliError> {
-        Ok(FormatOptions {
-            version: if self.luks1 {
-                Version::Luks1
-            } else {
-                self.kind
-            },
-            cipher: self.cipher.clone(),
-            key_len: bytes_of_key("--key-size", self.key_size)?,
-            sector_size: self.sector_size,
-            hash: self.hash.clone(),
-            kdf: self.pbkdf.pbkdf,
-            cost: self.pbkdf.cost(),
-            uuid: self.uuid.clone(),
-            label: self.label.clone(),
-            ..FormatOptions::default()
-        })
     }
 }
 

@@ -7,9 +7,9 @@ use clap::Args;
 use cryptline::{Holes, Open, Target};
 
 use super::copy::How;
-use super::create::{self, CreateArgs, FormatArgs, HOLES, LayoutArgs};
+use super::create::{self, CreateArgs, HOLES, NewVolume};
 use crate::CliError;
-use crate::args::{FromArgs, PassphraseSource, choice};
+use crate::args::{FromArgs, choice};
 
 /// What, and where to.
 #[derive(Args, Debug)]
@@ -50,20 +50,12 @@ pub struct EncryptArgs {
     pub preallocate: bool,
 
     /// Keep what was copied when it ends early, and go on from there when the same command is given again
-    #[arg(long, conflicts_with_all = ["verify", "volume_key_file"])]
+    #[arg(long, conflicts_with_all = ["verify", "volume_key_file", "header"])]
     pub resume: bool,
 
     /// What to make.
     #[command(flatten)]
-    pub format: FormatArgs,
-
-    /// And more of that.
-    #[command(flatten)]
-    pub layout: LayoutArgs,
-
-    /// The new passphrase.
-    #[command(flatten)]
-    pub passphrase: PassphraseSource,
+    pub volume: NewVolume,
 }
 
 /// Encrypts.
@@ -97,8 +89,6 @@ pub fn run(args: EncryptArgs) -> Result<ExitCode, CliError> {
         holes: args.holes,
         from_keys: FromArgs::default(),
         preallocate: args.preallocate,
-        format: args.format,
-        layout: args.layout,
-        passphrase: args.passphrase,
+        volume: args.volume,
     })
 }

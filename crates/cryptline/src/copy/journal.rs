@@ -37,6 +37,8 @@ pub enum ResumeError {
     Source,
     /// It is no new file.
     Destination,
+    /// The header of the new volume is to be elsewhere.
+    Apart,
     /// What is there was copied from something else, or the source has changed since.
     Changed {
         /// The unfinished copy.
@@ -59,7 +61,7 @@ pub enum ResumeError {
 impl ResumeError {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
-            Self::Source | Self::Destination => ErrorKind::Parameters,
+            Self::Source | Self::Destination | Self::Apart => ErrorKind::Parameters,
             Self::Changed { .. } => ErrorKind::Busy,
             Self::OtherKey { .. } => ErrorKind::NoKey,
             Self::ChangedNow | Self::NotOurs { .. } => ErrorKind::Device,
@@ -76,6 +78,7 @@ impl fmt::Display for ResumeError {
                 f.write_str("only a regular file tells whether it has changed since a copy began")
             }
             Self::Destination => f.write_str("only a copy into a new file can go on later"),
+            Self::Apart => f.write_str("only a volume that has its header with it can be filled in several runs"),
             Self::OtherKey { part } => write!(
                 f,
                 "{} was begun with another passphrase; give that one, or remove it to begin anew",

@@ -28,7 +28,7 @@ pub(crate) use journal::{Found, Journal, Room};
 pub use source::CopySource;
 pub use trouble::Left;
 
-pub(crate) use transfer::{Again, Moved, Transfer};
+pub(crate) use transfer::{Moved, Transfer};
 pub(crate) use trouble::Trouble;
 pub(crate) use worker::Zeros;
 
@@ -48,6 +48,14 @@ pub enum Holes {
 }
 
 impl Holes {
+    /// What is done about them in a new file.
+    pub(crate) fn written_as(self) -> Zeros {
+        match self {
+            Self::Encrypt => Zeros::Write,
+            Self::Keep => Zeros::Skip,
+        }
+    }
+
     /// How such a volume is read.
     pub(crate) fn read_as(self) -> Zeroes {
         match self {

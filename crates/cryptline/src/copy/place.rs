@@ -9,7 +9,7 @@ use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::{Gate, OpenError};
 
 use super::journal::{Journal, ResumeError};
-use super::transfer::{Again, Moved, Transfer};
+use super::transfer::{Moved, Transfer};
 use super::worker::Zeros;
 use super::{Copied, Copy, Left, Trouble};
 use crate::base::{Access, BaseDevice, Source};
@@ -62,15 +62,10 @@ impl Copy {
                 gate.grow();
             })
         };
+        let tell = |progress: Progress<'_>| self.tell(progress);
         let transfer = Transfer {
-            source: &self.source,
-            dest: &gate,
-            zeros: Zeros::Skip,
-            sums: self.verify,
-            stop: &self.stop,
             grow: known.is_none().then_some(&grow),
-            again: None,
-            tell: &|progress| self.tell(progress),
+            ..Transfer::new(&self, &gate, Zeros::Skip, &tell)
         };
         let failed =
             |trouble: Trouble| trouble.into_error(self.source.name(), &name, Left::Nothing);
@@ -106,20 +101,9 @@ impl Copy {
         {
             return Err(refused(ResumeError::Changed { part: part() }));
         }
-        let transfer = Transfer {
-            source: &self.source,
-            dest: &gate,
-            zeros: Zeros::Skip,
-            sums: false,
-            stop: &self.stop,
-            grow: None,
-            again: Some(Again {
-                from: journal.mark,
-                note: &|mark| journal.note(mark).map_err(Trouble::Grow),
-            }),
-            tell: &|progress| self.tell(progress),
-        };
-        let moved = transfer.run();
+        let tell = |progress: Progress<'_>| self.tell(progress);
+        let transfer = Transfer::new(&self, &gate, Zeros::Skip, &tell);
+        let moved = transfer.again(&journal).run();
         let moved = moved.map_err(|trouble| trouble.into_kept(&self, &name))?;
         drop(gate);
         if !self.source.is_unchanged() {
@@ -200,17 +184,8 @@ impl Copy {
 
     /// Copies to what is there already.
     fn transfer(&self, dest: &Gate, zeros: Zeros, name: &str) -> Result<Moved> {
-        let transfer = Transfer {
-            source: &self.source,
-            dest,
-            zeros,
-            sums: self.verify,
-            stop: &self.stop,
-            grow: None,
-            again: None,
-            tell: &|progress| self.tell(progress),
-        };
-        let moved = transfer.run();
+        let tell = |progress: Progress<'_>| self.tell(progress);
+        let moved = Transfer::new(self, dest, zeros, &tell).run();
         moved.map_err(|trouble| {
             trouble.into_error(self.source.name(), name, Left::Part(name.to_owned()))
         })

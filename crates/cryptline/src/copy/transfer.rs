@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate};
 
-use super::Trouble;
 use super::feed::{CHUNK, Feed, Grow, PADDED, Stream};
 use super::marks::Marks;
 use super::source::{Bytes, CopySource};
 use super::sums::{Comparison, Sum};
 use super::worker::{Shared, Worker, Zeros};
+use super::{Copy, Journal, Trouble};
 use crate::create::Progress;
 
 /// More threads than this gain nothing: memory is the limit by then.
@@ -38,16 +38,8 @@ pub(crate) struct Transfer<'a> {
     /// Makes room in the destination, for a stream.
     pub grow: Option<Grow<'a>>,
     /// For a copy that can go on later.
-    pub again: Option<Again<'a>>,
+    pub again: Option<&'a Journal<'a>>,
     pub tell: &'a dyn Fn(Progress<'_>) -> crate::Result<()>,
-}
-
-/// Where a copy goes on, and what is told of it.
-pub(crate) struct Again<'a> {
-    /// Everything before this is there.
-    pub from: u64,
-    /// Everything before that is durable.
-    pub note: &'a dyn Fn(u64) -> Result<(), Trouble>,
 }
 
 /// What was copied.
@@ -59,7 +51,34 @@ pub(crate) struct Moved {
     pub sums: Vec<Sum>,
 }
 
-impl Transfer<'_> {
+impl<'a> Transfer<'a> {
+    /// From the source of `copy`, once.
+    pub fn new(
+        copy: &'a Copy,
+        dest: &'a Gate,
+        zeros: Zeros,
+        tell: &'a dyn Fn(Progress<'_>) -> crate::Result<()>,
+    ) -> Self {
+        Self {
+            source: &copy.source,
+            dest,
+            zeros,
+            sums: copy.verify,
+            stop: &copy.stop,
+            grow: None,
+            again: None,
+            tell,
+        }
+    }
+
+    /// From where the journal of an earlier one has ended.
+    pub fn again(mut self, journal: &'a Journal<'a>) -> Self {
+        self.again = Some(journal);
+        // Nobody has those of what is there already.
+        self.sums = false;
+        self
+    }
+
     /// Bytes that the destination must have: whole blocks.
     pub fn needs(source: &CopySource, dest: &Gate) -> Option<u64> {
         let block = u64::from(dest.geometry().logical_block);
@@ -70,7 +89,7 @@ impl Transfer<'_> {
     pub fn run(&self) -> Result<Moved, Trouble> {
         let (feed, end) = self.feed();
         let of = self.source.size();
-        let from = self.again.as_ref().map_or(0, |again| again.from);
+        let from = self.again.map_or(0, |journal| journal.mark);
         (self.tell)(Progress::Copied { bytes: from, of }).map_err(Trouble::Told)?;
         let shared = Shared {
             feed,
@@ -96,11 +115,11 @@ impl Transfer<'_> {
         let work = || Worker::new(&shared, each).and_then(Worker::run);
         let (mut told, mut noted) = (Instant::now(), from);
         let tell = || {
-            if let Some(again) = &self.again
+            if let Some(journal) = self.again
                 && shared.marks.durable() > noted
             {
                 noted = shared.marks.durable();
-                (again.note)(noted)?;
+                journal.note(noted).map_err(Trouble::Grow)?;
             }
             if told.elapsed() >= FLUSHES {
                 told = Instant::now();
@@ -141,7 +160,7 @@ impl Transfer<'_> {
             Bytes::Device { gate, size, .. } => {
                 let blocks = [gate, self.dest].map(|it| u64::from(it.geometry().logical_block));
                 let block = blocks[0].max(blocks[1]);
-                let from = self.again.as_ref().map_or(0, |again| again.from);
+                let from = self.again.map_or(0, |journal| journal.mark);
                 let next = AtomicU64::new(from);
                 let end = size - size % block;
                 (Feed::Device { gate, next, end }, end)

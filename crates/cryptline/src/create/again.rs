@@ -15,13 +15,10 @@ use cryptline_luks::{KdfLimits, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
 use super::fill::{Prepared, Rest};
-use super::{Create, Created, Draft, Durable};
+use super::{Create, Created, Draft, Durable, Progress};
 use crate::Result;
 use crate::Zeroes;
-use crate::base::Base;
-use crate::copy::{
-    Again, Copy, Found, Holes, Journal, Left, Moved, ResumeError, Room, Transfer, Trouble, Zeros,
-};
+use crate::copy::{Copy, Found, Journal, Left, Moved, ResumeError, Room, Transfer, Trouble};
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::target::Target;
@@ -76,7 +73,7 @@ impl Create {
     }
 
     fn room(&self, prepared: &Prepared, size: u64, name: &str) -> Result<Room> {
-        let start = prepared.bytes.len() as u64;
+        let start = prepared.start;
         let least = start + size.next_multiple_of(prepared.sector);
         let end = self.size.unwrap_or(least);
         if end < least {
@@ -115,7 +112,9 @@ impl Create {
             let segments = header.segments(policy).map_err(damaged)?;
             let (start, sector) = (segments[0].offset, segments[0].sector_size);
             Ok(Prepared {
-                bytes: vec![0; usize::try_from(start).unwrap_or(usize::MAX)],
+                // It is on disk.
+                bytes: Vec::new(),
+                start,
                 header,
                 key,
                 passphrase,
@@ -136,25 +135,10 @@ impl Create {
             let part = draft.path().to_owned();
             return Err(Problem::Resume(ResumeError::Changed { part }).on(name));
         }
-        let base = Base::Image(Image::open(draft.path(), false)?);
-        let volume = self.volume(base, name, prepared, Zeroes::Decrypt)?;
-        let transfer = Transfer {
-            source: &copy.source,
-            dest: volume.gate(),
-            zeros: match copy.holes {
-                Holes::Encrypt => Zeros::Write,
-                Holes::Keep => Zeros::Skip,
-            },
-            sums: false,
-            stop: &copy.stop,
-            grow: None,
-            again: Some(Again {
-                from: journal.mark,
-                note: &|mark| journal.note(mark).map_err(Trouble::Grow),
-            }),
-            tell: &|progress| self.tell(progress),
-        };
-        let moved = transfer.run();
+        let volume = self.volume_in(draft, name, prepared, Zeroes::Decrypt)?;
+        let tell = |progress: Progress<'_>| self.tell(progress);
+        let transfer = Transfer::new(copy, volume.gate(), copy.holes.written_as(), &tell);
+        let moved = transfer.again(journal).run();
         let moved = moved.map_err(|trouble| trouble.into_kept(copy, name))?;
         if !copy.source.is_unchanged() {
             // Nobody should go on with it.
@@ -176,8 +160,7 @@ impl Create {
         let Some(from) = copy.source.gate() else {
             return Ok(true);
         };
-        let base = Base::Image(Image::open(draft.path(), true)?);
-        let volume = self.volume(base, name, prepared, copy.holes.read_as())?;
+        let volume = self.volume_in(draft, name, prepared, copy.holes.read_as())?;
         journal.agrees(from, volume.gate())
     }
 }

@@ -105,6 +105,13 @@ impl Draft {
         }
     }
 
+    /// Bytes of it.
+    pub fn size(&self) -> Result<u64> {
+        let found = self.file().metadata();
+        let found = found.map_err(|error| failed("use", &self.name, error))?;
+        Ok(found.len())
+    }
+
     /// Gives it its size, with or without space on disk.
     pub fn set_size(&self, size: u64, preallocate: bool) -> Result<()> {
         // Reserving makes a file longer, never shorter.

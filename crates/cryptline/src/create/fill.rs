@@ -44,6 +44,8 @@ pub(super) enum Rest {
 /// A header that is on no medium yet.
 pub(super) struct Prepared {
     pub bytes: Vec<u8>,
+    /// Where the data begins, in bytes: behind the header, unless that is elsewhere.
+    pub start: u64,
     pub header: Header,
     pub key: SecretBuf,
     pub passphrase: SecretBuf,
@@ -62,6 +64,7 @@ impl Create {
 
     /// Makes the volume and fills it.
     pub(super) fn create_from(&self, source: &Source, copy: Copy) -> Result<Created> {
+        self.refuse_header(source, &copy)?;
         let mut created = match source {
             Source::Target(Target::Path(path)) => self.in_file_from(path, copy),
             Source::Target(Target::Pmem(path) | Target::Btt(path)) => {
@@ -93,7 +96,7 @@ impl Create {
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
         let data = known.unwrap_or(UNKNOWN);
         let prepared = self.prepare(&name, passphrase, data, &self.format)?;
-        let start = prepared.bytes.len() as u64;
+        let start = prepared.start;
         let least = start + known.unwrap_or(0).next_multiple_of(prepared.sector);
         let size = self
             .size
@@ -105,11 +108,15 @@ impl Create {
         draft.set_size(size, self.preallocate)?;
         let grows = known.is_none() && self.size.is_none();
         let moved = self.fill_file(&draft, &name, &prepared, &copy, grows)?;
-        self.put_prepared(Durable(draft.file()), &prepared, Rest::IsZeros)
-            .map_err(|source| draft::failed("write", &name, source))?;
+        let header = self.header_apart(&prepared)?;
+        if header.is_none() {
+            self.put_prepared(Durable(draft.file()), &prepared, Rest::IsZeros)
+                .map_err(|source| draft::failed("write", &name, source))?;
+        }
         // What was written behind the end of a stream was hashed, too.
         if copy.verify {
             let open = Open::target(Target::Path(draft.path().to_owned()));
+            let open = with_header(open, header.as_ref().map(Draft::path));
             self.compare(open, &copy, &moved, &prepared, &name, Left::Nothing)?;
         }
         if grows {
@@ -120,9 +127,17 @@ impl Create {
             draft.set_size(start + data, false)?;
         }
         draft.sync()?;
-        let data_size = self.check_file(&draft, &name, &prepared)?;
+        let data_size = match &header {
+            Some(header) => {
+                self.check_file(header, &name, &prepared)?;
+                draft.size()?.saturating_sub(start)
+            }
+            None => self.check_file(&draft, &name, &prepared)?,
+        };
         copy.refuse_stopped(&name)?;
         draft.publish(self.replace)?;
+        // Last, as within one file: what has no header is no volume.
+        header.map_or(Ok(()), |header| header.publish(self.replace))?;
         Ok(self.created(data_size, copy.copied(moved, Vec::new())))
     }
 
@@ -148,7 +163,7 @@ impl Create {
         copy.refuse_zones(Some(&device.gate), &name)?;
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
         let prepared = self.prepare(&name, passphrase, size, &options)?;
-        let start = prepared.bytes.len() as u64;
+        let start = prepared.start;
         let needs = copy
             .source
             .size()
@@ -163,19 +178,19 @@ impl Create {
         // An old header would be found where the new one is not finished.
         let wiped = || {
             let mut bytes = GateBytes::new(&device.gate)?;
-            let zeros = bytes.write_all(&vec![0; prepared.bytes.len()]);
+            let zeros = bytes.write_all(&vec![0; usize::try_from(start).unwrap_or(HEADER_MAX)]);
             zeros.and_then(|()| bytes.flush()).map_err(failed)
         };
         wiped()?;
         let moved = self.fill_device(&device, &name, &prepared, &copy)?;
-        let finished = self.finish_place(&device, target, &prepared);
-        let data_size = finished.inspect_err(|_| {
-            if let Ok(mut bytes) = GateBytes::new(&device.gate) {
-                super::wipe(&mut bytes);
-            }
-        })?;
+        let header = self.header_apart(&prepared)?;
+        let data_size = match &header {
+            Some(header) => self.check_file(header, &name, &prepared).map(|_| has)?,
+            None => self.finish_place(&device, target, &prepared)?,
+        };
         if copy.verify {
             let open = Open::device(&device.gate);
+            let open = with_header(open, header.as_ref().map(Draft::path));
             self.compare(
                 open,
                 &copy,
@@ -185,12 +200,56 @@ impl Create {
                 Left::Part(name.clone()),
             )?;
         }
+        header.map_or(Ok(()), |header| header.publish(self.replace))?;
         let warnings = device.warnings;
         Ok(self.created(data_size, copy.copied(moved, warnings)))
     }
 
+    /// Refuses a place for the header that is none, before anything else is done.
+    fn refuse_header(&self, target: &Source, copy: &Copy) -> Result<()> {
+        let Some(path) = &self.header else {
+            return Ok(());
+        };
+        let place = Target::Path(path.clone());
+        copy.source.refuse_same(&place)?;
+        if matches!(target, Source::Target(target) if target.is_same_place(&place)) {
+            return Err(Problem::SameFile.on(place));
+        }
+        if copy.resume.is_some() {
+            return Err(Problem::Resume(ResumeError::Apart).on(target));
+        }
+        Draft::new(path, self.replace).map(drop)
+    }
+
+    /// The header in a file of its own, where it is to have one. It has no name yet.
+    fn header_apart(&self, prepared: &Prepared) -> Result<Option<Draft>> {
+        let Some(path) = &self.header else {
+            return Ok(None);
+        };
+        let draft = Draft::new(path, self.replace)?;
+        draft.set_size(prepared.bytes.len() as u64, false)?;
+        let put = self.put_prepared(Durable(draft.file()), prepared, Rest::IsZeros);
+        put.map_err(|source| draft::failed("write", &path.display().to_string(), source))?;
+        draft.sync()?;
+        Ok(Some(draft))
+    }
+
     /// Puts the header where the data is.
     fn finish_place(
+        &self,
+        device: &BaseDevice,
+        target: &Source,
+        prepared: &Prepared,
+    ) -> Result<u64> {
+        let finished = self.put_header_in_place(device, target, prepared);
+        finished.inspect_err(|_| {
+            if let Ok(mut bytes) = GateBytes::new(&device.gate) {
+                super::wipe(&mut bytes);
+            }
+        })
+    }
+
+    fn put_header_in_place(
         &self,
         device: &BaseDevice,
         target: &Source,
@@ -240,15 +299,22 @@ impl Create {
             let header = header.map_err(|error| Problem::Luks(error).on(name))?;
             let policy = SegmentPolicy {
                 allow_null_cipher: options.allow_null_cipher,
-                detached: false,
+                detached: options.detached,
             };
             let segments = header.segments(policy);
             let segments = segments.map_err(|error| Problem::Luks(error).on(name))?;
             let (start, sector) = (segments[0].offset, segments[0].sector_size);
+            let len = if options.detached {
+                options.header_len()
+            } else {
+                Ok(start)
+            };
+            let len = len.map_err(|error| Problem::Luks(error).on(name))?;
             let mut bytes = bytes.into_inner();
-            bytes.truncate(usize::try_from(start).unwrap_or(HEADER_MAX));
+            bytes.truncate(usize::try_from(len).unwrap_or(HEADER_MAX));
             Ok(Prepared {
                 bytes,
+                start,
                 header,
                 key,
                 passphrase,
@@ -265,27 +331,18 @@ impl Create {
         copy: &Copy,
         grows: bool,
     ) -> Result<Moved> {
-        let base = Base::Image(Image::open(draft.path(), false)?);
-        let volume = self.volume(base, name, prepared, Zeroes::Decrypt)?;
-        let start = prepared.bytes.len() as u64;
+        let volume = self.volume_in(draft, name, prepared, Zeroes::Decrypt)?;
+        let start = prepared.start;
         let grow = |room: u64| {
             let grown = draft.file().set_len(start + room).map_err(Trouble::Grow);
             grown.map(|()| {
                 volume.grow();
             })
         };
+        let tell = |progress: Progress<'_>| self.tell(progress);
         let transfer = Transfer {
-            source: &copy.source,
-            dest: volume.gate(),
-            zeros: match copy.holes {
-                Holes::Encrypt => Zeros::Write,
-                Holes::Keep => Zeros::Skip,
-            },
-            sums: copy.verify,
-            stop: &copy.stop,
             grow: grows.then_some(&grow),
-            again: None,
-            tell: &|progress| self.tell(progress),
+            ..Transfer::new(copy, volume.gate(), copy.holes.written_as(), &tell)
         };
         let moved = transfer.run();
         moved.map_err(|trouble| trouble.into_error(copy.source.name(), name, Left::Nothing))
@@ -302,25 +359,28 @@ impl Create {
         let base = Base::Device(Source::Device(gate).open_device(Default::default())?);
         let volume = self.volume(base, name, prepared, Zeroes::Decrypt)?;
         copy.check_room(volume.gate(), name)?;
-        let transfer = Transfer {
-            source: &copy.source,
-            dest: volume.gate(),
-            // What else is there is not known to be zeros, nor that it stays so.
-            zeros: Zeros::Write,
-            sums: copy.verify,
-            stop: &copy.stop,
-            grow: None,
-            again: None,
-            tell: &|progress| self.tell(progress),
-        };
-        let moved = transfer.run();
+        let tell = |progress: Progress<'_>| self.tell(progress);
+        // What else is there is not known to be zeros, nor that it stays so.
+        let moved = Transfer::new(copy, volume.gate(), Zeros::Write, &tell).run();
         moved.map_err(|trouble| {
             trouble.into_error(copy.source.name(), name, Left::Part(name.to_owned()))
         })
     }
 
+    /// The volume in an unfinished file.
+    pub(super) fn volume_in(
+        &self,
+        draft: &Draft,
+        name: &str,
+        prepared: &Prepared,
+        zeroes: Zeroes,
+    ) -> Result<crate::Volume> {
+        let base = Base::Image(Image::open(draft.path(), false)?);
+        self.volume(base, name, prepared, zeroes)
+    }
+
     /// The volume under a header that is not there yet.
-    pub(super) fn volume(
+    fn volume(
         &self,
         base: Base,
         name: &str,
@@ -336,6 +396,7 @@ impl Create {
             .dispatch(inline)
             .zeroes(zeroes)
             .allow_null_cipher(self.format.allow_null_cipher);
+        let open = with_header(open, self.header.as_deref());
         open.under(base, &prepared.header, &prepared.key)
     }
 
@@ -396,5 +457,13 @@ impl Create {
         let tell = |progress: Progress<'_>| self.tell(progress);
         let compared = moved.compare(volume.gate(), &copy.stop, &tell);
         compared.map_err(|trouble| trouble.into_error(copy.source.name(), name, left))
+    }
+}
+
+/// With a header that is elsewhere, where it is.
+fn with_header(open: Open, header: Option<&Path>) -> Open {
+    match header {
+        Some(path) => open.header(path),
+        None => open,
     }
 }

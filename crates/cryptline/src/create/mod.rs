@@ -19,7 +19,7 @@ pub(crate) mod look;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cryptline_engine::base::Image;
@@ -103,6 +103,7 @@ pub struct Create {
     preallocate: bool,
     format: FormatOptions,
     volume_key: Option<Arc<dyn Keys>>,
+    header: Option<PathBuf>,
     copy: Option<Copy>,
     observer: Option<Observer>,
 }
@@ -139,6 +140,7 @@ impl Create {
             preallocate: false,
             format: FormatOptions::default(),
             volume_key: None,
+            header: None,
             copy: None,
             observer: None,
         }
@@ -202,6 +204,13 @@ impl Create {
         self
     }
 
+    /// Where the header goes: a new file. The target has only data, and where nothing is copied, is not touched.
+    #[must_use]
+    pub fn header(mut self, path: impl Into<PathBuf>) -> Self {
+        self.header = Some(path.into());
+        self
+    }
+
     /// Told what happens. An error from it ends the making. A file is then as it was before; on a device, a
     /// header that was begun is wiped, and what it has overwritten is lost.
     #[must_use]
@@ -221,6 +230,7 @@ impl Create {
     /// and what it has overwritten is lost.
     pub fn create(mut self) -> Result<Created> {
         let source = self.given.take_source()?;
+        self.format.detached |= self.header.is_some();
         if self.format.key_len == 0 {
             // No header can hold such a key, not even for a cipher that takes none.
             let most = KEY_LEN_MAX as usize;
@@ -229,20 +239,23 @@ impl Create {
         if let Some(copy) = self.copy.take() {
             return self.create_from(&source, copy);
         }
-        let mut created = with_keys(|| match &source {
-            Source::Target(Target::Path(path)) if !self.in_place => self.in_file(path),
-            Source::Target(Target::Path(path)) => self.put_in_place(&source, Some(path)),
-            Source::Target(Target::Pmem(path) | Target::Btt(path)) => {
+        let mut created = with_keys(|| match (&source, &self.header) {
+            (_, Some(header)) => self.in_file(header),
+            (Source::Target(Target::Path(path)), _) if !self.in_place => self.in_file(path),
+            (Source::Target(Target::Path(path) | Target::Pmem(path) | Target::Btt(path)), _) => {
                 self.put_in_place(&source, Some(path))
             }
             // Looked through as it is: where its bytes lie in a file is not known here.
-            Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => {
+            (Source::Target(Target::Slice(slice)), _) if !slice.of.is_memory() => {
                 self.put_in_place(&source, None)
             }
-            Source::Target(Target::Nbd(_) | Target::Rbd(_))
-            | Source::Medium(_)
-            | Source::Device(_) => self.put_in_place(&source, None),
-            Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
+            (
+                Source::Target(Target::Nbd(_) | Target::Rbd(_))
+                | Source::Medium(_)
+                | Source::Device(_),
+                _,
+            ) => self.put_in_place(&source, None),
+            (Source::Target(target), _) => Err(Problem::NoPlace(target.to_string()).into()),
         })?;
         created.warnings.extend(Warning::of_key_memory());
         Ok(created)
@@ -354,6 +367,10 @@ impl Create {
             return Err(Problem::ReadOnly.on(target));
         }
         let mut options = self.format.clone();
+        // Its size is not known where a header of its own is made, and need not be a multiple of the largest sector.
+        if options.detached && !size.is_multiple_of(LARGEST_SECTOR.into()) {
+            options.sector_size.get_or_insert(512);
+        }
         // What is larger than a table's sector can be torn; what is smaller cannot be written.
         let sector = geometry.logical_block;
         if let BaseInfo::Btt { .. } = device.info {

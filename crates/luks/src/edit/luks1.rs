@@ -20,6 +20,7 @@ use crate::luks1::{
     HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOTS, Slot, UUID_FIELD, hash, slot_start,
 };
 use crate::options::parameters;
+use crate::random::Random;
 
 /// The header as it is.
 pub(super) fn raw(device: &mut (impl Read + Seek)) -> Result<Vec<u8>, Error> {
@@ -190,7 +191,13 @@ fn store(
         return Err(Error::NullCipher("the key slot".into()));
     }
     let number = free_slot(header, new.slot)?;
-    let kdf = new_kdf(KdfKind::Pbkdf2, &header.hash, &new.cost, key.len())?;
+    let kdf = new_kdf(
+        KdfKind::Pbkdf2,
+        &header.hash,
+        &new.cost,
+        key.len(),
+        &Random::Kernel,
+    )?;
     let Kdf::Pbkdf2 {
         iterations, salt, ..
     } = &kdf

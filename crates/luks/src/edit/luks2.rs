@@ -12,11 +12,12 @@ use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
 use crate::hash::Hash;
 use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
-use crate::luks2::format::{self, AREA_ALIGNMENT, check_label, keyslot_json, salt_64};
+use crate::luks2::format::{self, AREA_ALIGNMENT, check_label, copy_salt, keyslot_json};
 use crate::luks2::metadata::{DIGESTS_MAX, OBJECTS_MAX};
 use crate::luks2::validate::header_end;
 use crate::luks2::{Header, parse_metadata};
 use crate::options::parameters;
+use crate::random::Random;
 
 const LABEL_FIELD: usize = 24;
 const UUID_FIELD: usize = 168;
@@ -83,7 +84,11 @@ pub(super) fn add_unbound<'a>(
 ) -> Result<(Change<'a>, u32), Error> {
     let number = free_slot(header, new.slot)?;
     let hash = new.hash.as_deref().unwrap_or(HASH_DEFAULT);
-    let digest = format::new_digest(hash, &new.cost, key, number, &[])?;
+    let proved = format::Proved {
+        slot: number,
+        segments: &[],
+    };
+    let digest = format::new_digest(hash, &new.cost, key, &proved, &Random::Kernel)?;
     let taken = &header.metadata.digests;
     let free = (0..DIGESTS_MAX).find(|number| !taken.contains_key(number));
     let free = free.ok_or_else(|| parameters("there is no room for another key"))?;
@@ -335,7 +340,7 @@ pub(super) fn write_both(
         [Copy::Primary, Copy::Secondary]
     };
     for copy in order {
-        binary.salt = salt_64()?;
+        binary.salt = copy_salt(copy, &Random::Kernel)?;
         write_at(device, binary.offset(copy), &binary.renew(raw, copy, json)?)?;
         flush(device)?;
     }
@@ -358,7 +363,7 @@ fn store(
     let data_cipher = ciphers.next().map_or("", |crypt| &crypt.encryption);
     let kind = new.kdf.unwrap_or(KdfKind::Argon2id);
     let cipher = format::slot_cipher(new.cipher.as_ref(), data_cipher, key_len)?;
-    let slot = format::NewSlot::new(cipher, kind, hash.name(), &new.cost)?;
+    let slot = format::NewSlot::new(cipher, kind, hash.name(), &new.cost, &Random::Kernel)?;
     let area = KeyArea {
         offset: extent.offset,
         encryption: &slot.encryption,

@@ -8,7 +8,7 @@
 //!   Change       all that will be written. Keys are derived by now, and nothing is written yet
 //!      │
 //!      ▼
-//!   commit       header read again and compared ─ removed key material overwritten ─ flush
+//!   commit       header read again and compared ─ removed key material marked ─ flush ─ and overwritten ─ flush
 //!                ─ new key material ─ flush ─ a header copy ─ flush ─ the other copy ─ flush
 //!                ─ replaced key material overwritten ─ flush
 //! ```
@@ -23,6 +23,7 @@
 
 mod backup;
 mod convert;
+mod gone;
 mod luks1;
 mod luks2;
 mod text;
@@ -36,6 +37,7 @@ pub use self::token::{TokenPlace, TokenSlots};
 pub use crate::luks2::metadata::Priority;
 
 use crate::Header;
+use crate::KdfLimits;
 use crate::area::{Extent, KeyArea, fill_random};
 use crate::cost::{KdfCost, KdfKind};
 use crate::device::{flush, read_at, to_u64, write_at};
@@ -43,14 +45,16 @@ use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::luks2::binary::BINARY_LEN;
 use crate::options::parameters;
+use crate::random::{self, Random};
 use crate::unlock::check_passphrase;
-use crate::{KdfLimits, random};
 
 /// A header that was read to be changed.
 pub struct Edit {
     header: Header,
     /// LUKS1: the header. LUKS2: the binary part of the copy in use.
     raw: Vec<u8>,
+    /// Key slots that the header names and nothing opens any more ([`gone`]).
+    gone: Vec<u32>,
 }
 
 /// What a new key slot is to be.
@@ -119,7 +123,8 @@ impl Edit {
                 raw
             }
         };
-        Ok(Self { header, raw })
+        let gone = gone::gone_slots(device, &header);
+        Ok(Self { header, raw, gone })
     }
 
     /// What the header says.
@@ -231,7 +236,7 @@ impl Edit {
         let uuid = match uuid {
             Some(uuid) if random::is_uuid(uuid) => uuid.to_owned(),
             Some(other) => return Err(parameters(format!("{} is not a UUID", quote(other)))),
-            None => random::uuid()?,
+            None => Random::Kernel.uuid("uuid")?,
         };
         match &self.header {
             Header::V1(_) => Ok(luks1::set_uuid(self, &uuid)),
@@ -289,10 +294,11 @@ impl Edit {
         }
     }
 
-    /// Whether no other key slot keeps the volume key.
+    /// Whether no other key slot keeps the volume key. One whose removal was cut off does not.
     #[must_use]
     pub fn is_last(&self, slot: u32) -> bool {
-        let keeping = self.keeping();
+        let mut keeping = self.keeping();
+        keeping.retain(|slot| !self.gone.contains(slot));
         keeping.contains(&slot) && keeping.len() == 1
     }
 
@@ -396,7 +402,7 @@ impl Change<'_> {
     ) -> Result<Header, Error> {
         self.edit.check_unchanged(device, size)?;
         // Told when the header is written: a place that cannot be overwritten keeps no slot in it.
-        let doomed = wipe(device, &self.doomed, size);
+        let doomed = gone::destroy(device, &self.doomed, size);
         let mut end = size;
         for (offset, bytes) in &self.material {
             write_at(device, *offset, bytes)?;
@@ -427,11 +433,9 @@ fn wipe(device: &mut (impl Write + Seek), extents: &[Extent], size: u64) -> Resu
     let mut all = Ok(());
     for extent in extents {
         let size = extent.size.min(size.saturating_sub(extent.offset));
-        let done = fill_random(device, Extent { size, ..*extent }).and_then(|()| flush(device));
-        all = all.and(done.map_err(|error| Error::NotWiped {
-            offset: extent.offset,
-            source: Box::new(error),
-        }));
+        let noise = fill_random(device, Extent { size, ..*extent }, &Random::Kernel);
+        let done = noise.and_then(|()| flush(device));
+        all = all.and(gone::not_wiped(extent.offset, done));
     }
     all
 }
@@ -440,7 +444,7 @@ fn wipe(device: &mut (impl Write + Seek), extents: &[Extent], size: u64) -> Resu
 fn material(area: &KeyArea<'_>, passphrase: &[u8], key: &[u8]) -> Result<(u64, Vec<u8>), Error> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     let at_start = KeyArea { offset: 0, ..*area };
-    at_start.store(&mut bytes, passphrase, key)?;
+    at_start.store(&mut bytes, passphrase, key, &Random::Kernel)?;
     Ok((area.offset, bytes.into_inner()))
 }
 

@@ -242,7 +242,8 @@ fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowe
         key_len: 32,
     };
     let mut device = Cursor::new(&mut image.bytes);
-    area.store(&mut device, b"", &key).unwrap();
+    area.store(&mut device, b"", &key, &crate::random::Random::Kernel)
+        .unwrap();
     let header = image.read().unwrap();
     let mut device = Cursor::new(&image.bytes);
     let allowed = UnlockOptions {

@@ -13,7 +13,7 @@ use crate::hash::Hash;
 use crate::kdf::{Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
 use crate::luks2;
 use crate::options::{FormatOptions, parameters};
-use crate::random;
+use crate::random::Random;
 
 /// First sector of the first slot's stripes, and what slots are aligned to.
 const SLOT_ALIGNMENT_SECTORS: u32 = 8;
@@ -46,7 +46,14 @@ pub(crate) fn format(
         }
     }
     let hash = Hash::by_name(&options.hash)?;
-    let kdf = new_kdf(KdfKind::Pbkdf2, &options.hash, &options.cost, key.len())?;
+    let random = Random::of(options);
+    let kdf = new_kdf(
+        KdfKind::Pbkdf2,
+        &options.hash,
+        &options.cost,
+        key.len(),
+        &random,
+    )?;
     let header = new_header(options, &layout, hash, key, &kdf)?;
 
     luks2::wipe_magics(device, device_size)?;
@@ -54,7 +61,7 @@ pub(crate) fn format(
     flush(device)?;
     for sector in layout.slot_sectors {
         let extent = Extent::of_stripes(u64::from(sector) * 512, options.key_len);
-        fill_random(device, extent)?;
+        fill_random(device, extent, &random)?;
     }
     let area = KeyArea {
         offset: u64::from(layout.slot_sectors[options.slot as usize]) * 512,
@@ -64,7 +71,7 @@ pub(crate) fn format(
         kdf: &kdf,
         key_len: key.len(),
     };
-    area.store(device, passphrase, key)?;
+    area.store(device, passphrase, key, &random)?;
     flush(device)?;
     write_at(device, 0, &encode(&header))?;
     flush(device)
@@ -188,7 +195,7 @@ fn new_header(
             pbkdf2_iterations(hash, target, DIGEST_LEN)
         }
     };
-    let digest_salt = salt_array(&random::bytes(SALT_LEN)?);
+    let digest_salt = salt_array(&Random::of(options).bytes("digest salt", SALT_LEN)?);
     let mut digest = [0; DIGEST_LEN];
     hash.pbkdf2(key, &digest_salt, digest_iterations, &mut digest);
     let mut slots = [const { None }; SLOTS];

@@ -17,7 +17,7 @@ use crate::format::check_cipher_takes;
 use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, PBKDF2_ITERATIONS_MIN, SALT_LEN};
 use crate::options::{FormatOptions, parameters};
-use crate::random;
+use crate::random::Random;
 
 /// Size of one copy: 16 KiB.
 pub(crate) const COPY_SIZE: u64 = COPY_SIZES[0];
@@ -44,8 +44,13 @@ pub(crate) fn format(
 ) -> Result<(), Error> {
     let layout = Layout::new(device_size, options)?;
     let binary = new_binary(options, layout.copy_size)?;
-    let slot = new_slot(options)?;
-    let digest = new_digest(&options.hash, &options.cost, key, options.slot, &["0"])?;
+    let random = Random::of(options);
+    let slot = new_slot(options, &random)?;
+    let proved = Proved {
+        slot: options.slot,
+        segments: &["0"],
+    };
+    let digest = new_digest(&options.hash, &options.cost, key, &proved, &random)?;
     let json = metadata(options, &layout, &slot, digest);
     let json = json.to_string();
     let copy_size = layout.copy_size;
@@ -64,7 +69,7 @@ pub(crate) fn format(
         offset: 2 * copy_size,
         size: layout.keyslots_size,
     };
-    fill_random(device, keyslots)?;
+    fill_random(device, keyslots, &random)?;
     let area = KeyArea {
         offset: keyslots.offset,
         encryption: &slot.encryption,
@@ -73,12 +78,12 @@ pub(crate) fn format(
         kdf: &slot.kdf,
         key_len: key.len(),
     };
-    area.store(device, passphrase, key)?;
+    area.store(device, passphrase, key, &random)?;
     flush(device)?;
     for copy in [Copy::Secondary, Copy::Primary] {
         // Each copy has its own salt, so that no two have the same checksum.
         let binary = Binary {
-            salt: salt_64()?,
+            salt: copy_salt(copy, &random)?,
             ..binary.clone()
         };
         write_at(
@@ -208,8 +213,8 @@ pub(crate) struct NewSlot {
     pub encryption_key_len: u32,
 }
 
-fn new_slot(options: &FormatOptions) -> Result<NewSlot, Error> {
-    let kind = options.kdf.unwrap_or(KdfKind::Argon2id);
+fn new_slot(options: &FormatOptions, random: &Random) -> Result<NewSlot, Error> {
+    let kind = options.kdf_of_luks2();
     let cipher = slot_cipher(
         options.slot_cipher.as_ref(),
         &options.cipher,
@@ -218,7 +223,7 @@ fn new_slot(options: &FormatOptions) -> Result<NewSlot, Error> {
     if options.slot >= OBJECTS_MAX {
         return Err(no_slot(options.slot));
     }
-    NewSlot::new(cipher, kind, &options.hash, &options.cost)
+    NewSlot::new(cipher, kind, &options.hash, &options.cost, random)
 }
 
 impl NewSlot {
@@ -228,8 +233,9 @@ impl NewSlot {
         kind: KdfKind,
         hash: &str,
         cost: &KdfCost,
+        random: &Random,
     ) -> Result<Self, Error> {
-        let kdf = new_kdf(kind, hash, cost, encryption_key_len as usize)?;
+        let kdf = new_kdf(kind, hash, cost, encryption_key_len as usize, random)?;
         Ok(Self {
             kdf,
             encryption,
@@ -264,13 +270,19 @@ pub(crate) fn no_slot(number: u32) -> Error {
     ))
 }
 
+/// What a digest is about.
+pub(crate) struct Proved<'a> {
+    pub slot: u32,
+    pub segments: &'a [&'a str],
+}
+
 /// What proves that `key`, which is in a key slot, is that of these segments.
 pub(crate) fn new_digest(
     hash: &str,
     cost: &KdfCost,
     key: &[u8],
-    slot: u32,
-    segments: &[&str],
+    of: &Proved<'_>,
+    random: &Random,
 ) -> Result<Value, Error> {
     let hash = Hash::by_name(hash)?;
     let iterations = match cost.iterations {
@@ -280,13 +292,13 @@ pub(crate) fn new_digest(
             pbkdf2_iterations(hash, target, hash.output_len())
         }
     };
-    let salt = random::bytes(SALT_LEN)?;
+    let salt = random.bytes("digest salt", SALT_LEN)?;
     let mut digest = vec![0; hash.output_len()];
     hash.pbkdf2(key, &salt, iterations, &mut digest);
     Ok(json!({
         "type": "pbkdf2",
-        "keyslots": [slot.to_string()],
-        "segments": segments,
+        "keyslots": [of.slot.to_string()],
+        "segments": of.segments,
         "hash": hash.name(),
         "iterations": iterations,
         "salt": Base64::encode_string(&salt),
@@ -395,8 +407,13 @@ pub(crate) fn check_label(name: &str, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) fn salt_64() -> Result<[u8; 64], Error> {
+/// The salt of one copy.
+pub(crate) fn copy_salt(copy: Copy, random: &Random) -> Result<[u8; 64], Error> {
+    let purpose = match copy {
+        Copy::Primary => "salt of the primary header",
+        Copy::Secondary => "salt of the secondary header",
+    };
     let mut salt = [0; 64];
-    salt.copy_from_slice(&random::bytes(64)?);
+    random.stream(purpose).fill(&mut salt)?;
     Ok(salt)
 }

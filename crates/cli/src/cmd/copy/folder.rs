@@ -20,6 +20,7 @@ use crate::size::human;
 /// What makes the file system, and where it may be beside `PATH`.
 const PROGRAM: &str = "mke2fs";
 const SYSTEM: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+const OPTIONS: [&str; 9] = ["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N"];
 const BLOCK: u64 = 4096;
 /// Bytes of an inode, and inodes that no file of the folder has.
 const INODE: u64 = 256;
@@ -34,11 +35,20 @@ pub fn of(name: &Path) -> Option<&Path> {
     Some(Path::new(std::ffi::OsStr::from_bytes(rest)))
 }
 
-/// A disk with an ext4 file system of what is in `folder`: of `room` bytes, or as large as it takes.
+/// What the file system is to be.
+#[derive(Default)]
+pub struct FileSystem {
+    /// Its bytes. `None`: what it takes.
+    pub room: Option<u64>,
+    /// Its UUID. It is then the same each time that the folder is. `None`: a random one.
+    pub uuid: Option<String>,
+}
+
+/// A disk with an ext4 file system of what is in `folder`.
 ///
 /// # Errors
 /// A folder that cannot be read; no program, memory or room for it.
-pub fn disk(folder: &Path, room: Option<u64>) -> Result<CopySource, CliError> {
+pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> {
     let contents = Contents::of(folder)?;
     contents.check_memory(folder)?;
     let program = find().ok_or_else(|| {
@@ -59,10 +69,16 @@ pub fn disk(folder: &Path, room: Option<u64>) -> Result<CopySource, CliError> {
         memory
             .map_err(|error| CliError::memory(format!("no memory for a file system: {error}")))?,
     );
-    let mut size = room.map_or_else(|| contents.size(), |room| room - room % BLOCK);
+    let room = wanted.room.map(|room| room - room % BLOCK);
+    let mut size = room.unwrap_or_else(|| contents.size());
     let mut tries = if room.is_some() { 1 } else { TRIES };
     loop {
-        let made = make(&program, folder, &memory, size, contents.inodes());
+        let mut command = Command::new(&program);
+        command.args(OPTIONS).arg(contents.inodes().to_string());
+        if let Some(uuid) = &wanted.uuid {
+            pin(&mut command, uuid, contents.newest);
+        }
+        let made = make(command, folder, &memory, size);
         tries -= 1;
         match made {
             Ok(()) => break,
@@ -80,6 +96,8 @@ struct Contents {
     entries: u64,
     /// Bytes of files, in whole blocks.
     bytes: u64,
+    /// When the last of them was changed, in seconds since 1970.
+    newest: i64,
 }
 
 impl Contents {
@@ -95,6 +113,7 @@ impl Contents {
                 let entry = entry.map_err(|error| failed(&folder, error))?;
                 let path = entry.path();
                 let found = entry.metadata().map_err(|error| failed(&path, error))?;
+                contents.newest = contents.newest.max(found.mtime());
                 if found.is_dir() {
                     folders.push(path);
                 } else {
@@ -147,14 +166,18 @@ struct NotMade {
     is_too_small: bool,
 }
 
+/// Leaves nothing to chance, nor to the clock: its time is what `SOURCE_DATE_EPOCH` says, or that of the newest file.
+fn pin(command: &mut Command, uuid: &str, newest: i64) {
+    command.args(["-U", uuid, "-E", &format!("hash_seed={uuid}")]);
+    let asked = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let asked = asked.and_then(|seconds| seconds.parse().ok());
+    // What is not positive is taken for no time at all.
+    let time = asked.unwrap_or(newest).max(1);
+    command.env("E2FSPROGS_FAKE_TIME", time.to_string());
+}
+
 /// Makes a file system of `size` bytes.
-fn make(
-    program: &Path,
-    folder: &Path,
-    memory: &File,
-    size: u64,
-    inodes: u64,
-) -> Result<(), NotMade> {
+fn make(mut command: Command, folder: &Path, memory: &File, size: u64) -> Result<(), NotMade> {
     let failed = |why: &str| NotMade {
         is_too_small: why.contains("Could not allocate") || why.contains("No space left"),
         error: CliError::device(format!(
@@ -167,9 +190,7 @@ fn make(
     let input = memory.set_len(0).and_then(|()| memory.set_len(size));
     let input = input.and_then(|()| memory.try_clone());
     let input = input.map_err(|error| failed(&error.to_string()))?;
-    let ran = Command::new(program)
-        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N"])
-        .arg(inodes.to_string())
+    let ran = command
         .arg("-d")
         .arg(folder)
         .arg("/proc/self/fd/0")

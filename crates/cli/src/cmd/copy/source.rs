@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cryptline::{CopySource, Open, Problem, Target};
 
-use super::{How, folder, inline};
+use super::{FileSystem, How, folder, inline};
 use crate::CliError;
 use crate::args::{FromInput, KeyArgs, Taker, is_input, refuse_needed};
 use crate::output::warn_of;
@@ -19,8 +19,8 @@ pub struct From<'a> {
     pub keys: KeyArgs,
     /// The option that names its key file.
     pub key_option: &'static str,
-    /// Bytes that a file system made of a folder is to have, unless it decides itself.
-    pub room: Option<u64>,
+    /// What is made of a folder.
+    pub file_system: FileSystem,
 }
 
 /// Before anybody is asked for a key.
@@ -98,7 +98,7 @@ impl From<'_> {
                 )));
             }
             if let Some(folder) = folder::of(self.name) {
-                return folder::disk(folder, self.room);
+                return folder::disk(folder, &self.file_system);
             }
             return Ok(CopySource::raw(self.name)?);
         }

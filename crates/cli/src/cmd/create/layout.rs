@@ -14,7 +14,7 @@ use crate::size;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Format options (defaults as `cryptsetup luksFormat`)")]
 pub struct LayoutArgs {
-    /// Write the header to the new file FILE; the target has only data, and is not touched
+    /// Write the header to the new file FILE; the target has only data, and is not touched unless it is filled
     #[arg(long, value_name = "FILE")]
     pub header: Option<PathBuf>,
 
@@ -44,23 +44,22 @@ pub struct LayoutArgs {
 }
 
 impl LayoutArgs {
-    /// What the header is written to, of a volume whose data is on `target`.
-    #[must_use]
-    pub fn place<'a>(&'a self, target: &'a Path) -> &'a Path {
-        self.header.as_deref().unwrap_or(target)
-    }
-
-    /// A key that is overwritten opens nothing any more.
-    ///
-    /// # Errors
-    /// Exit code 1 where the header would overwrite the key file or the volume key.
-    pub fn refuse_needed(&self, target: &Path, key_file: Option<&Path>) -> Result<(), CliError> {
+    /// As [`super::NewVolume::refuse_needed`].
+    pub(super) fn refuse_needed(
+        &self,
+        place: &Path,
+        key_file: Option<&Path>,
+        seed: Option<&Path>,
+    ) -> Result<(), CliError> {
         let key = ("a key file", key_file);
         let volume_key = (
             "the file of the volume key",
             self.volume_key_file.as_deref(),
         );
-        refuse_needed(&Target::parse(self.place(target))?, &[key, volume_key])
+        refuse_needed(
+            &Target::parse(place)?,
+            &[key, volume_key, ("the seed", seed)],
+        )
     }
 
     /// The same with these.

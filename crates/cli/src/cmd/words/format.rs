@@ -5,12 +5,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use cryptline::Create;
-use cryptline::keys::VolumeKeyFile;
 use cryptline::luks::format::{FormatOptions, KdfKind, Version};
 
 use crate::CliError;
-use crate::args::PassphraseSource;
-use crate::cmd::create::{FormatArgs, LayoutArgs, show};
+use crate::cmd::create::{NewVolume, show};
 use crate::output::warn_of;
 
 /// Fewest passes of Argon2 that cryptsetup makes.
@@ -49,15 +47,7 @@ pub struct FormatWordArgs {
 
     /// What to make.
     #[command(flatten)]
-    pub format: FormatArgs,
-
-    /// And more of that.
-    #[command(flatten)]
-    pub layout: LayoutArgs,
-
-    /// The new passphrase.
-    #[command(flatten)]
-    pub passphrase: PassphraseSource,
+    pub volume: NewVolume,
 }
 
 impl FormatWordArgs {
@@ -66,8 +56,8 @@ impl FormatWordArgs {
     /// # Errors
     /// As `create`.
     pub fn run(&self) -> Result<ExitCode, CliError> {
-        let options = self.layout.added_to(self.format.options()?)?;
-        let passes = self.format.pbkdf.pbkdf_force_iterations;
+        let options = self.volume.options()?;
+        let passes = self.volume.format.pbkdf.pbkdf_force_iterations;
         let is_argon2 = options.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2);
         if is_argon2 && passes.is_some_and(|passes| passes < ARGON2_PASSES_MIN) {
             return Err(CliError::parameters(format!(
@@ -79,25 +69,20 @@ impl FormatWordArgs {
             data_offset,
             ..options
         };
-        let mut passphrase = self.passphrase.clone();
+        let mut passphrase = self.volume.passphrase.clone();
         if self.key.is_some() {
             passphrase.key_file.clone_from(&self.key);
         }
+        let header = self.volume.layout.header.as_ref();
+        let place = header.unwrap_or(&self.target);
         let key_file = passphrase.key_file.as_deref();
-        self.layout.refuse_needed(&self.target, key_file)?;
-        let create = match &self.layout.header {
-            Some(header) => Create::new(header),
-            None => Create::new(&self.target).in_place(true),
-        };
-        let mut create = create
-            .replace(self.batch_mode)
-            .format(options)
-            .keys(passphrase)
-            .on_progress(show(self.format.pbkdf.pbkdf_force_iterations.is_none()));
-        if let Some(path) = &self.layout.volume_key_file {
-            create = create.volume_key(VolumeKeyFile(path.clone()));
-        }
-        let created = create
+        self.volume.refuse_needed(place, key_file)?;
+        let create = Create::new(place).in_place(header.is_none());
+        let create = create.replace(self.batch_mode).keys(passphrase);
+        let created = self
+            .volume
+            .added_to(create, options)
+            .on_progress(show(self.volume.format.measures()))
             .create()
             .map_err(|error| CliError::of_create(&error))?;
         warn_of(&created.warnings);

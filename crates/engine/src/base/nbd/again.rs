@@ -162,12 +162,16 @@ impl NbdQueue {
         }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match rustix::net::recv(&link.socket, &mut [0; 1], flags) {
-            Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => return,
-            _ => {}
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            // Nobody has asked for anything, so through TLS it may be its end.
+            Ok((1.., _)) if self.records().is_some() => self.take_unasked(),
+            Ok((1.., _)) => return,
+            // There is nothing that this could end.
+            _ => self.hang_up(&mut Vec::new()),
         }
-        // There is nothing that this could end.
-        self.hang_up(&mut Vec::new());
-        ring.stay_awake();
+        if !self.is_up() {
+            ring.stay_awake();
+        }
     }
 
     /// Goes on with making another, as far as that goes without waiting.

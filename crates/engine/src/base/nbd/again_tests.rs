@@ -8,7 +8,7 @@ use cryptline_nbd::wire::{cmd, cmd_flag};
 use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags as Flags};
 use cryptline_sys::{BackendChoice, Buffer};
 
-use super::scripted::{Client, Offer, SIZE, Server, USUAL};
+use super::scripted::{Client, Offer, SIZE, Server, USUAL, secure};
 use super::*;
 use crate::blocking::Blocking;
 use crate::{Channel, Gate, Operation, Request, Submitted};
@@ -302,6 +302,73 @@ fn server_that_ended_while_nothing_was_under_way_is_not_missed_even_by_a_write()
         assert_eq!(disk.flush(), Ok(()));
         has_gone.recv().unwrap();
         assert_eq!(disk.write_at(0, &[1; BLOCK], false), Ok(()));
+        drop((disk, gate));
+        server.end();
+    }
+}
+
+/// A server whose connections go through TLS. It says of each of the first `ends` that nothing more comes, and of that it
+/// tells the test, but leaves the socket open; once a flush was answered where it `answers_first`.
+fn ends_tls(ends: usize, command: u16, answers_first: bool) -> (Server, Gate, mpsc::Receiver<()>) {
+    let (ended, has_ended) = mpsc::channel();
+    let server = Server::listen(move |listener| {
+        let config = secure();
+        let accept = || Client::greet_secure(listener.accept().unwrap().0, USUAL, &config);
+        let mut open = Vec::new();
+        for _ in 0..ends {
+            let mut client = accept();
+            if answers_first {
+                client.expect(cmd::FLUSH);
+            } else {
+                assert_eq!(client.request().command, command);
+            }
+            client.end_tls();
+            ended.send(()).unwrap();
+            open.push(client);
+        }
+        let mut client = accept();
+        let header = client.request();
+        assert_eq!(header.command, command);
+        client.bytes(header.payload_length() as usize);
+        if command == cmd::READ {
+            let head = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+            client.say(&[&head[..], &[7; BLOCK]].concat());
+        } else {
+            client.say(&reply::simple(header.cookie, Ok(())));
+        }
+        client.expect(cmd::FLUSH);
+    });
+    let mut uri = server.uri.clone();
+    uri.tls = true;
+    uri.tls_options.verify_peer = Some(false);
+    let gate = Gate::new(NbdDevice::open_again(&uri, false, Some(LONG)).unwrap());
+    (server, gate, has_ended)
+}
+
+#[test]
+fn server_that_says_by_tls_that_nothing_more_comes_is_asked_again() {
+    for backend in BACKENDS {
+        let (server, gate, _has_ended) = ends_tls(2, cmd::READ, false);
+        let mut disk = Blocking::new(&gate, backend).unwrap();
+        let mut found = [0; BLOCK];
+        assert_eq!(disk.read_at(0, &mut found), Ok(()));
+        assert_eq!(found, [7; BLOCK]);
+        assert_eq!(disk.flush(), Ok(()));
+        drop((disk, gate));
+        server.end();
+    }
+}
+
+/// There are bytes to read then, which are no answer.
+#[test]
+fn server_that_said_so_while_nothing_was_under_way_is_not_missed_even_by_a_write() {
+    for backend in BACKENDS {
+        let (server, gate, has_ended) = ends_tls(1, cmd::WRITE, true);
+        let mut disk = Blocking::new(&gate, backend).unwrap();
+        assert_eq!(disk.flush(), Ok(()));
+        has_ended.recv().unwrap();
+        assert_eq!(disk.write_at(0, &[1; BLOCK], false), Ok(()));
+        assert_eq!(disk.flush(), Ok(()));
         drop((disk, gate));
         server.end();
     }

@@ -1,8 +1,9 @@
 //! A server at the other end that does what a test tells it.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use cryptline_nbd::reply;
@@ -12,6 +13,8 @@ use cryptline_nbd::wire::{
     info, opt, rep,
 };
 use cryptline_nbd::{NbdUri, RequestHeader, TransmissionFlags as Flags, parse_request};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
 use super::NbdDevice;
@@ -40,11 +43,54 @@ pub const USUAL: Offer = Offer {
     allocation: None,
 };
 
+type Secured = StreamOwned<ServerConnection, UnixStream>;
+
+/// The way to a client.
+trait Way: Read + Write + Send {
+    /// Says that nothing more comes, where there are words for that. The socket stays open.
+    fn end(&mut self) {}
+}
+
+impl Way for UnixStream {}
+
+impl Way for Secured {
+    fn end(&mut self) {
+        self.conn.send_close_notify();
+        self.conn.complete_io(&mut self.sock).unwrap();
+    }
+}
+
+/// A server that anybody can read of, and nobody believe.
+pub fn secure() -> Arc<ServerConfig> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let builder = ServerConfig::builder_with_provider(Arc::new(cryptline_tls::provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let chain = vec![made.cert.der().clone()];
+    let config = builder.with_no_client_auth();
+    Arc::new(config.with_single_cert(chain, key.into()).unwrap())
+}
+
 /// One client as a server sees it, in transmission.
-pub struct Client(UnixStream);
+pub struct Client(Box<dyn Way>);
 
 impl Client {
-    pub fn greet(mut stream: UnixStream, offer: Offer) -> Self {
+    pub fn greet(stream: UnixStream, offer: Offer) -> Self {
+        Self::negotiate(stream, offer, None)
+    }
+
+    /// The same through TLS.
+    pub fn greet_secure(stream: UnixStream, offer: Offer, config: &Arc<ServerConfig>) -> Self {
+        Self::negotiate(stream, offer, Some(config))
+    }
+
+    /// Says that nothing more comes, and keeps the socket open.
+    pub fn end_tls(&mut self) {
+        self.0.end();
+    }
+
+    fn negotiate(mut stream: UnixStream, offer: Offer, config: Option<&Arc<ServerConfig>>) -> Self {
         let flags = 3u16;
         let greeting = [
             &INIT_PASSWD.to_be_bytes()[..],
@@ -55,7 +101,13 @@ impl Client {
         assert_eq!(greeting.len(), GREETING_LEN);
         stream.write_all(&greeting).unwrap();
         stream.read_exact(&mut [0; 4]).unwrap();
-        let mut client = Self(stream);
+        let mut client = Self(Box::new(stream.try_clone().unwrap()));
+        if let Some(config) = config {
+            assert_eq!(client.option(), opt::STARTTLS);
+            client.reply(opt::STARTTLS, rep::ACK, &[]);
+            let connection = ServerConnection::new(Arc::clone(config)).unwrap();
+            client = Self(Box::new(Secured::new(connection, stream)));
+        }
         assert_eq!(client.option(), opt::STRUCTURED_REPLY);
         let kind = if offer.structured {
             rep::ACK

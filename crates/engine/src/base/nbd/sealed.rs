@@ -4,9 +4,12 @@
 //! headers and payloads ─► records ─► socket       socket ─► records ─► a request's own buffer, or the short replies'
 //! ```
 
+use std::sync::Arc;
+
 use cryptline_sys::{Buffer, Io, Ring, SendBatch};
 use cryptline_tls::Records;
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::queue::{NbdQueue, RECEIVE_SEALED, SEND_SEALED};
 use super::replies::Broken;
@@ -114,6 +117,24 @@ impl NbdQueue {
                     return Ok(());
                 }
                 Some(len) => self.opened(len, done)?,
+            }
+        }
+    }
+
+    /// Takes in what has come, though nothing is under way.
+    pub(super) fn take_unasked(&mut self) {
+        let Some(socket) = self.link.as_ref().map(|link| Arc::clone(&link.socket)) else {
+            return;
+        };
+        while self.is_up() {
+            let Some(mut buffer) = self.records().and_then(Records::take_raw) else {
+                return;
+            };
+            let received = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT);
+            let received = received.map(|(len, _)| len);
+            self.received_sealed(buffer, received, &mut Vec::new());
+            if received.is_err() {
+                return;
             }
         }
     }

@@ -14,11 +14,12 @@ use crate::kdf::Kdf;
 use crate::luks1::{Header, SLOTS, hash, slot_start};
 use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
 use crate::luks2::format::{
-    AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, NewSlot, keyslot_json, salt_64,
+    AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, NewSlot, copy_salt, keyslot_json,
 };
 use crate::luks2::parse_metadata;
 use crate::luks2::validate::KEYSLOTS_SIZE_MAX;
 use crate::options::parameters;
+use crate::random::Random;
 
 pub(super) fn plan<'a>(
     edit: &'a Edit,
@@ -36,12 +37,12 @@ pub(super) fn plan<'a>(
         epoch: 1,
         label: String::new(),
         checksum_hash: "sha256".into(),
-        salt: salt_64()?,
+        salt: copy_salt(Copy::Secondary, &Random::Kernel)?,
         uuid: checked_uuid(&header.uuid)?.to_owned(),
         subsystem: String::new(),
     };
     let secondary = binary.encode(Copy::Secondary, json.as_bytes());
-    let salt = salt_64()?;
+    let salt = copy_salt(Copy::Primary, &Random::Kernel)?;
     let primary = Binary { salt, ..binary }.encode(Copy::Primary, json.as_bytes());
     let mut epochs = layout.moves(edit, device)?;
     if size < layout.end() {

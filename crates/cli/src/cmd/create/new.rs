@@ -1,0 +1,146 @@
+//! What a new volume is to be, whichever word makes it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use cryptline::Create;
+use cryptline::keys::VolumeKeyFile;
+use cryptline::luks::format::{FormatOptions, Version};
+
+use super::LayoutArgs;
+use crate::CliError;
+use crate::args::choice::{self, Words};
+use crate::args::{PassphraseSource, PbkdfArgs, bytes_of_key, seed_in};
+
+/// Versions of headers.
+pub const VERSIONS: &Words<Version> = &[
+    ("luks1", "LUKS1", Version::Luks1),
+    ("luks2", "LUKS2", Version::Luks2),
+];
+
+/// Its header, and its passphrase.
+#[derive(Args, Debug)]
+pub struct NewVolume {
+    /// What to make.
+    #[command(flatten)]
+    pub format: FormatArgs,
+
+    /// And more of that.
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+
+    /// The new passphrase.
+    #[command(flatten)]
+    pub passphrase: PassphraseSource,
+}
+
+/// What goes into the header.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Format options (defaults as `cryptsetup luksFormat`)")]
+pub struct FormatArgs {
+    /// Header version
+    #[arg(long = "type", value_name = "TYPE", default_value = "luks2", value_parser = choice::of(VERSIONS))]
+    pub kind: Version,
+
+    /// Same as --type luks1
+    #[arg(long, conflicts_with = "kind")]
+    pub luks1: bool,
+
+    /// Cipher for the data
+    #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
+    pub cipher: String,
+
+    /// Size of the volume key in bits: 512 is AES-256 in XTS mode
+    #[arg(long, value_name = "BITS", default_value_t = 512)]
+    pub key_size: u32,
+
+    /// Hash for the header digest and for PBKDF2
+    #[arg(long, value_name = "NAME", default_value = "sha256")]
+    pub hash: String,
+
+    /// Cipher sector size: 512, 1024, 2048 or 4096 bytes [default: 4096 if the size allows it]
+    #[arg(long, value_name = "BYTES")]
+    pub sector_size: Option<u32>,
+
+    /// The key slot.
+    #[command(flatten)]
+    pub pbkdf: PbkdfArgs,
+
+    /// Label of the volume (LUKS2)
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub label: String,
+
+    /// UUID of the volume [default: random]
+    #[arg(long, value_name = "UUID")]
+    pub uuid: Option<String>,
+
+    /// Make the volume key, salts and UUID from the secret in FILE, at least 16 random bytes: the same seed, options, passphrase
+    /// and source make the same image. Whoever has the seed has the volume key, so use it for one image only
+    #[arg(long, value_name = "FILE", conflicts_with = "iter_time")]
+    pub seed_file: Option<PathBuf>,
+}
+
+impl NewVolume {
+    /// The same for the library.
+    ///
+    /// # Errors
+    /// Exit code 1 for the size of a key that is none, or a seed that cannot be one.
+    pub fn options(&self) -> Result<FormatOptions, CliError> {
+        self.layout.added_to(self.format.options()?)
+    }
+
+    /// A key that is overwritten opens nothing any more.
+    ///
+    /// # Errors
+    /// Exit code 1 where what is made at `place` would overwrite a key file, the volume key or the seed.
+    pub fn refuse_needed(&self, place: &Path, key_file: Option<&Path>) -> Result<(), CliError> {
+        let seed = self.format.seed_file.as_deref();
+        self.layout.refuse_needed(place, key_file, seed)
+    }
+
+    /// How to make it, with the key that is asked for.
+    #[must_use]
+    pub fn added_to(&self, create: Create, options: FormatOptions) -> Create {
+        let create = create.format(options);
+        match &self.layout.volume_key_file {
+            Some(path) => create.volume_key(VolumeKeyFile(path.clone())),
+            None => create,
+        }
+    }
+}
+
+impl FormatArgs {
+    /// Whether the cost of the key slot is.
+    pub fn measures(&self) -> bool {
+        self.seed_file.is_none() && self.pbkdf.pbkdf_force_iterations.is_none()
+    }
+
+    /// The same for the library.
+    ///
+    /// # Errors
+    /// Exit code 1 for the size of a key that is none.
+    pub fn options(&self) -> Result<FormatOptions, CliError> {
+        Ok(FormatOptions {
+            version: if self.luks1 {
+                Version::Luks1
+            } else {
+                self.kind
+            },
+            cipher: self.cipher.clone(),
+            key_len: bytes_of_key("--key-size", self.key_size)?,
+            sector_size: self.sector_size,
+            hash: self.hash.clone(),
+            kdf: self.pbkdf.pbkdf,
+            cost: self.pbkdf.cost(),
+            uuid: self.uuid.clone(),
+            label: self.label.clone(),
+            seed: self.seed_file.as_deref().map(seed_in).transpose()?,
+            ..FormatOptions::default()
+        })
+    }
+}
