@@ -17,8 +17,8 @@ use crate::text;
 const GB: f64 = 1e9;
 
 /// All that was measured, in this order: KDFs as cryptsetup states them, ciphers, the comparison, the
-/// figures.
-pub fn render(report: &Report) -> String {
+/// figures, with their goals or without.
+pub fn render(report: &Report, goals: bool) -> String {
     let mut parts = Vec::new();
     if !report.kdfs.is_empty() {
         parts.push(kdfs(&report.kdfs));
@@ -28,7 +28,7 @@ pub fn render(report: &Report) -> String {
     }
     parts.extend(report.comparison.iter().map(|it| compared(it).text()));
     if !report.figures.is_empty() {
-        parts.push(text::figures(&report.figures).text());
+        parts.push(text::figures(&report.figures, goals));
     }
     if !report.ciphers.is_empty() {
         parts.push(
@@ -174,7 +174,7 @@ mod tests {
                 .ciphers
                 .push(row(Direction::Decrypt, threads, 0.5e9 * scale));
         }
-        let text = render(&report);
+        let text = render(&report, false);
         let words = "aes-xts-plain64 512 4096 64 KiB 8.00 0.500 16.00 1.00 2 % some back end";
         let has = |line: &str| line.split_whitespace().eq(words.split(' '));
         assert!(text.lines().any(has), "{text}");
@@ -186,7 +186,7 @@ mod tests {
         let mut report = Report::new(1);
         report.ciphers.push(row(Direction::Encrypt, 1, 8e9));
         report.ciphers.push(row(Direction::Decrypt, 1, 4e9));
-        let text = render(&report);
+        let text = render(&report, false);
         assert_eq!(text.matches("encrypt, ").count(), 1, "{text}");
         assert!(text.contains("encrypt, 1 core"), "{text}");
     }

@@ -3,9 +3,9 @@
 use cryptline::size;
 
 use super::writer::Load;
-use super::{Subject, Way, ZonedArgs, medium_name};
+use super::{Subject, WAYS, Way, ZonedArgs, medium_name};
 use crate::plot::Plot;
-use crate::report::{Figure, Report};
+use crate::report::{Figure, Ratios, Report, Row, word};
 use crate::table::{self, Table, megabytes};
 
 /// Fills the report.
@@ -31,25 +31,34 @@ pub fn fill(report: &mut Report, args: &ZonedArgs) {
     report.figures = figures(report, (!is_xts).then_some("the goal is for aes-xts"));
 }
 
-/// Throughput by a way, in bytes in a second.
-fn rate(report: &Report, is_slow: bool, way: Way, load: Load) -> f64 {
-    let row = report.row(&Subject { is_slow, way, load }.name());
-    row.map_or(f64::NAN, |row| row.bytes_per_second)
+fn row(report: &Report, is_slow: bool, way: Way, load: Load) -> Option<&Row> {
+    report.row(&Subject { is_slow, way, load }.name())
 }
 
 /// Throughput of the encrypted way to another.
-fn over(report: &Report, is_slow: bool, other: Way, load: Load) -> f64 {
+fn over(report: &Report, is_slow: bool, other: Way, load: Load) -> Option<Ratios> {
     let name = |way| Subject { is_slow, way, load }.name();
-    report.ratio(&name(Way::Encrypted), &name(other))
+    report.ratios(&name(Way::Encrypted), &name(other))
 }
 
 fn table(report: &Report, is_slow: bool) -> Table {
-    let speed = |way, load: &Load| megabytes(rate(report, is_slow, way, *load));
-    let ratio = |other, load: &Load| table::ratio(over(report, is_slow, other, *load));
+    let row = |way, load: &Load| row(report, is_slow, way, *load);
+    let speed = |way, load: &Load| {
+        let speed = row(way, load).map(|row| megabytes(row.bytes_per_second));
+        speed.unwrap_or_default()
+    };
+    let ratio = |other, load: &Load| {
+        let ratios = over(report, is_slow, other, *load);
+        table::ratio(ratios.map_or(f64::NAN, |ratios| ratios.median()))
+    };
+    let label = |load: &Load| {
+        let rows = WAYS.into_iter().filter_map(|way| row(way, load));
+        Row::label(load.name(), rows)
+    };
     Table::of(
         format!("Sequential writes, {}, MB/s", medium_name(is_slow)),
         &[
-            ("load", &Load::name),
+            ("load", &label),
             ("plain", &|load| speed(Way::Plain, load)),
             ("encrypted", &|load| speed(Way::Encrypted, load)),
             ("pool", &|load| speed(Way::Pool, load)),
@@ -62,8 +71,11 @@ fn table(report: &Report, is_slow: bool) -> Table {
 
 fn plot(report: &Report, is_slow: bool) -> Plot {
     let values = Load::all().flat_map(|load| {
-        let rate = move |way| rate(report, is_slow, way, load) / 1e6;
-        Way::ALL.map(|way| (load.short(), way.name(), rate(way)))
+        let value = move |way| {
+            let row = row(report, is_slow, way, load)?;
+            Some((load.short(), word(&way), row.plotted(|rate| rate / 1e6)))
+        };
+        WAYS.into_iter().filter_map(value)
     });
     let title = format!("Sequential writes, {}", medium_name(is_slow));
     Plot::of(title, ["block / writes in flight / zones", "MB/s"], values).logarithmic()
@@ -73,20 +85,21 @@ fn figures(report: &Report, other_cipher: Option<&str>) -> Vec<Figure> {
     // The least of some loads, and all of them for people.
     let least = |to: Way, is_slow: bool, chosen: &dyn Fn(&Load) -> bool| {
         let loads = Load::all().filter(chosen);
-        let values = loads.map(|load| (over(report, is_slow, to, load), load.name()));
+        let values = loads.filter_map(|load| Some((over(report, is_slow, to, load)?, load.name())));
         let values: Vec<_> = values.collect();
-        let least = values.iter().map(|(ratio, _)| *ratio).reduce(f64::min);
-        let listed: Vec<String> = values
+        let listed = values
             .iter()
-            .map(|(ratio, name)| format!("{name} {ratio:.3}"))
-            .collect();
-        (least.unwrap_or(f64::NAN), listed.join("; "))
+            .map(|(ratios, name)| format!("{name} {:.3}", ratios.median()));
+        let listed: Vec<String> = listed.collect();
+        let ratios = values.into_iter().map(|(ratios, _)| ratios);
+        let least = ratios.min_by(|one, other| one.median().total_cmp(&other.median()));
+        (least, listed.join("; "))
     };
     let over_plain = |name, block: u32, depth: u32| {
         let chosen = move |load: &Load| load.block == block && load.depth == depth;
         let (slow, of_slow) = least(Way::Plain, true, &chosen);
         let (_, of_ram) = least(Way::Plain, false, &chosen);
-        Figure::new(name, slow)
+        Figure::of(name, slow.as_ref())
             .at_least(0.9)
             .noted(format!(
                 "the least on the slow medium: {of_slow}; on RAM, where a write is a copy: {of_ram}"
@@ -98,7 +111,7 @@ fn figures(report: &Report, other_cipher: Option<&str>) -> Vec<Figure> {
     vec![
         over_plain("encrypted_over_plain_zoned_4k_qd1", 4096, 1),
         over_plain("encrypted_over_plain_zoned_128k_qd16", 128 << 10, 16),
-        Figure::new("inline_over_resequenced_pool", pool).noted(format!(
+        Figure::of("inline_over_resequenced_pool", pool.as_ref()).noted(format!(
             "the least of 4 KiB writes on RAM: {of_pool}; on the slow medium: {of_slow}"
         )),
     ]
