@@ -12,7 +12,7 @@ pub fn quartiles(values: &[f64]) -> [f64; 2] {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().saturating_sub(1);
-    [1, 3].map(|quarters| sorted.get(last * quarters / 4).copied().unwrap_or(0.0))
+    [last / 4, last - last / 4].map(|at| sorted.get(at).copied().unwrap_or(0.0))
 }
 
 /// Distance of the quartiles over the median: half of the values are this close together.
@@ -47,5 +47,6 @@ mod tests {
     fn half_of_the_values_lie_between_the_quartiles() {
         assert_eq!(quartiles(&[5.0, 1.0, 4.0, 2.0, 3.0]), [2.0, 4.0]);
         assert_eq!(quartiles(&[7.0]), [7.0, 7.0]);
+        assert_eq!(quartiles(&[7.0, 8.0]), [7.0, 8.0]);
     }
 }
