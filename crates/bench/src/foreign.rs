@@ -72,6 +72,70 @@ pub fn run(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<Option<Out
     }
 }
 
+/// What benches start, and the Debian packages that bring it.
+const PACKAGES: [(&str, &str); 8] = [
+    ("cp", "coreutils"),
+    ("fio", "fio"),
+    ("nbdcopy", "libnbd-bin"),
+    ("nbdkit", "nbdkit"),
+    ("qemu-img", "qemu-utils"),
+    ("qemu-nbd", "qemu-utils"),
+    ("qemu-storage-daemon", "qemu-system-common"),
+    ("taskset", "util-linux"),
+];
+
+/// Where programs are.
+#[derive(Debug)]
+pub struct Programs {
+    cryptline: PathBuf,
+    found: Vec<(&'static str, PathBuf)>,
+}
+
+impl Programs {
+    /// Finds what is there.
+    pub fn find() -> Result<Self, Error> {
+        let cryptline = std::env::current_exe()
+            .map_err(|error| Error::device(format!("cannot find this program itself: {error}")))?;
+        let found = PACKAGES
+            .iter()
+            .filter_map(|(name, _)| Some((*name, find(name)?)));
+        Ok(Self {
+            cryptline,
+            found: found.collect(),
+        })
+    }
+
+    /// A program that is not there, with its package.
+    pub fn missing(&self, name: &str) -> Option<String> {
+        let (name, package) = PACKAGES.iter().find(|(one, _)| *one == name)?;
+        let is_there = self.found.iter().any(|(found, _)| found == name);
+        (!is_there).then(|| format!("{name} (package {package})"))
+    }
+
+    /// Where a program is: one of others, or this one.
+    pub fn path(&self, name: &str) -> &Path {
+        let found = self.found.iter().find(|(found, _)| *found == name);
+        found.map_or(&self.cryptline, |(_, path)| path)
+    }
+
+    /// What those that are needed say of their versions.
+    pub fn versions(&self, is_needed: impl Fn(&str) -> bool) -> Vec<String> {
+        let version = |(name, path): &(&str, PathBuf)| {
+            let said = run(path, &["--version"]).ok()??;
+            let said = String::from_utf8_lossy(&said.stdout).into_owned();
+            let line = crate::error::on_one_line(said.lines().next()?.trim());
+            let is_named = line.contains(name);
+            Some(if is_named {
+                line
+            } else {
+                format!("{name}: {line}")
+            })
+        };
+        let needed = self.found.iter().filter(|(name, _)| is_needed(name));
+        needed.filter_map(version).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,6 +26,7 @@ p{margin:6px 0;max-width:78ch}
 .met{color:var(--good)}.missed{color:var(--bad)}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:14px}
 figure{margin:0;background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px 12px 4px}
+figure p{font-size:12.5px;padding:0 4px}
 figcaption{font-weight:600;font-size:14px;padding:0 4px}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;padding:2px 4px 4px;font-size:13px;color:var(--soft)}
 .legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px}
@@ -41,8 +42,8 @@ dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 pre{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px;margin:8px 0}
 ";
 
-/// The whole page.
-pub fn page(report: &Report) -> String {
+/// The whole page, with what the figures should be or without.
+pub fn page(report: &Report, goals: bool) -> String {
     let style = STYLE
         .replace("LIGHT", &plot::colours(false))
         .replace("DARK", &plot::colours(true))
@@ -59,7 +60,11 @@ pub fn page(report: &Report) -> String {
         element("p class=\"soft\"", escape(&report.medium)),
         each(&report.warnings, warning),
         element("h2", "Figures"),
-        element("div class=\"figures\"", each(&report.figures, figure)),
+        element(
+            "div class=\"figures\"",
+            each(&report.figures, |it| figure(it, goals)),
+        ),
+        each(report.footnote(), |it| element("p class=\"soft\"", it)),
         plots(&report.plots),
         each(&report.tables, table),
         element("h2", "How it was measured"),
@@ -90,22 +95,19 @@ fn each<T>(items: impl IntoIterator<Item = T>, show: impl FnMut(T) -> String) ->
     items.into_iter().map(show).collect()
 }
 
-fn figure(figure: &Figure) -> String {
+fn figure(figure: &Figure, goals: bool) -> String {
     let verdict = figure.verdict();
-    let value = figure
-        .value
-        .map_or("–".into(), |value| format!("{value:.3}"));
     let goal = match figure.goal {
-        Some(_) => format!(
+        Some(_) if goals => format!(
             "<span class=\"{verdict}\">{verdict}</span>: {}",
             figure.goal_text()
         ),
-        None => String::new(),
+        _ => String::new(),
     };
     let note = escape(figure.note.as_deref().unwrap_or_default());
     let parts = [
-        element("code", figure.name),
-        element("b", value),
+        element("code", figure.label()),
+        element("b", figure.value_text()),
         goal,
         element("p class=\"soft\"", note),
     ];
@@ -133,6 +135,7 @@ fn plots(plots: &[Plot]) -> String {
             element("figcaption", title),
             element("div class=\"legend\"", legend),
             svg.replacen("<svg ", &named, 1),
+            element("p class=\"soft\"", plot.marks()),
         ];
         element("figure", parts.concat())
     });
@@ -163,7 +166,7 @@ mod tests {
         let mut report = Report::new("sweep", "<b>title</b>");
         report.medium = "\"><script>alert(1)</script>".into();
         report.commands = vec!["cryptline bench sweep --medium '<img>'".into()];
-        let page = page(&report);
+        let page = page(&report, true);
         for markup in ["<b>", "<script", "<img"] {
             assert!(!page.contains(markup), "{markup}");
         }
@@ -171,8 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn goals_are_for_those_who_ask_for_them() {
+        let mut report = Report::new("inline", "a title");
+        report.figures = vec![Figure::new("x", 0.5).at_least(0.97)];
+        assert!(!page(&report, false).contains("0.97"));
+        assert!(page(&report, true).contains(">missed</span>: at least 0.97"));
+    }
+
+    #[test]
     fn the_page_needs_nothing_from_elsewhere() {
-        let page = page(&Report::new("inline", "a title"));
+        let page = page(&Report::new("inline", "a title"), true);
         let outside = ["http://", "https://", "src=", "@import", "url("];
         for word in outside {
             assert!(!page.contains(word), "{word}");

@@ -15,7 +15,7 @@
 //!
 //! shared by all   runner    turns       load    requests    volume   what is measured
 //!                 report, text, html, output         contents   what is written and read
-//!                 process   other servers            guest      a virtual machine without one
+//!                 setting   programs of others       guest      a virtual machine without one
 //! ```
 //!
 //! A report exists only when everything was measured: a bench that fails ends with one line, and
@@ -46,6 +46,7 @@ mod progress;
 mod rbd;
 mod report;
 mod runner;
+mod setting;
 mod subblock;
 mod sweep;
 mod table;

@@ -56,6 +56,23 @@ pub struct Job {
     pub cpu: Option<usize>,
 }
 
+impl Job {
+    /// One whose requests are timed. `start` is the seed where they are random; requests in order begin with the disk.
+    pub fn timed(shape: Shape, warm_up: Duration, time: Duration, start: u64) -> Self {
+        Self {
+            shape,
+            warm_up,
+            time,
+            start: match shape.pattern {
+                Pattern::Random => start,
+                Pattern::Sequential => 0,
+            },
+            latency: true,
+            cpu: None,
+        }
+    }
+}
+
 /// What carries the requests of a stream.
 pub trait Transport {
     /// Requests between two looks at the clock where latencies are not wanted.

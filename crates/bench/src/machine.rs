@@ -33,7 +33,7 @@ pub struct Others {
 }
 
 /// Adds up processor time while measurements run.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Watch {
     others: f64,
     all: f64,
@@ -88,9 +88,16 @@ impl Watch {
     pub fn add(&mut self, start: Option<Moment>, end: Option<Moment>) {
         if let (Some(start), Some(end)) = (start, end) {
             let busy = end.busy - start.busy;
-            self.others += (busy - (end.own - start.own)).max(0.0);
+            // The kernel counts in ticks: less than nothing now makes up for too much another time.
+            self.others += busy - (end.own - start.own);
             self.all += end.all - start.all;
         }
+    }
+
+    /// Counts what another has counted.
+    pub fn add_all(&mut self, other: &Self) {
+        self.others += other.others;
+        self.all += other.all;
     }
 
     /// The share of others in all that was counted.
@@ -207,6 +214,9 @@ mod tests {
         assert_eq!(watch.share(), Some(0.25));
         watch.add(None, at(0.0, 1.0, 0.0));
         assert_eq!(watch.share(), Some(0.25));
+        let mut both = watch.clone();
+        both.add_all(&watch);
+        assert_eq!(both.share(), Some(0.25));
     }
 
     #[test]

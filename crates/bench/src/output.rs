@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tempfile::NamedTempFile;
 
-use crate::report::Report;
+use crate::report::{Figure, Report};
 use crate::{Error, html, text};
 
-/// `--json` and `--html`.
+/// `--json`, `--html` and `--goals`.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Output options")]
 pub struct Output {
@@ -25,6 +25,10 @@ pub struct Output {
     /// Write one self-contained page with plots to FILE
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+
+    /// Say which figures reach the goals of this project, for its developers; the JSON always does
+    #[arg(long)]
+    pub goals: bool,
 }
 
 /// What is left to print.
@@ -44,6 +48,13 @@ impl Output {
         self.check()?;
         let mut report = measure()?;
         report.finish();
+        let explain = |report: &mut Report| report.figures.iter_mut().for_each(Figure::explain);
+        if self.goals {
+            explain(&mut report);
+        }
+        let text = text::render(&report, self.goals);
+        let page = html::page(&report, self.goals);
+        explain(&mut report);
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| Error::device(format!("cannot make the JSON: {error}")))?;
         let json = json + "\n";
@@ -51,9 +62,8 @@ impl Output {
             write("--json", path, &json)?;
         }
         if let Some(path) = &self.html {
-            write("--html", path, &html::page(&report))?;
+            write("--html", path, &page)?;
         }
-        let text = text::render(&report);
         let json_to_stdout = self.json.is_some() && self.json_file().is_none();
         let (stdout, stderr) = if json_to_stdout {
             (json, text)
@@ -164,7 +174,7 @@ mod tests {
     fn to(json: &Path) -> Output {
         Output {
             json: Some(json.to_owned()),
-            html: None,
+            ..Output::default()
         }
     }
 
@@ -186,6 +196,7 @@ mod tests {
         let same = Output {
             json: Some(folder.path().join("x")),
             html: Some(folder.path().join("x")),
+            goals: false,
         };
         assert!(
             same.check()

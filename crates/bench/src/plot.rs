@@ -24,7 +24,26 @@ pub struct Plot {
 pub struct Series {
     pub name: String,
     /// One value for each category, where there is one.
-    pub values: Vec<Option<f64>>,
+    pub values: Vec<Option<Value>>,
+}
+
+/// A value, and between what ends half of the turns are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Value {
+    pub at: f64,
+    pub ends: Option<[f64; 2]>,
+    /// Other programs kept the machine busy while it was measured.
+    pub is_spoiled: bool,
+}
+
+impl From<f64> for Value {
+    fn from(at: f64) -> Self {
+        Self {
+            at,
+            ends: None,
+            is_spoiled: false,
+        }
+    }
 }
 
 impl From<&String> for Series {
@@ -76,6 +95,8 @@ svg text{fill:var(--ink);font-size:13px;text-anchor:middle}
 svg .left{text-anchor:end}
 svg .axis{stroke:var(--ink)}svg .grid{stroke:var(--grid)}svg .guide{stroke:var(--guide)}
 svg polyline{fill:none;stroke-width:2}
+svg .bar{stroke:var(--ink);stroke-width:1.4}
+svg .spoiled{fill-opacity:.15;stroke-width:1.6;stroke-dasharray:3 2}
 ";
 
 /// The variables of the series' colours, for a light or a dark page.
@@ -97,10 +118,10 @@ pub fn colour_of(series: usize) -> String {
 impl Plot {
     /// A line of points for each series, out of values that each have a category and a series, in the
     /// order in which these come. `axes` says what the categories are and what the values are.
-    pub fn of<C: Into<String>, S: Into<String>>(
+    pub fn of<C: Into<String>, S: Into<String>, V: Into<Value>>(
         title: impl Into<String>,
         [x_label, y_label]: [&str; 2],
-        values: impl IntoIterator<Item = (C, S, f64)>,
+        values: impl IntoIterator<Item = (C, S, V)>,
     ) -> Self {
         let mut plot = Self {
             title: title.into(),
@@ -114,7 +135,7 @@ impl Plot {
             let line = place_of(&mut plot.series, |one| one.name == name, &name);
             let values = &mut plot.series[line].values;
             values.resize(values.len().max(place + 1), None);
-            values[place] = Some(value);
+            values[place] = Some(value.into());
         }
         plot
     }
@@ -135,6 +156,23 @@ impl Plot {
     pub fn guide(mut self, value: f64) -> Self {
         self.guide = Some(value);
         self
+    }
+
+    /// All values there are.
+    fn values(&self) -> impl Iterator<Item = Value> {
+        let values = self.series.iter().flat_map(|series| &series.values);
+        values.flatten().copied()
+    }
+
+    /// What its marks mean; nothing where they need no words.
+    pub fn marks(&self) -> String {
+        let bars = self.values().any(|value| value.ends.is_some());
+        let spoiled = self.values().any(|value| value.is_spoiled);
+        let bars = bars.then_some("Half of the turns lie within a bar.");
+        let spoiled =
+            spoiled.then_some("Faint, with a dashed line: other programs kept the machine busy.");
+        let words: Vec<_> = bars.into_iter().chain(spoiled).collect();
+        words.join(" ")
     }
 
     /// The drawing. A plot without values is an empty text.
@@ -181,13 +219,16 @@ impl Plot {
 
     fn draw_points(&self, svg: &mut String, axis: &Axis, index: usize, series: &Series) {
         let colour = colour_of(index);
-        let (mut path, mut circles) = (String::new(), String::new());
-        for (x, y, _) in self.points(axis, series) {
+        let (mut path, mut marks) = (String::new(), String::new());
+        for (x, y, value) in self.points(axis, series) {
             path += &format!("{x:.1},{y:.1} ");
-            circles +=
-                &format!("<circle style=\"fill:{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>\n");
+            // Lines may meet in a category: their bars stand side by side.
+            let beside = 3.0 * (float(index) - float(self.series.len() - 1) / 2.0);
+            bar(&mut marks, axis, x + beside, value);
+            let look = look(&colour, value);
+            marks += &format!("<circle {look} cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>\n");
         }
-        *svg += &format!("<polyline style=\"stroke:{colour}\" points=\"{path}\"/>\n{circles}");
+        *svg += &format!("<polyline style=\"stroke:{colour}\" points=\"{path}\"/>\n{marks}");
     }
 
     fn draw_columns(&self, svg: &mut String, axis: &Axis, index: usize, series: &Series) {
@@ -197,20 +238,22 @@ impl Plot {
         let width = each * 0.92;
         for (x, y, value) in self.points(axis, series) {
             let left = x - group / 2.0 + float(index) * each;
-            let height = BOTTOM - y;
+            let (middle, height) = (left + width / 2.0, BOTTOM - y);
+            let look = look(&colour, value);
             *svg += &format!(
-                "<rect style=\"fill:{colour}\" x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\n"
+                "<rect {look} x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\n"
             );
-            text(svg, "", left + width / 2.0, y - 4.0, &axis_number(value));
+            let top = bar(svg, axis, middle, value).unwrap_or(y);
+            text(svg, "", middle, top - 4.0, &axis_number(value.at));
         }
     }
 
     /// Place and value of each value that can be drawn.
-    fn points(&self, axis: &Axis, series: &Series) -> Vec<(f64, f64, f64)> {
+    fn points(&self, axis: &Axis, series: &Series) -> Vec<(f64, f64, Value)> {
         let values = series.values.iter().enumerate();
         let drawn = values.filter_map(|(place, &value)| {
             let value = value?;
-            Some((self.x(place), axis.y(value)?, value))
+            Some((self.x(place), axis.y(value.at)?, value))
         });
         drawn.collect()
     }
@@ -235,9 +278,13 @@ impl Axis {
             high: 1.0,
             logarithmic: plot.logarithmic,
         };
-        let values = plot.series.iter().flat_map(|series| &series.values);
-        let values = values.flatten().chain(&plot.guide);
-        let heights = values.filter_map(|&value| axis.height(value));
+        let points = plot.values().flat_map(|value| {
+            let ends = value.ends.filter(|_| value.at.is_finite());
+            std::iter::once(value.at).chain(ends.into_iter().flatten())
+        });
+        let heights = points
+            .chain(plot.guide)
+            .filter_map(|value| axis.height(value));
         let heights: Vec<f64> = heights.collect();
         let high = heights.iter().copied().reduce(f64::max)?;
         if axis.logarithmic {
@@ -295,6 +342,29 @@ fn line(svg: &mut String, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
         svg,
         "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
     );
+}
+
+/// How the mark of a value looks.
+fn look(colour: &str, value: Value) -> String {
+    if value.is_spoiled {
+        format!("class=\"spoiled\" style=\"fill:{colour};stroke:{colour}\"")
+    } else {
+        format!("style=\"fill:{colour}\"")
+    }
+}
+
+/// From one end of a value to the other, where they lie apart. Where its top is.
+fn bar(svg: &mut String, axis: &Axis, x: f64, value: Value) -> Option<f64> {
+    let [low, high] = value.ends?;
+    let (bottom, top) = (axis.y(low)?, axis.y(high)?);
+    if bottom - top < 1.0 {
+        return None;
+    }
+    line(svg, "bar", [x, bottom, x, top]);
+    for end in [bottom, top] {
+        line(svg, "bar", [x - 3.0, end, x + 3.0, end]);
+    }
+    Some(top)
 }
 
 fn text(svg: &mut String, class: &str, x: f64, y: f64, text: &str) {
@@ -397,12 +467,35 @@ mod tests {
     }
 
     #[test]
+    fn values_have_bars_between_their_ends_and_spoiled_ones_look_spoiled() {
+        let value = |at, is_spoiled| Value {
+            at,
+            ends: Some([at * 0.5, at * 1.5]),
+            is_spoiled,
+        };
+        let values = [
+            ("4k", "inline", value(10.0, false)),
+            ("64k", "inline", value(20.0, true)),
+        ];
+        let plot = Plot::of("Throughput", ["block", "MB/s"], values);
+        for plot in [plot.clone(), plot.columns()] {
+            let svg = plot.svg();
+            assert_eq!(svg.matches("class=\"bar\"").count(), 2 * 3, "{svg}");
+            assert_eq!(svg.matches("class=\"spoiled\"").count(), 1, "{svg}");
+            assert!(plot.marks().contains("busy"));
+            let axis = Axis::of(&plot).expect("values");
+            assert!(axis.y(30.0).is_some_and(|y| y >= TOP), "a bar is cut");
+        }
+        assert_eq!(self::plot().marks(), "");
+    }
+
+    #[test]
     fn nothing_to_draw_is_no_drawing() {
         assert_eq!(Plot::default().svg(), "");
         let mut empty = plot().logarithmic();
         empty.guide = None;
         for series in &mut empty.series {
-            series.values = vec![None, Some(f64::NAN), Some(0.0)];
+            series.values = vec![None, Some(f64::NAN.into()), Some(0.0.into())];
         }
         assert_eq!(empty.svg(), "");
     }

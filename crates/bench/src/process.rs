@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Error;
+use crate::report::Sample;
 
 /// How long a server may take until clients can connect.
 const READY: Duration = Duration::from_secs(20);
@@ -40,6 +41,15 @@ pub enum Left {
     Socket(PathBuf),
     /// A mount, over which nobody could open anything any more. Its server is told to end first.
     Mount(PathBuf),
+}
+
+impl Left {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Socket(path) | Self::Mount(path) => path,
+        }
+    }
 }
 
 impl Process {
@@ -91,7 +101,7 @@ impl Process {
     }
 
     /// `why`, and the last line that the server said.
-    pub fn failure(&self, why: &str) -> Error {
+    fn failure(&self, why: &str) -> Error {
         let said = std::fs::read(&self.log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said).into_owned();
         let last = said.lines().rfind(|line| !line.trim().is_empty());
@@ -104,6 +114,25 @@ impl Process {
         let id = Pid::from_raw(i32::try_from(self.child.id()).ok()?);
         let used = clock_getcpuclockid(id).and_then(ClockId::now).ok()?;
         Some(Duration::from(used).as_secs_f64())
+    }
+
+    /// A load on it, with the processor time that it took.
+    pub fn under(&self, load: impl FnOnce() -> Result<Sample, Error>) -> Result<Sample, Error> {
+        let (start, before) = (Instant::now(), self.cpu());
+        let mut sample = self.blamed(load())?;
+        let wall = start.elapsed().as_secs_f64().max(1e-9);
+        let used = self.cpu().zip(before);
+        sample.server_busy = used.map(|(used, before)| (used - before) / wall);
+        Ok(sample)
+    }
+
+    /// An error with the server's name and the last line that it said.
+    pub fn blamed<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| match error.kind() {
+            // What makes no sense has nothing to do with the server.
+            cryptline::ErrorKind::Parameters => error,
+            _ => self.failure(&error.to_string()),
+        })
     }
 
     /// Asks it to end, and gives it some time for that.

@@ -70,38 +70,38 @@ impl Group {
     }
 }
 
-/// Gives every way its turns, `report.runs` times, and sums up the rows. Gives the share of the
-/// processors that other programs had in the turns of each group.
+/// Gives every way its turns, `report.runs` times, and sums up the rows. Each notes what share of the processors other
+/// programs had in its turns.
 pub fn run(
     report: &mut Report,
     groups: &[Group],
     mut turn: impl FnMut(&mut [Row], Turn) -> Result<(), Error>,
-) -> Result<Vec<Option<f64>>, Error> {
+) -> Result<(), Error> {
     report.others = Others::look();
     let progress = Progress::new(groups.len() * report.runs as usize);
     let mut all = Watch::default();
-    let mut watches: Vec<_> = groups.iter().map(|_| Watch::default()).collect();
     for run in 0..report.runs {
-        for (group, watch) in groups.iter().zip(&mut watches) {
+        for group in groups {
             let of = report.runs;
             progress.now(format!("run {} of {of}  {}", run + 1, group.name));
-            let start = Moment::now();
             for time in 0..group.times {
                 let nth = run * group.times + time;
                 for place in order(nth, group.ways.len()) {
                     let way = group.ways[place];
+                    let start = Moment::now();
                     turn(&mut report.rows, Turn { way, run, nth })?;
+                    let mut watch = Watch::default();
+                    watch.add(start, Moment::now());
+                    all.add_all(&watch);
+                    report.rows.iter_mut().for_each(|row| row.watch(&watch));
                 }
             }
-            let end = Moment::now();
-            watch.add(start, end);
-            all.add(start, end);
             progress.step();
         }
     }
     report.others.during = all.share();
     report.rows.iter_mut().for_each(Row::settle);
-    Ok(watches.iter().map(Watch::share).collect())
+    Ok(())
 }
 
 /// Longest turn, in seconds.
@@ -168,7 +168,7 @@ mod tests {
         several.times = 3;
         let groups = [Group::once("once", [0, 1]), several];
         let mut seen = BTreeSet::new();
-        let shares = run(&mut report, &groups, |rows, turn| {
+        let ran = run(&mut report, &groups, |rows, turn| {
             assert!(seen.insert((turn.way, turn.nth)), "{turn:?} came twice");
             rows[turn.way].take(Sample {
                 bytes_per_second: f64::from(turn.run + 1),
@@ -176,7 +176,7 @@ mod tests {
             });
             Ok(())
         });
-        assert_eq!(shares.expect("nothing failed").len(), 2);
+        ran.expect("nothing failed");
         let counts = report.rows.iter().map(|row| row.samples.len());
         assert_eq!(counts.collect::<Vec<_>>(), [4, 4, 12]);
         assert_eq!(report.rows[0].bytes_per_second, 2.5);

@@ -28,7 +28,7 @@ use crate::output::Output;
 use crate::plot::Plot;
 use crate::report::{Direction, Figure, Pattern, Report, Row, Shape};
 use crate::runner::{self, Group, seconds};
-use crate::table::{self, Table, microseconds};
+use crate::table::{self, Table};
 use crate::volume::{Cipher, SECTOR_SIZE, ram};
 
 /// A cipher that can be cut anywhere, and one that cannot.
@@ -101,7 +101,7 @@ pub fn measure(args: &SubBlockArgs) -> Result<Report, Error> {
     }
     let medium = ram(args.size, args.size, "")?;
     let mut report = Report::new("subblock", "Writes smaller than a cipher sector");
-    (report.runs, report.seconds) = (args.runs, args.seconds);
+    report = report.of(args.runs, args.seconds);
     let (rows, gates) = ways(&medium, args)?;
     for (row, gate) in rows.iter().zip(&gates) {
         let cipher = Cipher::new(row.cipher.as_deref().unwrap_or(XTS))?;
@@ -118,15 +118,8 @@ pub fn measure(args: &SubBlockArgs) -> Result<Report, Error> {
     runner::run(&mut report, &groups, |rows, turn| {
         let row = &mut rows[turn.way];
         let turns = if turn.way < parts { 1 } else { WHOLE_TURNS };
-        let job = Job {
-            shape: row.shape,
-            warm_up: WARM_UP,
-            time: time / turns,
-            start: u64::from(turn.nth) + 1,
-            // The rate is that of the whole time: nothing may end for milliseconds.
-            latency: true,
-            ..Job::default()
-        };
+        // Timed, the rate is that of the whole time: nothing may end for milliseconds.
+        let job = Job::timed(row.shape, WARM_UP, time / turns, u64::from(turn.nth) + 1);
         row.take(load::run(&gates[turn.way], &job)?);
         Ok(())
     })?;
@@ -230,16 +223,15 @@ fn summarise(report: &mut Report, args: &SubBlockArgs) {
         "The ext4 commit that made such writes concurrent (Linux 6.5) has 4328 IOPS before and 801k after: 185 times.".into(),
         "Speeds are medians; half of the runs lie within the spread. A ratio is the median of the ratios of the runs.".into(),
     ];
-    let latency = |row: &Row| row.latency.unwrap_or_default();
     report.tables.push(Table::of(
         "Random writes",
         &[
-            ("way", &|row: &&Row| row.name.clone()),
+            ("way", &|row: &&Row| Row::label(&row.name, [*row])),
             ("IOPS", &|row| format!("{:.0}", row.iops())),
             ("MB/s", &|row| table::megabytes(row.bytes_per_second)),
-            ("p50 µs", &|row| microseconds(latency(row).p50_us)),
-            ("p99 µs", &|row| microseconds(latency(row).p99_us)),
-            ("spread", &|row| table::percent(row.spread)),
+            ("spread", &|row| row.steadiness()[0].clone()),
+            ("p50 µs", &|row| row.steadiness()[1].clone()),
+            ("p99 µs", &|row| row.steadiness()[2].clone()),
         ],
         &report.rows,
     ));
@@ -248,27 +240,29 @@ fn summarise(report: &mut Report, args: &SubBlockArgs) {
     let values = parts.iter().filter_map(|row| {
         let (exclusion, place) = row.name.split_once(", ")?;
         let place = place.replace(XTS, "XTS").replace(CBC, "CBC");
-        Some((place, exclusion, row.iops() / 1000.0))
+        let each = 1000.0 * f64::from(row.shape.block);
+        Some((place, exclusion, row.plotted(|rate| rate / each)))
     });
     let title = format!("Random writes of {} bytes in a second", args.block);
     let plot = Plot::of(title, ["cipher and medium", "thousands a second"], values);
     report.plots.push(plot.columns());
     let [slow, _] = &media(args);
-    let shared_over_exclusive = |cipher: &str| {
+    let shared_over_exclusive = |name, cipher: &str| {
         let way = |exclusion| format!("{exclusion}, {cipher}, {slow}");
-        report.ratio(&way("shared"), &way("exclusive"))
+        report.figure(name, &way("shared"), &way("exclusive"))
     };
     let whole = |locking| format!("whole sectors, {locking} locking, {CBC}, RAM");
-    let locked = report.ratio(&whole("with"), &whole("no"));
+    let locked = report.ratios(&whole("with"), &whole("no"));
+    let mut cost = Figure::of("aligned_cost_of_locking", locked.as_ref());
+    cost.value = cost.value.map(|locked| 1.0 - locked);
     let other_load = (args.jobs, args.depth, args.write.as_str()) != (8, 256, "100us");
     let why = other_load.then_some("the goal is for 8 threads, 256 deep, writes of 100us");
     report.figures = vec![
-        Figure::new("shared_over_exclusive_xts", shared_over_exclusive(XTS))
+        shared_over_exclusive("shared_over_exclusive_xts", XTS)
             .at_least(EXT4)
             .unless(why),
-        Figure::new("shared_over_exclusive_cbc", shared_over_exclusive(CBC)),
-        Figure::new("aligned_cost_of_locking", 1.0 - locked)
-            .at_most(COST_MAX)
+        shared_over_exclusive("shared_over_exclusive_cbc", CBC),
+        cost.at_most(COST_MAX)
             .noted("whole sectors with CBC over RAM; with XTS there is no locking"),
     ];
 }

@@ -175,6 +175,30 @@ fn the_json_has_the_members_that_its_page_has() {
 }
 
 #[test]
+fn tables_fit_a_terminal_and_goals_are_for_those_who_ask() {
+    for bench in [&INLINE[..], &ZONED, &MEDIA] {
+        let [plain, asked] = [&[][..], &["--goals"]].map(|options: &[&str]| {
+            let run = cryptline(bench.iter().chain(options));
+            run.success().stdout_text()
+        });
+        for text in [&plain, &asked] {
+            // A machine and a folder may have long names.
+            let lines = text.lines().filter(|line| line.contains(' '));
+            let longest = lines.map(|line| line.chars().count()).max();
+            assert!(longest.is_some_and(|longest| longest <= 100), "{text}");
+        }
+        assert!(
+            !plain.contains("at least") && !plain.contains("at most"),
+            "{plain}"
+        );
+        assert!(
+            asked.contains("at least") || asked.contains("at most"),
+            "{asked}"
+        );
+    }
+}
+
+#[test]
 fn inline_measures_plain_and_both_ciphers_by_every_mode() {
     let json = json_of(&INLINE, &[]);
     assert_eq!(json["bench"], "inline");

@@ -1,17 +1,23 @@
 //! `cryptline vhost-user` with a driver that others wrote, libblkio's, and without a machine.
 //!
 //! ```text
-//!   noise ─ virtio-driver ─► cryptline vhost-user ─► LUKS image ─► qemu-img, or cryptline serve: the same noise
+//!   noise ─ virtio-driver ───────────────┐
+//!           blkio/client.c ─ libblkio ───┼─► cryptline vhost-user ─► LUKS image ─► qemu-img, or cryptline serve:
+//!           nbdcopy ─ nbdkit, libblkio ──┘                                        the same noise
 //! ```
+//!
+//! libblkio and nbdkit's plugin come from the next Debian.
 
 mod server;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cryptline_testkit::blkio::{Client, VirtioFeatureFlags, use_disk};
-use cryptline_testkit::peer::{self, Background};
-use server::{Disk, READY, SIZE, Server, cryptline, noise};
+use cryptline_testkit::oracle::next_release;
+use cryptline_testkit::peer::{self, Background, Peer};
+use server::{Disk, READY, SIZE, Server, cryptline, noise, text};
 
 fn serve(disk: &Disk, check: impl FnOnce(&Path)) {
     let socket = disk.path("socket");
@@ -34,6 +40,12 @@ fn qemu_reads_from_a_luks1_disk_what_libblkios_driver_wrote() {
         let news = use_disk(socket, VirtioFeatureFlags::empty(), &clear);
         fs::write(&disk.clear, news).unwrap();
     });
+    compare(&qemu_img, &disk);
+}
+
+/// What qemu reads from a LUKS1 disk is the file with the clear text.
+#[track_caller]
+fn compare(qemu_img: &Peer, disk: &Disk) {
     let secret = format!("secret,id=key,file={}", disk.key);
     let encrypted = format!("driver=luks,key-secret=key,file.filename={}", disk.image);
     let raw = format!("driver=raw,file.filename={}", disk.clear);
@@ -46,6 +58,74 @@ fn qemu_reads_from_a_luks1_disk_what_libblkios_driver_wrote() {
         &raw,
     ];
     qemu_img.run(compare).success();
+}
+
+/// libblkio, and what uses it.
+struct Blkio {
+    root: PathBuf,
+    libraries: PathBuf,
+}
+
+impl Blkio {
+    fn unpacked() -> Option<Self> {
+        let packages = ["libblkio1", "libblkio-dev", "nbdkit"];
+        let root = next_release("blkio", &packages)?;
+        let libraries = root.join("usr/lib/x86_64-linux-gnu");
+        Some(Self { root, libraries })
+    }
+}
+
+#[test]
+fn qemu_reads_from_a_luks1_disk_what_a_program_over_libblkio_wrote() {
+    let peers = peer::require_all(["cryptsetup", "qemu-img", "cc"]);
+    let (Some([cryptsetup, qemu_img, cc]), Some(blkio)) = (peers, Blkio::unpacked()) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks1");
+    let program = disk.path("client");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/blkio/client.c");
+    let mut build = cc.command();
+    build.args(["-O1", "-Wall", "-Wextra", "-Werror", source, "-o", &program]);
+    build.arg("-I").arg(blkio.root.join("usr/include"));
+    build.arg("-L").arg(&blkio.libraries).arg("-lblkio");
+    peer::run(&mut build, READY).success();
+    serve(&disk, |socket| {
+        let mut client = Command::new(&program);
+        client.env("LD_LIBRARY_PATH", &blkio.libraries);
+        client.args([&text(socket), &SIZE.to_string(), &disk.clear]);
+        peer::run(&mut client, READY).success();
+    });
+    compare(&qemu_img, &disk);
+}
+
+#[test]
+fn qemu_reads_from_a_luks1_disk_what_nbdkits_blkio_plugin_wrote() {
+    let peers = peer::require_all(["cryptsetup", "qemu-img", "nbdkit", "nbdcopy"]);
+    let (Some([cryptsetup, qemu_img, nbdkit, nbdcopy]), Some(blkio)) = (peers, Blkio::unpacked())
+    else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks1");
+    serve(&disk, |socket| {
+        let nbd = disk.path("nbd");
+        let plugin = blkio
+            .libraries
+            .join("nbdkit/plugins/nbdkit-blkio-plugin.so");
+        let mut command = nbdkit.command();
+        command.env("LD_LIBRARY_PATH", &blkio.libraries);
+        command.args(["--foreground", "--unix", &nbd]).arg(plugin);
+        command.arg("driver=virtio-blk-vhost-user");
+        command.arg(format!("path={}", text(socket)));
+        let process = Background::spawn(&mut command);
+        let process = process.wait_for_socket(Path::new(&nbd), READY);
+        let uri = format!("nbd+unix:///?socket={nbd}");
+        nbdcopy.run(["--flush", &disk.clear, &uri]).success();
+        let again = disk.path("again");
+        nbdcopy.run([&*uri, &again]).success();
+        assert!(fs::read(&again).unwrap() == fs::read(&disk.clear).unwrap());
+        process.stop().success();
+    });
+    compare(&qemu_img, &disk);
 }
 
 #[test]

@@ -43,6 +43,7 @@ mod initramfs;
 mod kernel;
 mod machine;
 pub mod matrix;
+mod next_release;
 pub mod pattern;
 mod report;
 
@@ -54,6 +55,7 @@ use tempfile::TempDir;
 use crate::peer;
 
 pub use kernel::Linux;
+pub use next_release::next_release;
 
 /// How long one case may take in the guest unless it says otherwise.
 const CASE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ use std::time::Instant;
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
 use serde::Serialize;
 
-use crate::report::{Figure, median};
+use crate::report::{Figure, Ratios};
 use crate::{Error, foreign};
 
 /// Runs of each program.
@@ -78,8 +78,8 @@ pub fn measure(cost: &KdfCost) -> Result<(Comparison, Figure), Error> {
         cryptsetup_ms.push(milliseconds(theirs)?);
     }
     let other_costs = (memory_kib, cpus) != (MEMORY_KIB, LANES);
-    let value = median(&cryptline_ms) / median(&cryptsetup_ms);
-    let figure = Figure::new("argon2_over_cryptsetup", value)
+    let ratios = Ratios::of(&cryptline_ms, &cryptsetup_ms, []);
+    let figure = Figure::of("argon2_over_cryptsetup", &ratios)
         .at_most(GOAL)
         .unless(other_costs.then_some("the goal is for the costs of a default key slot"));
     let comparison = Comparison {

@@ -22,6 +22,7 @@ use cryptline_luks::format::KdfCost;
 use crate::machine::cores;
 use crate::output::Printed;
 use crate::progress::Progress;
+use crate::report::Figure;
 use crate::{Error, runner};
 use report::Report;
 
@@ -84,6 +85,10 @@ pub struct BenchmarkArgs {
     #[arg(long)]
     pub compare_cryptsetup: bool,
 
+    /// Say which figures reach the goals of this project, for its developers; the JSON always does
+    #[arg(long)]
+    pub goals: bool,
+
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -95,12 +100,15 @@ pub fn run(args: &BenchmarkArgs) -> Result<Printed, Error> {
     let mut report = Report::new(cores());
     plan.measure(args, &mut report)?;
     report.finish();
+    if args.json || args.goals {
+        report.figures.iter_mut().for_each(Figure::explain);
+    }
     let text = if args.json {
         serde_json::to_string_pretty(&report)
             .map(|text| text + "\n")
             .map_err(|error| Error::device(format!("cannot make the JSON: {error}")))?
     } else {
-        text::render(&report)
+        text::render(&report, args.goals)
     };
     Ok(Printed {
         stdout: text,

@@ -10,6 +10,7 @@ use super::compare::Comparison;
 use super::kdfs::KdfRow;
 use super::report::Report;
 use crate::report::median;
+use crate::runner::unique;
 use crate::table::Table;
 use crate::text;
 
@@ -17,18 +18,19 @@ use crate::text;
 const GB: f64 = 1e9;
 
 /// All that was measured, in this order: KDFs as cryptsetup states them, ciphers, the comparison, the
-/// figures.
-pub fn render(report: &Report) -> String {
+/// figures, with their goals or without.
+pub fn render(report: &Report, goals: bool) -> String {
     let mut parts = Vec::new();
     if !report.kdfs.is_empty() {
         parts.push(kdfs(&report.kdfs));
     }
     if !report.ciphers.is_empty() {
         parts.push(ciphers(report).text());
+        parts.push(backends(report).text());
     }
     parts.extend(report.comparison.iter().map(|it| compared(it).text()));
     if !report.figures.is_empty() {
-        parts.push(text::figures(&report.figures).text());
+        parts.push(text::figures(&report.figures, goals));
     }
     if !report.ciphers.is_empty() {
         parts.push(
@@ -83,7 +85,7 @@ fn ciphers(report: &Report) -> Table {
     let heads = heads
         .into_iter()
         .chain(threads.iter().copied().flat_map(columns));
-    let heads = heads.chain(["spread", "back end"].map(str::to_owned));
+    let heads = heads.chain(["spread".to_owned()]);
     let mut table = Table::new("Ciphers, GB/s", heads);
     for rows in report.ciphers.chunk_by(same) {
         let first = &rows[0];
@@ -101,9 +103,23 @@ fn ciphers(report: &Report) -> Table {
             size::human(u64::from(first.request)),
         ];
         let cells = cells.into_iter().chain(threads.iter().flat_map(speeds));
-        table.push(cells.chain([format!("{spread:.0} %"), first.backend.to_owned()]));
+        table.push(cells.chain([format!("{spread:.0} %")]));
     }
     table
+}
+
+/// What runs each cipher.
+fn backends(report: &Report) -> Table {
+    let all = report.ciphers.iter();
+    let all = all.map(|row| (row.cipher.as_str(), row.backend));
+    Table::of(
+        "Implementations",
+        &[
+            ("cipher", &|(cipher, _): &(&str, &str)| (*cipher).to_owned()),
+            ("back end", &|(_, backend)| (*backend).to_owned()),
+        ],
+        unique(all.collect()),
+    )
 }
 
 /// Three digits or more.
@@ -174,11 +190,15 @@ mod tests {
                 .ciphers
                 .push(row(Direction::Decrypt, threads, 0.5e9 * scale));
         }
-        let text = render(&report);
-        let words = "aes-xts-plain64 512 4096 64 KiB 8.00 0.500 16.00 1.00 2 % some back end";
+        let text = render(&report, false);
+        let words = "aes-xts-plain64 512 4096 64 KiB 8.00 0.500 16.00 1.00 2 %";
         let has = |line: &str| line.split_whitespace().eq(words.split(' '));
         assert!(text.lines().any(has), "{text}");
-        assert!(text.contains("encrypt, 2 cores"), "{text}");
+        assert!(
+            text.contains("  aes-xts-plain64  some back end\n"),
+            "{text}"
+        );
+        assert!(text.contains("  2 cores   2 cores"), "{text}");
     }
 
     #[test]
@@ -186,7 +206,7 @@ mod tests {
         let mut report = Report::new(1);
         report.ciphers.push(row(Direction::Encrypt, 1, 8e9));
         report.ciphers.push(row(Direction::Decrypt, 1, 4e9));
-        let text = render(&report);
+        let text = render(&report, false);
         assert_eq!(text.matches("encrypt, ").count(), 1, "{text}");
         assert!(text.contains("encrypt, 1 core"), "{text}");
     }

@@ -14,7 +14,7 @@ mod ways;
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
@@ -23,13 +23,15 @@ use cryptline::{DirectMode, Open, size};
 
 use crate::Error;
 use crate::contents::sha256_of;
+use crate::foreign::Programs;
 use crate::images::{Images, private_folder};
 use crate::machine::children_time;
 use crate::output::Output;
 use crate::process::{Process, Stop};
-use crate::report::{Report, Row, Shape, median};
+use crate::report::{Ratios, Report, Row, Shape};
 use crate::runner::{self, Group};
-use ways::{Programs, Way};
+use crate::setting::Setting;
+use ways::Way;
 
 /// Where the images go unless told otherwise: a disk, as a rule.
 const FOLDER: &str = "/var/tmp";
@@ -48,12 +50,13 @@ Examples:
   cryptline bench images --size 16M --rounds 1            only to see that it works
   cryptline bench images --json images.json --html images.html
 
-Encrypts a raw image of random bytes with `cryptline create --from`, with `qemu-img convert` to LUKS1 and with
-`nbdcopy` into a volume that cryptline serves, and decrypts one with `cryptline copy`, in turns with `cp`. Every turn
-makes a new file and ends when it is durable. Needs about four times --size in --dir.
+Encrypts a raw image of random bytes with `cryptline create --from`, with `qemu-img convert` to
+LUKS1, and with `nbdcopy` into a volume that cryptline serves, and decrypts one with `cryptline
+copy`, in turns with `cp`. Every turn makes a new file and ends when it is durable. Needs about four
+times --size in --dir.
 
-Needs the Debian packages qemu-utils and libnbd-bin. What is missing is named, and its figures have no value. The JSON
-is described in docs/bench-json.md.")]
+Needs the Debian packages qemu-utils and libnbd-bin. What is missing is named, and its figures have
+no value. The JSON is described in docs/bench-json.md.")]
 pub struct ImagesArgs {
     /// Size of the clear disk
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse_disk)]
@@ -75,11 +78,7 @@ pub struct ImagesArgs {
 /// What all turns need.
 pub struct Bench<'a> {
     args: &'a ImagesArgs,
-    images: &'a Images,
-    programs: &'a Programs,
-    folder: &'a Path,
-    stop: &'a Stop,
-    commands: RefCell<Vec<String>>,
+    setting: Setting<'a>,
     /// Seconds of processors that each turn took, with its server's.
     cpu: RefCell<Vec<(Way, f64)>>,
     /// Bytes on the medium of what was nearly all holes.
@@ -100,18 +99,14 @@ pub fn measure(args: &ImagesArgs) -> Result<Report, Error> {
     let images = Images::make(folder.path(), args.size, &[Version::Luks2])?;
     let bench = Bench {
         args,
-        images: &images,
-        programs: &programs,
-        folder: folder.path(),
-        stop: &stop,
-        commands: RefCell::default(),
+        setting: Setting::new((&images, &programs), None, folder.path(), &stop),
         cpu: RefCell::default(),
         sparse: Cell::default(),
     };
     bench.check()?;
     let ways: Vec<Way> = Way::ALL
         .into_iter()
-        .filter(|way| programs.missing(*way).is_none())
+        .filter(|way| way.missing(&programs).is_none())
         .collect();
     let mut report = Report::new("images", "Encrypting and decrypting images");
     report.runs = args.rounds;
@@ -149,7 +144,7 @@ impl Bench<'_> {
         let bytes = if way == Way::Sparse {
             ways::SPARSE
         } else {
-            self.images.size
+            self.setting.images.size
         };
         #[expect(clippy::cast_precision_loss, reason = "a size, for a rate")]
         let bytes = bytes as f64;
@@ -163,14 +158,14 @@ impl Bench<'_> {
             let out = self.out();
             let gate = match way {
                 Way::Create => {
-                    let key = fs::read(&self.images.key)
+                    let key = fs::read(&self.setting.images.key)
                         .map_err(|error| Error::device(error.to_string()))?;
                     let open = Open::new(&out).direct(DirectMode::Off).read_only(true);
                     open.passphrase(key).open()?.gate().clone()
                 }
                 _ => Open::new(&out).direct(DirectMode::Off).base()?.0,
             };
-            if sha256_of(&gate, PIECE)? != self.images.sha256 {
+            if sha256_of(&gate, PIECE)? != self.setting.images.sha256 {
                 return Err(Error::device(format!(
                     "{}: what it made has other bytes than the source",
                     way.title()
@@ -184,7 +179,7 @@ impl Bench<'_> {
 
     /// The file that every turn makes.
     fn out(&self) -> PathBuf {
-        self.folder.join("out.img")
+        self.setting.folder.join("out.img")
     }
 
     /// Makes a file, and removes it; seconds that the first took.
@@ -195,7 +190,7 @@ impl Bench<'_> {
     }
 
     fn turn_kept(&self, way: Way) -> Result<f64, Error> {
-        self.stop.check()?;
+        self.setting.stop.check()?;
         let prepared = way.prepare(self)?;
         let before = children_time().unwrap_or_default();
         let mut began = Instant::now();
@@ -223,14 +218,18 @@ impl Bench<'_> {
         Ok(seconds.max(1e-6))
     }
 
-    /// Processor time of one way over that of another.
-    fn cpu_ratio(&self, of: Way, to: Way) -> f64 {
+    /// Processor time of one way over that of another, in the same turns.
+    fn cpu_ratios(&self, report: &Report, of: Way, to: Way) -> Option<Ratios> {
         let all = self.cpu.borrow();
         let times = |way| -> Vec<f64> {
             let of_way = all.iter().filter(|(of, _)| *of == way);
             of_way.map(|(_, seconds)| *seconds).collect()
         };
-        median(&times(of)) / median(&times(to))
+        let rows = [report.row(of.title())?, report.row(to.title())?];
+        // The last ones: what was checked before had turns of its own.
+        let [of, to] = [of, to].map(times);
+        let last = |times: &'_ Vec<f64>| times.len().saturating_sub(rows[0].samples.len());
+        Some(Ratios::of(&of[last(&of)..], &to[last(&to)..], rows))
     }
 
     fn remove_out(&self) -> Result<(), Error> {

@@ -4,59 +4,49 @@ use cryptline::size;
 
 use super::Bench;
 use super::ways::Way;
-use crate::report::{Figure, Report};
+use crate::report::{Enough, Figure, Report, Row};
 use crate::table::{Table, megabytes, percent};
 
-/// Below these, turns are too few or too short for a goal.
-const ROUNDS_MIN: u32 = 3;
-const SIZE_MIN: u64 = 512 << 20;
+/// With less there are no goals.
+const ENOUGH: Enough = Enough {
+    rounds: 3,
+    seconds: 0.0,
+    size: 512 << 20,
+};
 
 /// Fills the report.
 pub fn fill(report: &mut Report, bench: &Bench<'_>) {
     let args = bench.args;
-    report.medium.clone_from(&bench.images.medium);
-    report.commands.extend(bench.commands.borrow().clone());
     report.notes = notes(bench);
-    for way in Way::ALL {
-        if let Some(why) = bench.programs.missing(way) {
-            let warning = format!("{why}, so what needs it was not measured");
-            report.warnings.push(warning);
-        }
-    }
+    bench.setting.describe(report, "programs", false);
+    let missing = |way: Way| way.missing(bench.setting.programs);
+    let warnings = Way::ALL.into_iter().filter_map(missing);
+    let warnings = warnings.map(|why| format!("{why}, so what needs it was not measured"));
+    report.warnings.extend(warnings);
     report.tables = vec![table(report)];
-    let weak = (args.rounds < ROUNDS_MIN || args.size < SIZE_MIN)
-        .then_some("measured with too little for a goal");
-    let ratio = |name, of: Way, to: Way, goal| {
-        let figure = Figure::new(name, report.ratio(of.title(), to.title())).at_least(goal);
-        let missing = [to, of].map(|way| bench.programs.missing(way));
-        let why = missing.into_iter().flatten().next().unwrap_or("no round");
-        figure
-            .needs(format!("could not be measured: {why}"))
-            .unless(weak)
+    let weak = ENOUGH.lacks(report, args.size);
+    let why = |ways: [Way; 2]| {
+        let why = ways.into_iter().find_map(missing);
+        format!(
+            "could not be measured: {}",
+            why.as_deref().unwrap_or("no round")
+        )
     };
+    let ratio = |name, of: Way, to: Way, goal| {
+        let figure = report.figure(name, of.title(), to.title()).at_least(goal);
+        figure.needs(why([to, of])).unless(weak)
+    };
+    let cpu = bench.cpu_ratios(report, Way::Create, Way::Served);
+    let cpu = Figure::of("create_from_cpu_over_nbdcopy_serve", cpu.as_ref());
+    let cpu = cpu.at_most(0.7).needs(why([Way::Served, Way::Create]));
     let seconds = report.row(Way::Sparse.title()).map(|row| {
         let rate = row.bytes_per_second.max(1.0);
         bench.bytes(Way::Sparse) / rate
     });
-    let sparse = Figure::new("sparse_copy_seconds", seconds)
-        .in_units("seconds")
-        .lower();
+    let sparse = Figure::new("sparse_copy_seconds", seconds);
     #[expect(clippy::cast_precision_loss, reason = "a size, for people")]
-    let sparse_size = Figure::new("sparse_copy_mib", bench.sparse.get() as f64 / 1048576.0)
-        .in_units("MiB")
-        .at_most(110.0)
-        .unless(weak);
-    let missing = bench.programs.missing(Way::Served);
-    let cpu = missing
-        .is_none()
-        .then(|| bench.cpu_ratio(Way::Create, Way::Served));
-    let cpu = Figure::new("create_from_cpu_over_nbdcopy_serve", cpu)
-        .at_most(0.7)
-        .needs(format!(
-            "could not be measured: {}",
-            missing.unwrap_or("no round")
-        ))
-        .unless(weak);
+    let mib = bench.sparse.get() as f64 / 1048576.0;
+    let sparse_size = Figure::new("sparse_copy_mib", mib).in_units("MiB");
     report.figures = vec![
         ratio("create_from_over_cp", Way::Create, Way::Cp, 0.9),
         ratio(
@@ -72,9 +62,9 @@ pub fn fill(report: &mut Report, bench: &Bench<'_>) {
             4.0,
         ),
         ratio("copy_out_over_cp", Way::CopyOut, Way::Cp, 0.9),
-        cpu,
-        sparse,
-        sparse_size,
+        cpu.unless(weak),
+        sparse.in_units("seconds").lower(),
+        sparse_size.at_most(110.0).unless(weak),
     ];
 }
 
@@ -88,7 +78,7 @@ fn notes(bench: &Bench<'_>) -> Vec<String> {
         "Speeds are medians, 1 MB is 10^6 bytes; a ratio is the median of the ratios of the rounds.".into(),
         format!(
             "Before, what cryptline had made was compared with the source, SHA-256 {}.",
-            bench.images.sha256
+            bench.setting.images.sha256
         ),
     ]
 }
@@ -97,7 +87,7 @@ fn table(report: &Report) -> Table {
     let mut table = Table::new("Images", ["way", "MB/s", "spread"]);
     for row in &report.rows {
         table.push([
-            row.name.clone(),
+            Row::label(&row.name, [row]),
             megabytes(row.bytes_per_second),
             percent(row.spread),
         ]);

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::Bench;
+use crate::Error;
+use crate::foreign::{self, Programs};
 use crate::images::SOCKET;
 use crate::process::{Left, Process};
-use crate::{Error, foreign};
 
 /// Bytes of the image that is nearly all holes, and of its data.
 pub const SPARSE: u64 = 100 << 30;
@@ -28,14 +29,6 @@ pub enum Way {
     CopyOut,
     /// `cryptline create --from`, of an image that is nearly all holes.
     Sparse,
-}
-
-/// Where programs are.
-pub struct Programs {
-    cryptline: PathBuf,
-    cp: Option<PathBuf>,
-    nbdcopy: Option<PathBuf>,
-    qemu_img: Option<PathBuf>,
 }
 
 const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000 --key-file {key}";
@@ -94,6 +87,12 @@ impl Way {
         }
     }
 
+    /// Why it cannot be gone.
+    pub fn missing(self, programs: &Programs) -> Option<String> {
+        let missing = programs.missing(self.program());
+        missing.map(|it| format!("{it} is not installed"))
+    }
+
     /// What must be there before: the sparse image, or an empty volume and its server.
     pub fn prepare(self, bench: &Bench<'_>) -> Result<Option<Process>, Error> {
         match self {
@@ -115,33 +114,28 @@ pub fn is_busy(error: &Error) -> bool {
 }
 
 fn words(bench: &Bench<'_>, line: &str) -> Vec<OsString> {
-    foreign::words(line, |name| match name {
+    let folder = bench.setting.folder;
+    bench.setting.command(line, |name| match name {
         "out" => bench.out().into(),
-        "plain" => bench.images.plain.clone().into(),
-        "luks2" => bench.images.luks2.clone().into(),
-        "key" => bench.images.key.clone().into(),
-        "sparse" => bench.folder.join("sparse.img").into(),
-        "socket" => bench.folder.join(SOCKET).into(),
+        "sparse" => folder.join("sparse.img").into(),
+        "socket" => folder.join(SOCKET).into(),
         other => other.into(),
     })
 }
 
 fn execute(bench: &Bench<'_>, line: &str) -> Result<(), Error> {
     let words = words(bench, line);
-    bench.note(&words);
-    let name = words[0].to_string_lossy().into_owned();
-    let program = bench.programs.path(&name);
-    match foreign::run(&program, &words[1..])? {
-        Some(_) => Ok(()),
-        None => Err(Error::device(format!("{name} is gone"))),
-    }
+    bench.setting.note(foreign::typed(&words));
+    let gone = || Error::device(format!("{} is gone", words[0].display()));
+    let ran = foreign::run(Path::new(&words[0]), &words[1..])?;
+    ran.map(drop).ok_or_else(gone)
 }
 
 fn make_sparse(bench: &Bench<'_>) -> Result<(), Error> {
     use std::os::unix::fs::FileExt;
-    let path = bench.folder.join("sparse.img");
+    let path = bench.setting.folder.join("sparse.img");
     let mut data = vec![0; SPARSE_DATA];
-    bench.images.contents.fill(0, &mut data);
+    bench.setting.images.contents.fill(0, &mut data);
     let made = File::create(&path).and_then(|file| {
         file.set_len(SPARSE)?;
         // In pieces, as file systems leave them.
@@ -155,81 +149,20 @@ fn make_sparse(bench: &Bench<'_>) -> Result<(), Error> {
 
 /// An empty volume as large as the source, and its server.
 fn serve_empty(bench: &Bench<'_>) -> Result<Process, Error> {
-    let size = bench.images.size + (16 << 20);
+    let size = bench.setting.images.size + (16 << 20);
     execute(
         bench,
         &format!("cryptline create {{out}} --size {size} {CHEAP}"),
     )?;
-    let mut command = words(
+    let command = words(
         bench,
         "cryptline serve --exit-with-parent {out} --key-file {key} --unix {socket}",
     );
-    bench.note(&command);
-    command[0] = bench.programs.cryptline.clone().into();
-    let socket = bench.folder.join(SOCKET);
-    let log = bench.folder.join("server.log");
-    let ready = || {
+    let left = Left::Socket(bench.setting.folder.join(SOCKET));
+    let socket = left.path().to_owned();
+    bench.setting.start("cryptline serve", command, left, || {
         let connected = std::os::unix::net::UnixStream::connect(&socket);
-        connected
-            .map(drop)
-            .map_err(|error| Error::device(error.to_string()))
-    };
-    Process::start(
-        "cryptline serve",
-        &command,
-        Left::Socket(socket.clone()),
-        &log,
-        ready,
-    )
-}
-
-impl Bench<'_> {
-    fn note(&self, words: &[OsString]) {
-        let command = foreign::typed(words);
-        let mut commands = self.commands.borrow_mut();
-        if !commands.contains(&command) {
-            commands.push(command);
-        }
-    }
-}
-
-impl Programs {
-    /// Finds what is there.
-    pub fn find() -> Result<Self, Error> {
-        let cryptline = std::env::current_exe()
-            .map_err(|error| Error::device(format!("cannot find this program itself: {error}")))?;
-        Ok(Self {
-            cryptline,
-            cp: foreign::find("cp"),
-            nbdcopy: foreign::find("nbdcopy"),
-            qemu_img: foreign::find("qemu-img"),
-        })
-    }
-
-    /// Why a way cannot be gone.
-    pub fn missing(&self, way: Way) -> Option<&'static str> {
-        let (is_there, why) = match way {
-            Way::Cp => (self.cp.is_some(), "cp (package coreutils) is not installed"),
-            Way::Served => (
-                self.nbdcopy.is_some(),
-                "nbdcopy (package libnbd-bin) is not installed",
-            ),
-            Way::Qemu => (
-                self.qemu_img.is_some(),
-                "qemu-img (package qemu-utils) is not installed",
-            ),
-            Way::Create | Way::CopyOut | Way::Sparse => return None,
-        };
-        (!is_there).then_some(why)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        let found = match name {
-            "cp" => self.cp.clone(),
-            "nbdcopy" => self.nbdcopy.clone(),
-            "qemu-img" => self.qemu_img.clone(),
-            _ => Some(self.cryptline.clone()),
-        };
-        found.unwrap_or_else(|| name.into())
-    }
+        let connected = connected.map(drop);
+        connected.map_err(|error| Error::device(error.to_string()))
+    })
 }

@@ -28,9 +28,10 @@ use cryptline_serve::vhost_user::{self, Disk, Front};
 use cryptline_serve::{Flushed, StopHandle};
 use cryptline_sys::Counter;
 
+use super::SMALL;
 use super::client::{Check, Client, read_all};
 use super::servers::{Door, Server};
-use super::turns::{Turns, counted, soon};
+use super::turns::{Turns, soon};
 use crate::Error;
 use crate::contents::random;
 
@@ -49,11 +50,11 @@ pub fn count(turns: &Turns<'_>) -> Result<Vec<(Door, Option<f64>)>, Error> {
 }
 
 fn count_one(turns: &Turns<'_>, front: Door) -> Result<Option<f64>, Error> {
-    turns.stop.check()?;
-    let place = turns.folder.join("counted");
+    turns.setting.stop.check()?;
+    let place = turns.setting.folder.join("counted");
     let stop = StopHandle::new().map_err(failed)?;
     let (tell, told) = mpsc::channel();
-    let (images, at, stopped) = (turns.images, &place, &stop);
+    let (images, at, stopped) = (turns.setting.images, &place, &stop);
     let counted = thread::scope(|scope| {
         let server = scope.spawn(move || {
             let Ok(counter) = Counter::allocations_of_threads() else {
@@ -87,10 +88,10 @@ fn count_requests(
     place: &Path,
     counter: &Counter,
 ) -> Result<Option<f64>, Error> {
-    let shape = counted();
-    let expected = (turns.images.contents, Check::Ends);
+    let shape = SMALL;
+    let expected = (turns.setting.images.contents, Check::Ends);
     let mut client = Client::open(Server::Ours(front), place, shape, soon(), expected)?;
-    let blocks = turns.images.size / u64::from(shape.block);
+    let blocks = turns.setting.images.size / u64::from(shape.block);
     let offset = |index| random(1, index) % blocks * u64::from(shape.block);
     read_all(&mut client, shape.depth, (0..WARM_UP).map(offset))?;
     // Making ready took memory: what has not seen that counts nothing.
@@ -115,6 +116,8 @@ struct Mounted {
     volume: Gate,
     mount: Mount,
     descriptors: Vec<OwnedFd>,
+    /// Where requests are to come through io_uring.
+    queues: Option<usize>,
 }
 
 impl Served {
@@ -161,7 +164,9 @@ impl Served {
                 let listener = UnixListener::bind(place).map_err(failed)?;
                 Self::Nbd(nbd::Server::new(exports, options), listener)
             }
-            Door::Fuse => Self::Fuse(Box::new(Mounted::new(volume, place.to_owned())?)),
+            Door::Fuse | Door::FuseUring => {
+                Self::Fuse(Box::new(Mounted::new(front, volume, place.to_owned())?))
+            }
         })
     }
 
@@ -178,7 +183,7 @@ impl Served {
 }
 
 impl Mounted {
-    fn new(volume: &Volume, point: PathBuf) -> Result<Self, Error> {
+    fn new(front: Door, volume: &Volume, point: PathBuf) -> Result<Self, Error> {
         let place = std::fs::File::create(&point).map_err(failed)?;
         let point = std::fs::canonicalize(point).map_err(failed)?;
         let wanted = Wanted {
@@ -194,6 +199,7 @@ impl Mounted {
             volume: volume.gate_for_any_bytes()?,
             mount,
             descriptors,
+            queues: (front == Door::FuseUring).then(fuse::processors).flatten(),
         })
     }
 
@@ -202,12 +208,13 @@ impl Mounted {
             volume,
             mut mount,
             descriptors,
+            queues,
         } = self;
         let options = fuse::Options {
             backend: BackendChoice::Auto,
             poll: Poll::default(),
             cached: false,
-            queues: None,
+            queues,
             grace: GRACE,
             stats: vec![ExportStats::new(false)],
             log: Box::new(complain),

@@ -57,7 +57,7 @@ impl Client {
                 });
                 Self::Nbd(Export::new(place, "").client(shape, late, take)?)
             }
-            Door::Fuse => {
+            Door::Fuse | Door::FuseUring => {
                 let open = Open::new(place).direct(DirectMode::On).read_only(true);
                 let (gate, _) = open.base()?;
                 let calls = Calls::open(&gate, shape)?;

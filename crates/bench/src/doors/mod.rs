@@ -20,7 +20,6 @@ mod servers;
 mod summary;
 mod turns;
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,18 +28,16 @@ use cryptline::luks::format::Version;
 use cryptline::size;
 
 use crate::Error;
+use crate::foreign::Programs;
 use crate::images::{FOLDER, Images, private_folder};
 use crate::output::Output;
-use crate::pins::Pins;
 use crate::process::Stop;
 use crate::progress::Progress;
 use crate::report::{Direction, Pattern, Report, Shape};
 use crate::runner::{self, Group, unique};
-use servers::{Door, Programs, Server};
+use crate::setting::{self, Setting};
+use servers::{Door, Server};
 use turns::Turns;
-
-/// Smallest clear disk: every load has room to move.
-const SIZE_MIN: u64 = 16 << 20;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
@@ -48,14 +45,17 @@ const SIZE_MIN: u64 = 16 << 20;
 Examples:
   cryptline bench doors                                   everything, in about a minute
   cryptline bench doors --fronts vhost-user --rounds 9    one front, for longer
+  cryptline bench doors --fronts fuse,fuse-uring          what io_uring does for a mount
   cryptline bench doors --size 16M --rounds 1 --seconds 0.02    only to see that it works
   cryptline bench doors --json doors.json --html doors.html
 
 Serves a LUKS2 image by cryptline and a LUKS1 image by qemu-storage-daemon, over vhost-user-blk and
-FUSE, and gives both the same reads by the same client in turns. Compares vhost-user also with the plain
-disk and with NBD. All must give the same bytes first. Three images of --size are made in --dir.
+FUSE, and gives both the same reads by the same client in turns. Compares vhost-user also with the
+plain disk and with NBD, and with --fronts fuse,fuse-uring a mount with one whose requests come
+through io_uring. All must give the same bytes first. Three images of --size are made in --dir.
 
-Needs the Debian packages qemu-system-common and util-linux, and /dev/fuse. What is missing is named, and
+Needs the Debian packages qemu-system-common and util-linux, and /dev/fuse; for fuse-uring, Linux
+6.14 and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring. What is missing is named, and
 its figures have no value. The JSON is described in docs/bench-json.md.")]
 pub struct DoorsArgs {
     /// Size of the clear disk
@@ -87,102 +87,57 @@ pub struct DoorsArgs {
     pub output: Output,
 }
 
-/// A load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// Random reads of 4 KiB, 32 in flight.
-    Small,
-    /// Reads of 128 KiB in order, 8 in flight.
-    Large,
-    /// Random reads of 4 KiB, one at a time.
-    One,
-    /// Reads of 1 MiB in order, 4 in flight.
-    Huge,
-}
-
-impl Load {
-    pub fn shape(self) -> Shape {
-        let (pattern, block, depth) = match self {
-            Self::Small => (Pattern::Random, 4096, 32),
-            Self::Large => (Pattern::Sequential, 128 << 10, 8),
-            Self::One => (Pattern::Random, 4096, 1),
-            Self::Huge => (Pattern::Sequential, 1 << 20, 4),
-        };
-        Shape {
-            direction: Direction::Read,
-            pattern,
-            block,
-            depth,
-            streams: 1,
-        }
-    }
-
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Small => "4 KiB random reads, 32 in flight",
-            Self::Large => "128 KiB reads in order, 8 in flight",
-            Self::One => "4 KiB random reads, one at a time",
-            Self::Huge => "1 MiB reads in order, 4 in flight",
-        }
-    }
-
-    /// Whether requests count, and not bytes.
-    pub fn is_small(self) -> bool {
-        matches!(self, Self::Small | Self::One)
-    }
-}
+/// The loads.
+pub const SMALL: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 32);
+pub const LARGE: Shape = Shape::new(Direction::Read, Pattern::Sequential, 128 << 10, 8);
+pub const ONE: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 1);
+pub const HUGE: Shape = Shape::new(Direction::Read, Pattern::Sequential, 1 << 20, 4);
 
 /// Servers that are compared with each other under a load.
 pub struct Contest {
-    pub load: Load,
+    pub load: Shape,
     pub servers: Vec<Server>,
 }
 
 /// All there is to compare.
 fn contests() -> [Contest; 5] {
-    use Door::{Fuse, Nbd, VhostUser};
+    use Door::{Fuse, FuseUring, Nbd, VhostUser};
     use Server::{Ours, Plain, Qsd};
     let contest = |load, servers: &[Server]| Contest {
         load,
         servers: servers.to_vec(),
     };
     let guests = [Ours(VhostUser), Plain(VhostUser), Qsd(VhostUser)];
-    let files = [Ours(Fuse), Qsd(Fuse)];
+    let files = [Ours(Fuse), Ours(FuseUring), Qsd(Fuse)];
     [
-        contest(Load::Small, &guests),
-        contest(Load::Large, &guests),
-        contest(Load::One, &[Ours(VhostUser), Ours(Nbd)]),
-        contest(Load::Small, &files),
-        contest(Load::Huge, &files),
+        contest(SMALL, &guests),
+        contest(LARGE, &guests),
+        contest(ONE, &[Ours(VhostUser), Ours(Nbd)]),
+        contest(SMALL, &files),
+        contest(HUGE, &files),
     ]
 }
 
 /// Measures.
 pub fn measure(args: &DoorsArgs) -> Result<Report, Error> {
     let args = &args.checked()?;
-    let pins = (!args.no_pin).then(Pins::choose).flatten();
-    let programs = Programs::find(pins.is_some())?;
+    let programs = Programs::find()?;
+    let pins = setting::pins(&programs, args.no_pin)?;
     let stop = Stop::watch()?;
     let folder = private_folder(&args.dir, "cryptline-doors-")?;
     let images = Images::make(folder.path(), args.size, &[Version::Luks1, Version::Luks2])?;
     let mut turns = Turns {
         args,
-        images: &images,
-        programs: &programs,
-        pins,
-        folder: folder.path(),
-        stop: &stop,
-        commands: RefCell::default(),
+        setting: Setting::new((&images, &programs), pins, folder.path(), &stop),
         missing: Vec::new(),
     };
     let contests = turns.possible(contests());
     check_contents(&turns, &contests)?;
 
     let mut report = Report::new("doors", "The fronts of cryptline, and those of its peer");
-    report.runs = args.rounds;
-    report.seconds = args.seconds;
+    report = report.of(args.rounds, args.seconds);
     report.rows = summary::rows(&contests, &images);
-    let ways: Vec<(Load, Server)> = contests
+    let ways: Vec<(Shape, Server)> = contests
         .iter()
         .flat_map(|one| one.servers.iter().map(move |&server| (one.load, server)))
         .collect();
@@ -224,13 +179,7 @@ impl DoorsArgs {
     /// These, without doubles, if they make sense.
     fn checked(&self) -> Result<Self, Error> {
         runner::seconds(self.seconds)?;
-        if self.size < SIZE_MIN || !self.size.is_multiple_of(1 << 20) {
-            return Err(Error::parameters(format!(
-                "--size {}: give a multiple of 1M, at least {}",
-                self.size,
-                size::human(SIZE_MIN)
-            )));
-        }
+        setting::check_size(self.size)?;
         let mut args = self.clone();
         args.fronts = unique(args.fronts);
         Ok(args)

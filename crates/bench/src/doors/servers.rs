@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::ValueEnum;
 
-use crate::images::Images;
+use crate::foreign::{self, Programs};
 use crate::report::{Front, word};
+use crate::setting::Setting;
 use crate::volume::NULL_CIPHER;
-use crate::{Error, foreign};
 
 /// A front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -20,6 +20,8 @@ pub enum Door {
     Nbd,
     /// The file of a mount
     Fuse,
+    /// The same, whose requests come through io_uring
+    FuseUring,
 }
 
 /// A server of one front.
@@ -33,24 +35,15 @@ pub enum Server {
     Qsd(Door),
 }
 
-/// The other server, and the Debian package that brings it.
+/// The other server.
 pub const QSD: &str = "qemu-storage-daemon";
-pub const QSD_PACKAGE: &str = "qemu-system-common";
-const TASKSET: &str = "taskset";
 /// What every mount goes through.
 const FUSE_DEVICE: &str = "/dev/fuse";
 /// What mounts for a user who may not, and its package.
 const FUSE_HELPER: &str = "fusermount3";
 
-/// Where programs are.
-#[derive(Debug)]
-pub struct Programs {
-    cryptline: PathBuf,
-    /// Not there where it is not installed.
-    qsd: Option<PathBuf>,
-    /// Not there where nothing is pinned.
-    taskset: Option<PathBuf>,
-}
+/// `Y` where the kernel passes requests of mounts through io_uring.
+const FUSE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 impl Door {
     /// Before its disk in a row.
@@ -59,13 +52,23 @@ impl Door {
             Self::VhostUser => Front::VhostUser,
             Self::Nbd => Front::Nbd,
             Self::Fuse => Front::Fuse,
+            Self::FuseUring => Front::FuseUring,
         }
+    }
+
+    /// Whether it is a mount.
+    pub fn is_mount(self) -> bool {
+        matches!(self, Self::Fuse | Self::FuseUring)
     }
 
     /// Why this machine has no such front.
     pub fn missing(self) -> Option<String> {
-        if self != Self::Fuse {
+        if !self.is_mount() {
             return None;
+        }
+        let is_on = || std::fs::read_to_string(FUSE_URING).is_ok_and(|it| it.trim() == "Y");
+        if self == Self::FuseUring && !is_on() {
+            return Some(format!("{FUSE_URING} is not Y (echo 1 into it, as root)"));
         }
         let device = std::fs::File::options()
             .read(true)
@@ -131,22 +134,18 @@ impl Server {
     }
 
     /// The command that serves at `place`.
-    pub fn command(self, programs: &Programs, images: &Images, place: &Path) -> Vec<OsString> {
-        let mut command = foreign::words(&self.line(), |name| match name {
+    pub fn command(self, setting: &Setting<'_>, place: &Path) -> Vec<OsString> {
+        setting.command(&self.line(), |name| match name {
             "place" => place.into(),
-            "luks1" => images.luks1.clone().into(),
-            "luks2" => images.luks2.clone().into(),
-            "plain" => images.plain.clone().into(),
-            "key" => images.key.clone().into(),
             other => other.into(),
-        });
-        if let Some(program) = command.first_mut() {
-            *program = match (self, &programs.qsd) {
-                (Self::Qsd(_), Some(qsd)) => qsd.into(),
-                _ => programs.cryptline.clone().into(),
-            };
-        }
-        command
+        })
+    }
+
+    /// Why it cannot take part.
+    pub fn missing(self, programs: &Programs) -> Option<String> {
+        let program = matches!(self, Self::Qsd(_)).then(|| programs.missing(QSD));
+        let program = program.flatten().map(|it| format!("{it} is not installed"));
+        program.or_else(|| self.door().missing())
     }
 }
 
@@ -158,12 +157,15 @@ fn verb(door: Door) -> &'static str {
         }
         Door::Nbd => "cryptline serve --exit-with-parent --direct=off --unix={place}",
         Door::Fuse => "cryptline mount --foreground --exit-with-parent --direct=off",
+        Door::FuseUring => {
+            "cryptline mount --foreground --exit-with-parent --direct=off --fuse-uring"
+        }
     }
 }
 
 /// What comes last: where a mount goes.
 fn point(door: Door) -> &'static str {
-    if door == Door::Fuse { "{place}" } else { "" }
+    if door.is_mount() { "{place}" } else { "" }
 }
 
 /// How qemu-storage-daemon serves the same.
@@ -177,60 +179,14 @@ fn export(door: Door) -> &'static str {
             "--nbd-server addr.type=unix,addr.path={place,} \
              --export type=nbd,id=export,node-name=disk,name=disk,writable=on"
         }
-        Door::Fuse => "--export type=fuse,id=export,node-name=disk,mountpoint={place,},writable=on",
+        Door::Fuse | Door::FuseUring => {
+            "--export type=fuse,id=export,node-name=disk,mountpoint={place,},writable=on"
+        }
     }
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}, {}", self.program(), word(&self.door()))
-    }
-}
-
-impl Programs {
-    /// Finds what is there; what pins processes must be.
-    pub fn find(is_pinned: bool) -> Result<Self, Error> {
-        let taskset = is_pinned.then(|| foreign::find(TASKSET));
-        if let Some(None) = taskset {
-            return Err(Error::parameters(format!(
-                "not installed: {TASKSET} (package util-linux); install it, or give --no-pin"
-            )));
-        }
-        let cryptline = std::env::current_exe()
-            .map_err(|error| Error::device(format!("cannot find this program itself: {error}")))?;
-        Ok(Self {
-            cryptline,
-            qsd: foreign::find(QSD),
-            taskset: taskset.flatten(),
-        })
-    }
-
-    /// Why a server cannot take part.
-    pub fn missing(&self, server: Server) -> Option<String> {
-        match server {
-            Server::Qsd(_) if self.qsd.is_none() => {
-                Some(format!("{QSD} (package {QSD_PACKAGE}) is not installed"))
-            }
-            server => server.door().missing(),
-        }
-    }
-
-    /// What keeps a command on a processor.
-    pub fn pinned(&self, cpu: usize, command: Vec<OsString>) -> Vec<OsString> {
-        match &self.taskset {
-            Some(taskset) => {
-                let mut pinned = vec![taskset.into(), "-c".into(), cpu.to_string().into()];
-                pinned.extend(command);
-                pinned
-            }
-            None => command,
-        }
-    }
-
-    /// What the other server says of its version.
-    pub fn version(&self) -> Option<String> {
-        let said = foreign::run(self.qsd.as_deref()?, &["--version"]).ok()??;
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        Some(crate::error::on_one_line(said.lines().next()?.trim()))
     }
 }

@@ -1,24 +1,20 @@
 //! A server's turn: started, checked or loaded, and ended.
 
-use std::cell::RefCell;
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::client::{Check, Client, read_all};
-use super::servers::{Door, Programs, Server};
-use super::{Contest, DoorsArgs, Load};
+use super::servers::{Door, Server};
+use super::{Contest, DoorsArgs, LARGE};
 use crate::Error;
-use crate::foreign::typed;
-use crate::images::{Images, SOCKET};
-use crate::load::{self, Job};
-use crate::pins::Pins;
-use crate::process::{Left, Process, Stop};
-use crate::report::{Pattern, Sample, Shape};
+use crate::images::SOCKET;
+use crate::load;
+use crate::process::{Left, Process};
+use crate::report::{Sample, Shape};
+use crate::setting::Setting;
 
-/// Load before each turn counts.
-const WARM_UP: Duration = Duration::from_millis(50);
 /// How long a server may keep silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Slower than this is no server but a way to hold us up, in bytes in a second.
@@ -27,14 +23,7 @@ const RATE_MIN: u64 = 1 << 20;
 /// What all turns share.
 pub struct Turns<'a> {
     pub args: &'a DoorsArgs,
-    pub images: &'a Images,
-    pub programs: &'a Programs,
-    pub pins: Option<Pins>,
-    /// For sockets, mounts and what programs say.
-    pub folder: &'a Path,
-    pub stop: &'a Stop,
-    /// What was run, each command once.
-    pub commands: RefCell<Vec<String>>,
+    pub setting: Setting<'a>,
     /// Who takes no part, and why.
     pub missing: Vec<(Server, String)>,
 }
@@ -67,7 +56,7 @@ impl Turns<'_> {
 
     fn why_not(&self, server: Server) -> Option<String> {
         if self.args.fronts.contains(&server.door()) {
-            self.programs.missing(server)
+            server.missing(self.setting.programs)
         } else {
             Some("it was left out by --fronts".into())
         }
@@ -75,21 +64,21 @@ impl Turns<'_> {
 
     /// A server gives the bytes that the images were made of, all of them.
     pub fn check(&self, server: Server) -> Result<(), Error> {
-        let running = self.start(server)?;
-        let shape = Load::Large.shape();
-        let late = Instant::now() + PATIENCE + Duration::from_secs(self.images.size / RATE_MIN);
-        let expected = (self.images.contents, Check::Whole);
-        let opened = Client::open(server, &running.place, shape, late, expected);
-        let offsets = (0..self.images.size).step_by(shape.block as usize);
+        let Running { place, process } = self.start(server)?;
+        let images = self.setting.images;
+        let late = Instant::now() + PATIENCE + Duration::from_secs(images.size / RATE_MIN);
+        let expected = (images.contents, Check::Whole);
+        let opened = Client::open(server, &place, LARGE, late, expected);
+        let offsets = (0..images.size).step_by(LARGE.block as usize);
         let read = opened.and_then(|mut client| {
             self.check_size(&client)?;
-            read_all(&mut client, shape.depth, offsets)
+            read_all(&mut client, LARGE.depth, offsets)
         });
-        running.of(read)
+        process.blamed(read)
     }
 
     fn check_size(&self, client: &impl load::Transport) -> Result<(), Error> {
-        let (found, expected) = (client.size(), self.images.size);
+        let (found, expected) = (client.size(), self.setting.images.size);
         if found == expected {
             return Ok(());
         }
@@ -99,98 +88,49 @@ impl Turns<'_> {
     }
 
     /// One server at one load.
-    pub fn turn(&self, server: Server, load: Load, run: u32) -> Result<Sample, Error> {
-        let running = self.start(server)?;
-        let shape = load.shape();
-        let job = Job {
-            shape,
-            warm_up: WARM_UP,
-            time: self.args.time(),
-            // Requests in order begin with the disk.
-            start: match shape.pattern {
-                Pattern::Random => u64::from(run) + 1,
-                Pattern::Sequential => 0,
-            },
-            latency: true,
-            cpu: self.pins.map(|pins| pins.client),
-        };
-        running.load(server, &job, self.images)
+    pub fn turn(&self, server: Server, load: Shape, run: u32) -> Result<Sample, Error> {
+        let Running { place, process } = self.start(server)?;
+        let job = self.setting.job(load, self.args.time(), u64::from(run) + 1);
+        let expected = (self.setting.images.contents, Check::Ends);
+        let late = Instant::now() + job.warm_up + job.time + PATIENCE;
+        process.under(|| load::drive(&job, |_| Client::open(server, &place, load, late, expected)))
     }
 
     fn start(&self, server: Server) -> Result<Running, Error> {
-        self.stop.check()?;
         let (place, left) = self.place(server.door())?;
-        let mut command = server.command(self.programs, self.images, &place);
-        if let Some(pins) = self.pins {
-            command = self.programs.pinned(pins.server, command);
-        }
-        let size = self.images.size;
-        let ready = || match server.door() {
-            Door::VhostUser | Door::Nbd => UnixStream::connect(&place).map(drop),
-            // Before it is mounted over, the file is empty.
-            Door::Fuse => match fs::metadata(&place)?.len() {
-                len if len == size => Ok(()),
-                _ => Err(std::io::Error::other("nothing is mounted")),
-            },
+        let command = server.command(&self.setting, &place);
+        let size = self.setting.images.size;
+        let ready = || {
+            let ready = if !server.door().is_mount() {
+                UnixStream::connect(&place).map(drop)
+            } else if fs::metadata(&place).is_ok_and(|it| it.len() == size) {
+                Ok(())
+            } else {
+                // Before it is mounted over, the file is empty.
+                Err(std::io::Error::other("nothing is mounted"))
+            };
+            ready.map_err(|error| Error::device(error.to_string()))
         };
-        let ready = || ready().map_err(|error| Error::device(error.to_string()));
-        let log = self.folder.join("server.log");
-        let process = Process::start(&server.to_string(), &command, left, &log, ready)?;
-        self.note_command(typed(&command));
+        let process = self
+            .setting
+            .start(&server.to_string(), command, left, ready)?;
         Ok(Running { place, process })
     }
 
     /// Where a server is to be reached.
     fn place(&self, door: Door) -> Result<(PathBuf, Left), Error> {
-        if door != Door::Fuse {
-            let place = self.folder.join(SOCKET);
+        if !door.is_mount() {
+            let place = self.setting.folder.join(SOCKET);
             return Ok((place.clone(), Left::Socket(place)));
         }
-        let place = self.folder.join("disk");
+        let place = self.setting.folder.join("disk");
         let made = File::create(&place);
         made.map_err(|error| Error::device(format!("{}: {error}", place.display())))?;
         Ok((place.clone(), Left::Mount(place)))
-    }
-
-    fn note_command(&self, command: String) {
-        let mut commands = self.commands.borrow_mut();
-        if !commands.contains(&command) {
-            commands.push(command);
-        }
-    }
-}
-
-impl Running {
-    fn load(&self, server: Server, job: &Job, images: &Images) -> Result<Sample, Error> {
-        let expected = (images.contents, Check::Ends);
-        let late = Instant::now() + job.warm_up + job.time + PATIENCE;
-        let (start, before) = (Instant::now(), self.process.cpu());
-        let loaded = load::drive(job, |_| {
-            Client::open(server, &self.place, job.shape, late, expected)
-        });
-        let mut sample = self.of(loaded)?;
-        let wall = start.elapsed().as_secs_f64().max(1e-9);
-        let used = self.process.cpu().zip(before);
-        sample.server_busy = used.map(|(used, before)| (used - before) / wall);
-        Ok(sample)
-    }
-
-    /// An error with the server's name and the last line that it said.
-    fn of<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        result.map_err(|error| match error.kind() {
-            // What makes no sense has nothing to do with the server.
-            cryptline::ErrorKind::Parameters => error,
-            _ => self.process.failure(&error.to_string()),
-        })
     }
 }
 
 /// When a client of a few requests gives up.
 pub fn soon() -> Instant {
     Instant::now() + PATIENCE
-}
-
-/// The shape that allocations are counted under.
-pub fn counted() -> Shape {
-    Load::Small.shape()
 }

@@ -33,13 +33,7 @@ use model::Model;
 use over_nbd::Served;
 
 /// What the thread does: 4 KiB, one at a time, from the first block to the last.
-const SHAPE: Shape = Shape {
-    direction: Direction::Read,
-    pattern: Pattern::Sequential,
-    block: 4096,
-    depth: 1,
-    streams: 1,
-};
+const SHAPE: Shape = Shape::new(Direction::Read, Pattern::Sequential, 4096, 1);
 /// Bytes in a request.
 const BLOCK: usize = 4096;
 /// Modes that are measured. The first needs no other thread.
@@ -111,7 +105,7 @@ pub fn measure(args: &InlineArgs) -> Result<Report, Error> {
     };
     let medium = ram(args.size, needed, why)?;
     let mut report = Report::new("inline", "Reading inline, by queue, and plain");
-    (report.runs, report.seconds) = (args.runs, args.seconds);
+    report = report.of(args.runs, args.seconds);
     let mut gates = vec![medium.clone()];
     report.rows.push(row("plain", args.front));
     for (cipher, short) in [

@@ -4,8 +4,8 @@ use cryptline::size;
 
 use super::model::Model;
 use super::{BLOCK, InlineArgs};
-use crate::plot::Plot;
-use crate::report::{Figure, Front, Report, Row, median, ratio};
+use crate::plot::{Plot, Value};
+use crate::report::{Figure, Front, Quantity, Ratios, Report, Row, median};
 use crate::table::{self, Table, megabytes};
 use crate::volume::NULL_CIPHER;
 
@@ -55,7 +55,7 @@ fn notes(report: &Report, args: &InlineArgs) -> Vec<String> {
 fn table(rows: &[Row], model: Option<&Model>, rates: &[f64]) -> Table {
     let of_model = |row: &Row| {
         if row.is_encrypted() {
-            table::ratio(ratio(&row.samples, rates))
+            table::ratio(Ratios::of(&row.samples, rates, []).median())
         } else {
             String::new()
         }
@@ -63,7 +63,7 @@ fn table(rows: &[Row], model: Option<&Model>, rates: &[f64]) -> Table {
     let mut table = Table::of(
         "4 KiB reads from RAM, one at a time",
         &[
-            ("way", &|row: &&Row| row.name.clone()),
+            ("way", &|row: &&Row| Row::label(&row.name, [*row])),
             ("MB/s", &|row| megabytes(row.bytes_per_second)),
             ("µs a read", &|row| format!("{:.3}", 1e6 / row.iops())),
             ("of plain", &|row| table::ratio(row.over(&rows[0]))),
@@ -89,7 +89,7 @@ fn table(rows: &[Row], model: Option<&Model>, rates: &[f64]) -> Table {
 
 /// Columns side by side: the modes and plain, for each cipher.
 fn plots(report: &Report, args: &InlineArgs) -> Vec<Plot> {
-    let plot = |title, label, value: &dyn Fn(&Row) -> f64| {
+    let plot = |title, label, value: &dyn Fn(&Row) -> Value| {
         let values = report.rows.iter().flat_map(|row| {
             // Plain stands beside each cipher.
             let ciphers = match &row.cipher {
@@ -103,10 +103,10 @@ fn plots(report: &Report, args: &InlineArgs) -> Vec<Plot> {
         });
         Plot::of(title, ["cipher", label], values).columns()
     };
-    let over_plain = |row: &Row| row.over(&report.rows[0]);
+    let over_plain = |row: &Row| row.beside(&report.rows[0], Quantity::Speed).plotted();
     vec![
         plot("Throughput of 4 KiB reads, one at a time", "GB/s", &|row| {
-            row.bytes_per_second / 1e9
+            row.plotted(|rate| rate / 1e9)
         }),
         plot("Compared with plain", "ratio", &over_plain).guide(1.0),
     ]
@@ -115,24 +115,26 @@ fn plots(report: &Report, args: &InlineArgs) -> Vec<Plot> {
 fn figures(report: &Report, args: &InlineArgs, model: &[f64]) -> Vec<Figure> {
     let cipher = &args.cipher;
     let (inline, queue) = (format!("inline, {cipher}"), format!("queue, {cipher}"));
-    let over_plain = |way| report.ratio(way, "plain");
-    let inline_row = report.row(&inline);
-    let over_model = inline_row.map(|row| ratio(&row.samples, model));
+    let over_model = report.row(&inline);
+    let over_model = over_model.map(|row| Ratios::of(&row.samples, model, [row]));
     let over_nbd =
         (args.front == Front::Nbd).then_some("over NBD; the goal is for calls in this process");
     let other_cipher = (!cipher.starts_with("aes-xts")).then_some("the goal is for aes-xts");
     let why = over_nbd.or(other_cipher);
     vec![
-        Figure::new("inline_over_plain_null", over_plain("inline, null cipher"))
+        report
+            .figure("inline_over_plain_null", "inline, null cipher", "plain")
             .at_least(0.97)
             .noted("the thread: 201/202 = 0.995")
             .unless(over_nbd),
-        Figure::new("queue_over_plain_null", over_plain("queue, null cipher"))
+        report
+            .figure("queue_over_plain_null", "queue, null cipher", "plain")
             .noted("the thread: 80.7/202 = 0.40"),
-        Figure::new("inline_over_queue_aes", report.ratio(&inline, &queue))
+        report
+            .figure("inline_over_queue_aes", &inline, &queue)
             .at_least(2.0)
             .unless(why),
-        Figure::new("inline_over_model", over_model)
+        Figure::of("inline_over_model", over_model.as_ref())
             .at_least(0.90)
             .noted("a read that takes as long as the bare copy and the bare cipher is 1")
             .unless(why)

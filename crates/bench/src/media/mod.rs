@@ -159,13 +159,7 @@ impl Subject {
     fn row(&self) -> Row {
         Row {
             name: format!("{}, {}", self.medium, self.way.name()),
-            shape: Shape {
-                direction: self.direction,
-                pattern: Pattern::Random,
-                block: BLOCK,
-                depth: 1,
-                streams: 1,
-            },
+            shape: Shape::new(self.direction, Pattern::Random, BLOCK, 1),
             ..Row::default()
         }
     }

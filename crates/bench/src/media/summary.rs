@@ -5,7 +5,7 @@ use cryptline::size;
 use super::ways::Way;
 use super::{BLOCK, DIRECTIONS, MediaArgs, Subject, turn_len};
 use crate::plot::Plot;
-use crate::report::{Direction, Figure, Report, Row, median, spread, word};
+use crate::report::{Direction, Figure, Quantity, Ratios, Report, Row, median, word};
 use crate::table::{self, Table, megabytes};
 
 /// The thread's figures.
@@ -105,8 +105,8 @@ fn table(all: &Measured<'_>, direction: Direction) -> Table {
     Table::of(
         format!("4 KiB {}s, nanoseconds each", word(&direction)),
         &[
-            ("medium", &|(subject, _): &(&Subject, &Row)| {
-                subject.medium.to_owned()
+            ("medium", &|(subject, row): &(&Subject, &Row)| {
+                Row::label(subject.medium, [*row])
             }),
             ("way", &|(subject, _)| subject.way.name().to_owned()),
             ("average", &|(_, row)| nanoseconds(times(row).average)),
@@ -132,8 +132,10 @@ fn plot(all: &Measured<'_>, direction: Direction) -> Plot {
         .iter()
         .filter(|(subject, _)| subject.direction == direction);
     let title = format!("4 KiB {}s, one at a time", word(&direction));
-    let value =
-        |(subject, row): &(&Subject, &Row)| (subject.medium, subject.way.name(), 1e9 / row.iops());
+    let value = |(subject, row): &(&Subject, &Row)| {
+        let nanoseconds = row.plotted(|rate| 1e9 * f64::from(BLOCK) / rate);
+        (subject.medium, subject.way.name(), nanoseconds)
+    };
     Plot::of(title, ["medium", "nanoseconds"], lines.map(value)).logarithmic()
 }
 
@@ -171,33 +173,32 @@ fn figures(all: &Measured<'_>, args: &MediaArgs) -> Vec<Figure> {
 }
 
 /// The largest ratio of times, and all of them for people, with how far their runs lie apart.
+#[derive(Default)]
 struct Compared {
-    largest: Option<f64>,
+    largest: Option<Ratios>,
     listed: Vec<String>,
 }
 
 impl Compared {
     fn all<'a>(pairs: impl Iterator<Item = (&'a Subject, &'a Row, &'a Row)>) -> Self {
-        let mut all = Self {
-            largest: None,
-            listed: Vec::new(),
-        };
+        let mut all = Self::default();
         for (subject, of, to) in pairs {
-            let runs = to.samples.iter().zip(&of.samples);
-            let ratios: Vec<f64> = runs.map(|(to, of)| to / of).collect();
-            let (ratio, spread) = (median(&ratios), spread(&ratios) * 100.0);
-            all.largest = Some(all.largest.map_or(ratio, |largest| largest.max(ratio)));
+            // The larger the time, the smaller the speed.
+            let ratios = to.beside(of, Quantity::Speed);
             let (medium, direction) = (subject.medium, word(&subject.direction));
-            all.listed.push(format!(
-                "{medium} {direction} {ratio:.3} (spread {spread:.1} %)"
-            ));
+            let (ratio, spread) = (ratios.median(), ratios.spread());
+            let listed = format!("{medium} {direction} {ratio:.3} ({spread})");
+            all.listed.push(listed);
+            if all.largest.as_ref().is_none_or(|it| it.median() < ratio) {
+                all.largest = Some(ratios);
+            }
         }
         all
     }
 
     fn figure(self, name: &'static str) -> Figure {
         let note = format!("the largest of {}", self.listed.join(", "));
-        Figure::new(name, self.largest).lower().noted(note)
+        Figure::of(name, self.largest.as_ref()).lower().noted(note)
     }
 }
 

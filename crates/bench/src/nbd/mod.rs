@@ -22,6 +22,8 @@ pub mod null;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use cryptline_nbd::NbdUri;
+use cryptline_nbd::uri::{Address, TlsOptions};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
@@ -62,6 +64,17 @@ impl<'a> Export<'a> {
         }
     }
 
+    /// How other clients name it.
+    pub fn uri(&self) -> String {
+        NbdUri {
+            tls: false,
+            address: Address::Unix(self.socket.to_owned()),
+            export: self.name.to_owned(),
+            tls_options: TlsOptions::default(),
+        }
+        .to_string()
+    }
+
     /// Whether the server is ready: connects, and says goodbye.
     pub fn try_connect(&self) -> Result<(), Error> {
         Connection::open(self).map(drop)
@@ -99,13 +112,7 @@ impl<'a> Export<'a> {
         let connection = Connection::open(self)?;
         let size = connection.size;
         let late = Instant::now() + self.patience + Duration::from_secs(size / RATE_MIN);
-        let shape = Shape {
-            direction: Direction::Read,
-            pattern: Pattern::Sequential,
-            block: DIGEST_BLOCK,
-            depth: 1,
-            streams: 1,
-        };
+        let shape = Shape::new(Direction::Read, Pattern::Sequential, DIGEST_BLOCK, 1);
         let mut client = Client::new(connection, shape, late, |_, bytes: &[u8]| {
             hash.update(bytes);
             Ok(())

@@ -2,7 +2,7 @@
 
 use super::generators::Load;
 use super::servers::Server;
-use crate::report::Sample;
+use crate::report::Quantity;
 
 /// A number of ours to the same of the best of others.
 pub struct Comparison {
@@ -15,43 +15,6 @@ pub struct Comparison {
     pub best: &'static str,
     pub goal: Option<f64>,
     pub of: Quantity,
-}
-
-/// What is compared.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Quantity {
-    Speed,
-    /// Half of all requests are answered within it.
-    P50,
-    P99,
-    /// Of the server, for as much data.
-    ProcessorTime,
-}
-
-impl Quantity {
-    /// What a turn gave, where that is known.
-    pub fn value(self, turn: &Sample) -> Option<f64> {
-        match self {
-            Self::Speed => Some(turn.bytes_per_second),
-            Self::P50 => turn.latency.map(|latency| latency.p50_us),
-            Self::P99 => turn.latency.map(|latency| latency.p99_us),
-            Self::ProcessorTime => turn.server_busy.map(|busy| busy / turn.bytes_per_second),
-        }
-    }
-
-    /// Before the load, in a note.
-    pub fn prefix(self) -> &'static str {
-        match self {
-            Self::Speed => "",
-            Self::P50 => "p50 of ",
-            Self::P99 => "p99 of ",
-            Self::ProcessorTime => "processor time of ",
-        }
-    }
-
-    pub fn lower_is_better(self) -> bool {
-        self != Self::Speed
-    }
 }
 
 impl Comparison {

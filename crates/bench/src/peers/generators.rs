@@ -6,8 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use cryptline_nbd::NbdUri;
-use cryptline_nbd::uri::{Address, TlsOptions};
 use serde_json::Value;
 
 use crate::load::Job;
@@ -60,57 +58,28 @@ impl Load {
         Self::Write,
     ];
 
-    /// Its heading, and its shape on one connection.
-    fn spec(self) -> (&'static str, Direction, Pattern, u32, u32) {
+    /// Its shape on one connection.
+    fn spec(self) -> Shape {
         use {Direction::*, Pattern::*};
         match self {
-            Self::RandRead => ("4 KiB random reads, 32 in flight", Read, Random, 4096, 32),
-            Self::RandWrite => ("4 KiB random writes, 32 in flight", Write, Random, 4096, 32),
-            Self::Read => (
-                "1 MiB reads in order, 4 in flight",
-                Read,
-                Sequential,
-                1 << 20,
-                4,
-            ),
-            Self::Write => (
-                "1 MiB writes in order, 4 in flight",
-                Write,
-                Sequential,
-                1 << 20,
-                4,
-            ),
-            Self::RandReadMiddle => (
-                "128 KiB random reads, 16 in flight",
-                Read,
-                Random,
-                128 << 10,
-                16,
-            ),
-            Self::RandReadOne => ("4 KiB random reads, one at a time", Read, Random, 4096, 1),
+            Self::RandRead => Shape::new(Read, Random, 4096, 32),
+            Self::RandWrite => Shape::new(Write, Random, 4096, 32),
+            Self::Read => Shape::new(Read, Sequential, 1 << 20, 4),
+            Self::Write => Shape::new(Write, Sequential, 1 << 20, 4),
+            Self::RandReadMiddle => Shape::new(Read, Random, 128 << 10, 16),
+            Self::RandReadOne => Shape::new(Read, Random, 4096, 1),
         }
     }
 
     /// For headings.
-    pub fn title(self) -> &'static str {
-        self.spec().0
+    pub fn title(self) -> String {
+        self.spec().title()
     }
 
     /// Its shape on each of `streams` connections.
     pub fn shape(self, streams: u32) -> Shape {
-        let (_, direction, pattern, block, depth) = self.spec();
-        Shape {
-            direction,
-            pattern,
-            block,
-            depth,
-            streams,
-        }
-    }
-
-    /// Whether requests count, and not bytes.
-    pub fn is_small(self) -> bool {
-        self.shape(1).block <= 4096
+        let shape = self.spec();
+        Shape { streams, ..shape }
     }
 }
 
@@ -172,14 +141,8 @@ pub fn fio(
 
 fn fio_words(export: &Export<'_>, job: &Job, output: &Path) -> Vec<OsString> {
     let shape = job.shape;
-    let uri = NbdUri {
-        tls: false,
-        address: Address::Unix(export.socket.to_owned()),
-        export: export.name.to_owned(),
-        tls_options: TlsOptions::default(),
-    };
     foreign::words(FIO, |name| match name {
-        "uri" => uri.to_string().into(),
+        "uri" => export.uri().into(),
         "pattern" if shape.pattern == Pattern::Random => "rand".into(),
         "direction" => word(&shape.direction).into(),
         "block" => shape.block.to_string().into(),

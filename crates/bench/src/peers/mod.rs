@@ -21,7 +21,6 @@ mod servers;
 mod summary;
 mod turns;
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,21 +30,17 @@ use cryptline::luks::format::Version;
 use cryptline::size;
 
 use crate::Error;
+use crate::foreign::Programs;
 use crate::images::{self, FOLDER, Images, private_folder};
 use crate::output::Output;
-use crate::pins::Pins;
 use crate::process::Stop;
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::runner::{self, Group, unique};
+use crate::setting::{self, Setting};
 use generators::{Generator, Load};
-use servers::{Programs, Server};
+use servers::Server;
 use turns::Turns;
-
-/// Smallest clear disk: the largest load must fit.
-const SIZE_MIN: u64 = 16 << 20;
-/// Load before each turn counts.
-const WARM_UP: Duration = Duration::from_millis(50);
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
@@ -118,27 +113,20 @@ pub struct PeersArgs {
 /// Measures.
 pub fn measure(args: &PeersArgs) -> Result<Report, Error> {
     let args = &args.checked()?;
-    let pins = args.pins();
-    let programs = Programs::find(&args.servers, &args.generators, pins.is_some())?;
+    let programs = Programs::find()?;
+    servers::check_programs(&programs, &args.servers, &args.generators)?;
+    let pins = setting::pins(&programs, args.no_pin)?;
     let stop = Stop::watch()?;
     let folder = private_folder(&args.dir, "cryptline-peers-")?;
     let images = Images::make(folder.path(), args.size, &[Version::Luks1])?;
-    let turns = Turns {
-        args,
-        images: &images,
-        programs: &programs,
-        pins,
-        folder: folder.path(),
-        stop: &stop,
-        commands: RefCell::default(),
-    };
+    let setting = Setting::new((&images, &programs), pins, folder.path(), &stop);
+    let turns = Turns { args, setting };
     let progress = Progress::new(args.servers.len());
     turns.check_contents(&progress)?;
     drop(progress);
 
     let mut report = Report::new("peers", "cryptline and its peers over NBD");
-    report.runs = args.rounds;
-    report.seconds = args.seconds;
+    report = report.of(args.rounds, args.seconds);
     report.rows = summary::rows(args, &images);
     // A way is a server under a load; each generator has a row of it.
     let servers = args.servers.len();
@@ -174,22 +162,12 @@ impl PeersArgs {
     /// These, without doubles, if they make sense.
     fn checked(&self) -> Result<Self, Error> {
         runner::seconds(self.seconds)?;
-        if self.size < SIZE_MIN || !self.size.is_multiple_of(1 << 20) {
-            return Err(Error::parameters(format!(
-                "--size {}: give a multiple of 1M, at least {}",
-                self.size,
-                size::human(SIZE_MIN)
-            )));
-        }
+        setting::check_size(self.size)?;
         let mut args = self.clone();
         args.jobs = unique(args.jobs);
         args.servers = unique(args.servers);
         args.generators = unique(args.generators);
         Ok(args)
-    }
-
-    fn pins(&self) -> Option<Pins> {
-        (!self.no_pin).then(Pins::choose)?
     }
 
     fn time(&self) -> Duration {

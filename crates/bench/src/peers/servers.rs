@@ -2,16 +2,16 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::ValueEnum;
-use cryptline_nbd::NbdUri;
-use cryptline_nbd::uri::{Address, TlsOptions};
 
 use super::generators::Generator;
-use crate::images::Images;
+use crate::Error;
+use crate::foreign::Programs;
+use crate::nbd::Export;
 use crate::report::word;
-use crate::{Error, foreign};
+use crate::setting::Setting;
 
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,27 +49,10 @@ const LUKS1: &str = "LUKS1";
 const NOTHING: &str = "nothing";
 
 /// Who serves the encrypted image to a server that lies over it.
-const BELOW: &str = "nbdkit --foreground --exit-with-parent --unix={below} file file={luks}";
-
-/// Foreign programs, and the Debian packages that bring them.
-const PACKAGES: [(&str, &str); 5] = [
-    ("qemu-nbd", "qemu-utils"),
-    ("qemu-storage-daemon", "qemu-system-common"),
-    ("nbdkit", "nbdkit"),
-    ("fio", "fio"),
-    ("taskset", "util-linux"),
-];
-
-/// Where the programs are that were asked for.
-#[derive(Debug)]
-pub struct Programs {
-    found: Vec<(&'static str, PathBuf)>,
-    cryptline: PathBuf,
-}
+const BELOW: &str = "nbdkit --foreground --exit-with-parent --unix={below} file file={luks1}";
 
 /// What a server's command line is made for.
 pub struct Place<'a> {
-    pub images: &'a Images,
     pub socket: &'a Path,
     /// That of the server below, where there is one.
     pub below: &'a Path,
@@ -83,7 +66,7 @@ pub struct Place<'a> {
 pub struct Spec {
     /// What it serves, for people.
     pub serves: &'static str,
-    /// The command line, see [`foreign::words`]; empty for the server in this process.
+    /// The command line, see [`Setting::command`]; empty for the server in this process.
     line: &'static str,
 }
 
@@ -93,12 +76,12 @@ impl Server {
             Self::Cryptline => (
                 LUKS1,
                 "cryptline serve --exit-with-parent --direct=off {dispatch} --unix={socket} \
-                 --key-file={key} {luks}",
+                 --key-file={key} {luks1}",
             ),
             Self::CryptlineAsleep => (
                 LUKS1,
                 "cryptline serve --exit-with-parent --direct=off --poll-us=0 {dispatch} \
-                 --unix={socket} --key-file={key} {luks}",
+                 --unix={socket} --key-file={key} {luks1}",
             ),
             // Any key size: the null cipher has no key.
             Self::CryptlinePlain => (
@@ -110,7 +93,7 @@ impl Server {
                 LUKS1,
                 "qemu-nbd --persistent --shared={clients} --socket={socket} \
                  --object secret,id=key,file={key,} \
-                 --image-opts driver=luks,key-secret=key,file.driver=file,file.filename={luks,}",
+                 --image-opts driver=luks,key-secret=key,file.driver=file,file.filename={luks1,}",
             ),
             Self::QemuNbdPlain => (
                 "raw",
@@ -119,7 +102,7 @@ impl Server {
             Self::Qsd => (
                 LUKS1,
                 "qemu-storage-daemon --object secret,id=key,file={key,} \
-                 --blockdev driver=file,node-name=file,filename={luks,} \
+                 --blockdev driver=file,node-name=file,filename={luks1,} \
                  --blockdev driver=luks,node-name=disk,key-secret=key,file=file \
                  --nbd-server max-connections={clients},addr.type=unix,addr.path={socket,} \
                  --export type=nbd,id=nbd,node-name=disk,name=disk,writable=on",
@@ -133,7 +116,7 @@ impl Server {
             Self::Nbdkit => (
                 LUKS1,
                 "nbdkit --foreground --exit-with-parent --unix={socket} \
-                 --filter=luks file file={luks} passphrase=+{key}",
+                 --filter=luks file file={luks1} passphrase=+{key}",
             ),
             Self::NbdkitPlain => (
                 "file",
@@ -184,14 +167,15 @@ impl Server {
     }
 
     /// The command that serves, without pinning; `None` for the server in this process.
-    pub fn command(self, programs: &Programs, place: &Place<'_>) -> Option<Vec<OsString>> {
-        command(self.spec().line, programs, place)
+    pub fn command(self, setting: &Setting<'_>, place: &Place<'_>) -> Option<Vec<OsString>> {
+        let line = self.spec().line;
+        (!line.is_empty()).then(|| command(line, setting, place))
     }
 
     /// The same for the server that it lies over, if any.
-    pub fn command_below(self, programs: &Programs, place: &Place<'_>) -> Option<Vec<OsString>> {
+    pub fn command_below(self, setting: &Setting<'_>, place: &Place<'_>) -> Option<Vec<OsString>> {
         let is_over = matches!(self, Self::CryptlineOverNbd | Self::NbdkitOverNbd);
-        is_over.then(|| command(BELOW, programs, place)).flatten()
+        is_over.then(|| command(BELOW, setting, place))
     }
 
     fn program(self) -> Option<&'static str> {
@@ -199,37 +183,18 @@ impl Server {
     }
 }
 
-/// The default export at a socket.
-fn uri_of(socket: &Path) -> String {
-    NbdUri {
-        tls: false,
-        address: Address::Unix(socket.to_owned()),
-        export: String::new(),
-        tls_options: TlsOptions::default(),
-    }
-    .to_string()
-}
-
-fn command(line: &str, programs: &Programs, place: &Place<'_>) -> Option<Vec<OsString>> {
-    let Place { images, socket, .. } = place;
-    let mut command = foreign::words(line, |name| match name {
-        "socket" => (*socket).into(),
+fn command(line: &str, setting: &Setting<'_>, place: &Place<'_>) -> Vec<OsString> {
+    setting.command(line, |name| match name {
+        "socket" => place.socket.into(),
         "below" => place.below.into(),
-        "below-uri" => uri_of(place.below).into(),
-        "luks" => images.luks1.clone().into(),
-        "plain" => images.plain.clone().into(),
-        "key" => images.key.clone().into(),
-        "size" => images.size.to_string().into(),
+        "below-uri" => Export::new(place.below, "").uri().into(),
         "clients" => place.clients.to_string().into(),
         "dispatch" => {
             let word = |who| format!("--dispatch={who}");
             place.dispatch.map(word).unwrap_or_default().into()
         }
         other => other.into(),
-    });
-    let program = command.first_mut()?;
-    *program = programs.path(&program.to_string_lossy()).into();
-    Some(command)
+    })
 }
 
 impl fmt::Display for Server {
@@ -238,52 +203,29 @@ impl fmt::Display for Server {
     }
 }
 
-impl Programs {
-    /// Finds all that is needed.
-    pub fn find(servers: &[Server], generators: &[Generator], pinned: bool) -> Result<Self, Error> {
-        let is_needed = |name: &str| match name {
-            "fio" => generators.contains(&Generator::Fio),
-            "taskset" => pinned,
-            "nbdkit" if servers.contains(&Server::CryptlineOverNbd) => true,
-            name => servers.iter().any(|server| server.program() == Some(name)),
-        };
-        let mut found = Vec::new();
-        let mut missing = Vec::new();
-        for (name, package) in PACKAGES.into_iter().filter(|(name, _)| is_needed(name)) {
-            match foreign::find(name) {
-                Some(path) => found.push((name, path)),
-                None => missing.push(format!("{name} (package {package})")),
-            }
-        }
-        if !missing.is_empty() {
-            return Err(Error::parameters(format!(
-                "not installed: {}; install it, or leave it out by --servers, --generators or --no-pin",
-                missing.join(", ")
-            )));
-        }
-        let cryptline = std::env::current_exe()
-            .map_err(|error| Error::device(format!("cannot find this program itself: {error}")))?;
-        Ok(Self { found, cryptline })
+/// Whether some servers or generators need a program.
+pub fn needs(servers: &[Server], generators: &[Generator], name: &str) -> bool {
+    match name {
+        "fio" => generators.contains(&Generator::Fio),
+        "nbdkit" if servers.contains(&Server::CryptlineOverNbd) => true,
+        name => servers.iter().any(|server| server.program() == Some(name)),
     }
+}
 
-    /// Where a program is: one of those that were asked for, or this one.
-    pub fn path(&self, name: &str) -> &Path {
-        let found = self.found.iter().find(|(found, _)| *found == name);
-        found.map_or(&self.cryptline, |(_, path)| path)
+/// Whether all that is needed is there.
+pub fn check_programs(
+    programs: &Programs,
+    servers: &[Server],
+    generators: &[Generator],
+) -> Result<(), Error> {
+    let all = ["qemu-nbd", "qemu-storage-daemon", "nbdkit", "fio"];
+    let needed = all.iter().filter(|name| needs(servers, generators, name));
+    let missing: Vec<_> = needed.filter_map(|name| programs.missing(name)).collect();
+    if missing.is_empty() {
+        return Ok(());
     }
-
-    /// What each foreign program says of its version.
-    pub fn versions(&self) -> Vec<String> {
-        let version = |(name, path): &(&str, PathBuf)| {
-            let said = foreign::run(path, &["--version"]).ok()??;
-            let said = String::from_utf8_lossy(&said.stdout).into_owned();
-            let line = crate::error::on_one_line(said.lines().next()?.trim());
-            Some(if line.contains(name) {
-                line
-            } else {
-                format!("{name}: {line}")
-            })
-        };
-        self.found.iter().filter_map(version).collect()
-    }
+    Err(Error::parameters(format!(
+        "not installed: {}; install it, or leave it out by --servers or --generators",
+        missing.join(", ")
+    )))
 }

@@ -5,17 +5,19 @@ use cryptline::size;
 use super::PeersArgs;
 use super::comparisons::{COMPARISONS, Comparison};
 use super::generators::{Generator, Load};
-use super::servers::Server;
+use super::servers::{Server, needs};
 use super::turns::Turns;
 use crate::images::Images;
 use crate::plot::Plot;
-use crate::report::{Figure, Front, Latency, Report, Row, Sample, median};
-use crate::table::{Table, megabytes, microseconds};
+use crate::report::{Enough, Figure, Front, Latency, Ratios, Report, Row};
+use crate::table::Table;
 
-/// Below these, turns are too few or too short for a goal.
-const ROUNDS_MIN: u32 = 3;
-const SECONDS_MIN: f64 = 0.1;
-const SIZE_MIN: u64 = 64 << 20;
+/// With less there are no goals.
+const ENOUGH: Enough = Enough {
+    rounds: 3,
+    seconds: 0.1,
+    size: 64 << 20,
+};
 /// Where a server reaches this share of what the generator can do, the generator is the limit.
 const NEAR_CEILING: f64 = 0.85;
 
@@ -48,15 +50,11 @@ fn name(server: Server, load: Load, generator: Generator) -> String {
 /// Fills the report.
 pub fn fill(report: &mut Report, turns: &Turns<'_>) {
     let args = turns.args;
-    report.medium.clone_from(&turns.images.medium);
-    report.commands.extend(turns.commands.borrow().clone());
     report.notes = notes(turns);
-    if args.no_pin {
-        report.warnings.push(
-            "nothing was pinned, so servers and generators took processors from each other as it came"
-                .into(),
-        );
-    }
+    turns.setting.describe(report, "generators", args.no_pin);
+    let unpinned = turns.setting.pins.is_none();
+    let unpinned = unpinned.then_some("no goal: servers and generators share processors");
+    let weak = ENOUGH.lacks(report, args.size).or(unpinned);
     let all = All { report, args };
     let (generator, why) = all.leaner();
     let tables = args.jobs.iter().map(|&load| all.table(load)).collect();
@@ -65,7 +63,6 @@ pub fn fill(report: &mut Report, turns: &Turns<'_>) {
     if args.jobs.contains(&Load::RandRead) {
         plots.push(all.latencies(generator));
     }
-    let weak = weakness(args, turns.pins.is_some());
     let figure = |comparison| all.figure(comparison, generator, &why, weak);
     let figures = COMPARISONS.iter().map(figure).collect();
     (report.tables, report.plots, report.figures) = (tables, plots, figures);
@@ -73,13 +70,6 @@ pub fn fill(report: &mut Report, turns: &Turns<'_>) {
 
 fn notes(turns: &Turns<'_>) -> Vec<String> {
     let args = turns.args;
-    let pinned = match turns.pins {
-        Some(pins) => format!(
-            "All servers run on processor {}, all generators on processor {}, and on no other.",
-            pins.server, pins.client
-        ),
-        None => "Servers and generators run on any processor.".to_owned(),
-    };
     let mut notes = vec![
         format!(
             "LUKS1, aes-xts-plain64, 512-bit key, 512-byte sectors, {} of clear disk; the plain servers have the same clear text in a file of its own. All go through the page cache.",
@@ -87,9 +77,8 @@ fn notes(turns: &Turns<'_>) -> Vec<String> {
         ),
         format!(
             "Before, each server gave the SHA-256 of what was written, {}, and the right data to random reads with 32 in flight on two connections at once. After the last write all encrypted servers read the same, and so did all plain ones.",
-            turns.images.sha256
+            turns.setting.images.sha256
         ),
-        pinned,
         "One server runs at a time. Each has a turn at each load in each round, and the order changes. Speeds are medians, 1 MB is 10^6 bytes; a ratio is the median of the ratios of the rounds.".into(),
         format!(
             "fio uses its nbd engine (libnbd, structured replies, one connection). lean is a client of this program, one thread and one connection, simple replies; lean-many is {} of these at once, each with the same number of requests in flight.",
@@ -99,7 +88,8 @@ fn notes(turns: &Turns<'_>) -> Vec<String> {
         "cryptline-plain is the null cipher over the plain file: cryptline serves no file as it is, and this touches no byte more.".into(),
     ];
     if !args.servers.iter().all(|&server| server.is_null()) {
-        let versions = turns.programs.versions();
+        let is_needed = |name: &str| needs(&args.servers, &args.generators, name);
+        let versions = turns.setting.programs.versions(is_needed);
         notes.push(format!("Versions: {}.", versions.join("; ")));
     }
     notes
@@ -151,58 +141,47 @@ impl<'a> All<'a> {
         (if of_lean >= of_fio { lean } else { fio }, why)
     }
 
+    /// A line for each server by each generator.
     fn table(self, load: Load) -> Table {
-        let unit = if load.is_small() { "kIOPS" } else { "MB/s" };
-        let by = |generator| {
-            [
-                format!("{generator} {unit}"),
-                "of null".into(),
-                "p50 µs".into(),
-                "p99 µs".into(),
-            ]
-        };
-        let columns = ["server", "serves"].map(str::to_owned).into_iter();
-        let columns = columns.chain(self.args.generators.iter().flat_map(by));
-        let busy = ["client busy", "server busy"].map(str::to_owned);
-        let mut table = Table::new(load.title(), columns.chain(busy));
+        let heads = [
+            "server",
+            "serves",
+            "generator",
+            load.shape(1).unit(),
+            "of null",
+        ];
+        let heads = heads.into_iter().chain(Row::STEADINESS);
+        let heads = heads.chain(["client busy", "server busy"]);
+        let mut table = Table::new(load.title(), heads);
         for &server in &self.args.servers {
-            let cells = [server.to_string(), server.spec().serves.to_owned()].into_iter();
-            let by = |&generator| self.speed_cells(server, load, generator);
-            let cells = cells.chain(self.args.generators.iter().flat_map(by));
-            let lean = self.row(server, load, Generator::Lean);
-            let busy = |of: fn(&Sample) -> Option<f64>| {
-                let turns = lean.iter().flat_map(|row| &row.turns);
-                let known: Vec<f64> = turns.filter_map(of).collect();
-                let is_known = !known.is_empty();
-                share(is_known.then(|| median(&known)))
-            };
-            let busy = [busy(|turn| turn.client_busy), busy(|turn| turn.server_busy)];
-            table.push(cells.chain(busy));
+            for &generator in &self.args.generators {
+                let Some(row) = self.row(server, load, generator) else {
+                    continue;
+                };
+                let null = self.row(Server::Null, load, generator);
+                let of_null = null.map_or("-".into(), |null| {
+                    format!("{:.0} %", row.over(null) * 100.0)
+                });
+                let cells = [
+                    Row::label(server.to_string(), [row]),
+                    server.spec().serves.to_owned(),
+                    generator.to_string(),
+                    row.speed(),
+                    of_null,
+                ];
+                let cells = cells.into_iter().chain(row.steadiness());
+                table.push(cells.chain([
+                    row.share(|turn| turn.client_busy),
+                    row.share(|turn| turn.server_busy),
+                ]));
+            }
         }
         table
     }
 
-    fn speed_cells(self, server: Server, load: Load, generator: Generator) -> [String; 4] {
-        let Some(row) = self.row(server, load, generator) else {
-            return ["-"; 4].map(str::to_owned);
-        };
-        let null = self.speed(Server::Null, load, generator);
-        let latency = row.latency.unwrap_or_default();
-        [
-            if load.is_small() {
-                format!("{:.1}", row.iops() / 1000.0)
-            } else {
-                megabytes(row.bytes_per_second)
-            },
-            share(null.map(|null| row.bytes_per_second / null)),
-            microseconds(latency.p50_us),
-            microseconds(latency.p99_us),
-        ]
-    }
-
     /// Encrypted beside plain, by one generator: ten servers by three generators are for the table.
     fn throughput(self, load: Load, generator: Generator) -> Plot {
-        let (label, unit) = if load.is_small() {
+        let (label, unit) = if load.shape(1).is_small() {
             ("thousand requests a second", 4096.0 * 1000.0)
         } else {
             ("GB/s", 1e9)
@@ -213,8 +192,8 @@ impl<'a> All<'a> {
             } else {
                 "plain"
             };
-            let speed = self.speed(server, load, generator)?;
-            Some((server.label(), kind, speed / unit))
+            let row = self.row(server, load, generator)?;
+            Some((server.label(), kind, row.plotted(|speed| speed / unit)))
         });
         let title = format!("{}, by {generator}", load.title());
         Plot::of(title, ["server", label], values).columns()
@@ -253,10 +232,8 @@ impl<'a> All<'a> {
         let compared = self
             .compare(comparison, generator)
             .filter(|_| generator != Generator::LeanMany);
-        let figure = Figure::new(
-            comparison.name,
-            compared.as_ref().map(|(_, ratios)| median(ratios)),
-        );
+        let ratios = compared.as_ref().map(|(_, ratios)| ratios);
+        let figure = Figure::of(comparison.name, ratios);
         let figure = match comparison.goal {
             Some(goal) if comparison.of.lower_is_better() => figure.at_most(goal),
             Some(goal) => figure.at_least(goal),
@@ -272,42 +249,33 @@ impl<'a> All<'a> {
             String::new()
         };
         let note = format!(
-            "{}{}, {} to {best}{}; by {generator}; rounds from {:.2} to {:.2}{of_plain}",
+            "{}{}, {} to {best}{}; by {generator}; {}{of_plain}",
             comparison.of.prefix(),
             comparison.load.title(),
             comparison.ours,
             comparison.best,
-            ratios.iter().copied().fold(f64::INFINITY, f64::min),
-            ratios.iter().copied().fold(0.0, f64::max)
+            ratios.spread()
         );
-        figure
-            .noted(note)
-            .unless(weak.map(|weak| format!("no goal: {weak}")))
+        figure.noted(note).unless(weak)
     }
 
-    /// The best of the others, and the ratio to it in every round.
-    fn compare(self, comparison: &Comparison, generator: Generator) -> Option<(Server, Vec<f64>)> {
-        let values = |server| -> Option<Vec<f64>> {
-            let row = self.row(server, comparison.load, generator)?;
-            row.turns
-                .iter()
-                .map(|turn| comparison.of.value(turn))
-                .collect()
-        };
-        let ours = values(comparison.ours)?;
+    /// The best of the others, and the ratios to it.
+    fn compare(self, comparison: &Comparison, generator: Generator) -> Option<(Server, Ratios)> {
+        let Comparison { of, load, .. } = *comparison;
+        let ours = self.row(comparison.ours, load, generator)?;
         let others = comparison.others.iter();
-        let others = others.map(|&server| Some((server, values(server)?)));
+        let others = others.map(|&server| Some((server, self.row(server, load, generator)?)));
         let others: Vec<_> = others.collect::<Option<_>>()?;
         let (best, theirs) = others.into_iter().max_by(|(_, one), (_, other)| {
-            let order = median(one).total_cmp(&median(other));
-            if comparison.of.lower_is_better() {
+            let order = one.middle(of).total_cmp(&other.middle(of));
+            if of.lower_is_better() {
                 order.reverse()
             } else {
                 order
             }
         })?;
-        let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs);
-        Some((best, ratios.collect()))
+        let ratios = ours.beside(theirs, of);
+        ratios.median().is_finite().then_some((best, ratios))
     }
 
     fn near_ceiling(self, generator: Generator) -> &'static str {
@@ -319,20 +287,4 @@ impl<'a> All<'a> {
             _ => "",
         }
     }
-}
-
-fn share(share: Option<f64>) -> String {
-    share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0))
-}
-
-/// Why the goals are not for these options.
-fn weakness(args: &PeersArgs, is_pinned: bool) -> Option<&'static str> {
-    let reasons = [
-        (args.rounds < ROUNDS_MIN, "too few rounds"),
-        (args.seconds < SECONDS_MIN, "turns are too short"),
-        (args.size < SIZE_MIN, "the disk is too small"),
-        (!is_pinned, "servers and generators share processors"),
-    ];
-    let mut holds = reasons.into_iter().filter(|(holds, _)| *holds);
-    holds.next().map(|(_, reason)| reason)
 }

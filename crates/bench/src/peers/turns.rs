@@ -1,23 +1,19 @@
 //! A server's turn: started, checked or loaded by every generator, and ended.
 
-use std::cell::RefCell;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::PathBuf;
 
+use super::PeersArgs;
 use super::generators::{Generator, Load, fio};
-use super::servers::{Place, Programs, Server};
-use super::{PeersArgs, WARM_UP};
+use super::servers::{Place, Server};
 use crate::Error;
-use crate::foreign::typed;
-use crate::images::{Images, SOCKET};
+use crate::images::SOCKET;
 use crate::load::Job;
 use crate::nbd::Export;
 use crate::nbd::null::NullServer;
-use crate::pins::Pins;
-use crate::process::{Left, Process, Stop};
+use crate::process::{Left, Process};
 use crate::progress::Progress;
 use crate::report::{Direction, Pattern, Sample, Shape};
+use crate::setting::Setting;
 
 /// The load under which contents are checked: many in flight, over several connections.
 const CHECK: Shape = Shape {
@@ -35,14 +31,7 @@ const SPARE_CLIENTS: u32 = 4;
 /// What all turns share.
 pub struct Turns<'a> {
     pub args: &'a PeersArgs,
-    pub images: &'a Images,
-    pub programs: &'a Programs,
-    pub pins: Option<Pins>,
-    /// For sockets and what programs say.
-    pub folder: &'a Path,
-    pub stop: &'a Stop,
-    /// What was run, each command once.
-    pub commands: RefCell<Vec<String>>,
+    pub setting: Setting<'a>,
 }
 
 /// A server in its turn.
@@ -59,7 +48,7 @@ struct Running {
 impl Turns<'_> {
     /// Every server gives the bytes that the images were made of, in order and at random.
     pub fn check_contents(&self, progress: &Progress) -> Result<(), Error> {
-        let expected = &self.images.sha256;
+        let expected = &self.setting.images.sha256;
         for server in self.servers_with_images() {
             progress.now(format!("checking {server}"));
             let running = self.start(server)?;
@@ -69,7 +58,7 @@ impl Turns<'_> {
                     "{server} gives other bytes than were written (SHA-256 {sum}, not {expected}); nothing was measured"
                 )));
             }
-            let contents = Some(self.images.contents);
+            let contents = Some(self.setting.images.contents);
             running.of(running.export().load(&self.job(CHECK, 0), contents))?;
             progress.step();
         }
@@ -98,7 +87,7 @@ impl Turns<'_> {
         let running = self.start(server)?;
         let mut samples = Vec::new();
         for &generator in &self.args.generators {
-            self.stop.check()?;
+            self.setting.stop.check()?;
             let shape = load.shape(generator.streams(self.args.connections));
             let job = self.job(shape, u64::from(run) + 1);
             samples.push(match generator {
@@ -110,33 +99,26 @@ impl Turns<'_> {
     }
 
     fn job(&self, shape: Shape, start: u64) -> Job {
-        Job {
-            shape,
-            warm_up: WARM_UP,
-            time: self.args.time(),
-            // Requests in order begin with the disk.
-            start: match shape.pattern {
-                Pattern::Random => start,
-                Pattern::Sequential => 0,
-            },
-            latency: true,
-            cpu: self.pins.map(|pins| pins.client),
-        }
+        self.setting.job(shape, self.args.time(), start)
     }
 
     fn fio(&self, running: &Running, job: &Job) -> Result<Sample, Error> {
-        let (program, output) = (self.programs.path("fio"), self.folder.join("fio.json"));
+        let setting = &self.setting;
+        let (program, output) = (
+            setting.programs.path("fio"),
+            setting.folder.join("fio.json"),
+        );
         let (sample, command) = fio(program, &running.export(), job, &output)
             .map_err(|error| Error::new(error.kind(), format!("{}: {error}", running.server)))?;
-        self.note_command(command);
+        setting.note(command);
         Ok(sample)
     }
 
     fn start(&self, server: Server) -> Result<Running, Error> {
-        self.stop.check()?;
-        let (socket, below) = (self.folder.join(SOCKET), self.folder.join(BELOW_SOCKET));
+        let setting = &self.setting;
+        setting.stop.check()?;
+        let [socket, below] = [SOCKET, BELOW_SOCKET].map(|name| setting.folder.join(name));
         let place = Place {
-            images: self.images,
             socket: &socket,
             below: &below,
             clients: self.args.connections + SPARE_CLIENTS,
@@ -149,49 +131,25 @@ impl Turns<'_> {
             _below: None,
             _null: None,
         };
-        if let Some(command) = server.command_below(self.programs, &place) {
+        let start = |name: &str, command, export: &Export<'_>| {
+            let left = Left::Socket(export.socket.to_owned());
+            setting.start(name, command, left, || export.try_connect())
+        };
+        if let Some(command) = server.command_below(setting, &place) {
             let name = format!("the server below {server}");
-            running._below = Some(self.run(&name, command, &Export::new(&below, ""))?);
+            running._below = Some(start(&name, command, &Export::new(&below, ""))?);
         }
-        match server.command(self.programs, &place) {
+        match server.command(setting, &place) {
             None => {
-                let cpu = self.pins.map(|pins| pins.server);
-                running._null = Some(NullServer::start(&socket, self.images.size, cpu)?);
+                let cpu = setting.pins.map(|pins| pins.server);
+                running._null = Some(NullServer::start(&socket, setting.images.size, cpu)?);
             }
             Some(command) => {
                 let export = Export::new(&socket, server.export());
-                running.process = Some(self.run(&server.to_string(), command, &export)?);
+                running.process = Some(start(&server.to_string(), command, &export)?);
             }
         }
         Ok(running)
-    }
-
-    /// Starts a server, pinned, and waits until it takes clients.
-    fn run(
-        &self,
-        name: &str,
-        mut command: Vec<OsString>,
-        export: &Export<'_>,
-    ) -> Result<Process, Error> {
-        if let Some(pins) = self.pins {
-            let taskset = self.programs.path("taskset").into();
-            command.splice(0..0, [taskset, "-c".into(), pins.server.to_string().into()]);
-        }
-        let socket = export.socket.to_owned();
-        // Each has a log of its own.
-        let log = socket.with_extension("log");
-        let process = Process::start(name, &command, Left::Socket(socket), &log, || {
-            export.try_connect()
-        })?;
-        self.note_command(typed(&command));
-        Ok(process)
-    }
-
-    fn note_command(&self, command: String) {
-        let mut commands = self.commands.borrow_mut();
-        if !commands.contains(&command) {
-            commands.push(command);
-        }
     }
 
     fn servers_with_images(&self) -> impl Iterator<Item = Server> {
@@ -207,23 +165,19 @@ impl Running {
 
     /// By the client of this program.
     fn load(&self, job: &Job) -> Result<Sample, Error> {
-        let cpu = || self.process.as_ref().and_then(Process::cpu);
-        let (start, before) = (Instant::now(), cpu());
-        let mut sample = self.of(self.export().load(job, None))?;
-        let wall = start.elapsed().as_secs_f64().max(1e-9);
-        sample.server_busy = cpu()
-            .zip(before)
-            .map(|(used, before)| (used - before) / wall);
-        Ok(sample)
+        let load = || self.export().load(job, None);
+        match &self.process {
+            Some(process) => process.under(load),
+            None => self.of(load()),
+        }
     }
 
-    /// An error with the server's name and the last line that it said.
+    /// An error with the server's name.
     fn of<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        result.map_err(|error| match &self.process {
-            // What makes no sense has nothing to do with the server.
-            _ if error.kind() == cryptline::ErrorKind::Parameters => error,
-            Some(process) => process.failure(&error.to_string()),
-            None => Error::new(error.kind(), format!("{}: {error}", self.server)),
-        })
+        match &self.process {
+            Some(process) => process.blamed(result),
+            None => result
+                .map_err(|error| Error::new(error.kind(), format!("{}: {error}", self.server))),
+        }
     }
 }

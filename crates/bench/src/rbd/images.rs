@@ -6,11 +6,12 @@ use cryptline_engine::base::RbdDevice;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate};
 
-use super::Way;
 use super::cluster::Cluster;
+use super::{WAYS, Way};
 use crate::Error;
 use crate::contents::{Contents, sha256_of};
 use crate::process::Stop;
+use crate::report::word;
 
 /// It protects noise.
 const PASSPHRASE: &str = "no secret at all";
@@ -40,7 +41,7 @@ impl<'a> Images<'a> {
             size,
             empty: [0; 3],
         };
-        for (at, way) in Way::ALL.into_iter().enumerate() {
+        for (at, way) in WAYS.into_iter().enumerate() {
             let header = if way == Way::Plain { 0 } else { HEADER };
             let size = format!("{}B", size + header);
             let spec = cluster.spec(&name(way));
@@ -96,17 +97,17 @@ impl<'a> Images<'a> {
             if sha256_of(&self.open(image, reader)?, PIECE)? != expected {
                 return Err(Error::device(format!(
                     "{} reads other bytes than {} has written; nothing was measured",
-                    reader.name(),
-                    writer.name()
+                    word(&reader),
+                    word(&writer)
                 )));
             }
         }
         Ok(expected)
     }
 
-    /// Each image by its own way, in the order of [`Way::ALL`].
+    /// Each image by its own way, in the order of [`WAYS`].
     pub fn open_all(&self) -> Result<[Gate; 3], Error> {
-        let [plain, librbd, ours] = Way::ALL.map(|way| self.open(way, way));
+        let [plain, librbd, ours] = WAYS.map(|way| self.open(way, way));
         Ok([plain?, librbd?, ours?])
     }
 
@@ -127,13 +128,13 @@ impl<'a> Images<'a> {
     pub fn used_after_discards(&self, gates: &[Gate; 3]) -> Result<[f64; 3], Error> {
         let mut used = [0.0; 3];
         let live = self.size / LIVE;
-        for (at, way) in Way::ALL.into_iter().enumerate() {
+        for (at, way) in WAYS.into_iter().enumerate() {
             let gate = &gates[at];
             let mut disk = Blocking::new(gate, BackendChoice::Auto)?;
             for from in (live..self.size).step_by(PIECE) {
                 let len = (self.size - from).min(PIECE as u64);
                 disk.discard(from, len).map_err(|fault| {
-                    Error::device(format!("{}: cannot discard: {fault}", way.name()))
+                    Error::device(format!("{}: cannot discard: {fault}", word(&way)))
                 })?;
             }
             #[expect(clippy::cast_precision_loss, reason = "sizes, for a ratio")]
@@ -163,7 +164,7 @@ impl Drop for Images<'_> {
         if self.cluster.is_own() {
             return;
         }
-        for way in Way::ALL {
+        for way in WAYS {
             // One that was not made yet is not there.
             let _ = self
                 .cluster

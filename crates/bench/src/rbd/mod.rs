@@ -20,7 +20,7 @@ mod summary;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use cryptline::size;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -28,7 +28,7 @@ use crate::Error;
 use crate::load::{self, Job};
 use crate::output::Output;
 use crate::process::Stop;
-use crate::report::{Direction, Pattern, Report, Row, Shape};
+use crate::report::{Direction, Pattern, Report, Row, Shape, word};
 use crate::runner::{self, Group};
 use cluster::Cluster;
 use images::Images;
@@ -81,82 +81,25 @@ pub struct RbdArgs {
 }
 
 /// Who encrypts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Way {
     Plain,
+    #[value(name = "librbd LUKS2")]
     Librbd,
+    #[value(name = "cryptline LUKS2")]
     Ours,
 }
 
+/// All of them, in the order of the images.
+const WAYS: [Way; 3] = [Way::Plain, Way::Librbd, Way::Ours];
+
 /// What is asked of the images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Load {
-    RandRead,
-    RandWrite,
-    Read,
-    Write,
-    SectorWrite,
-}
-
-impl Way {
-    const ALL: [Self; 3] = [Self::Plain, Self::Librbd, Self::Ours];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Librbd => "librbd LUKS2",
-            Self::Ours => "cryptline LUKS2",
-        }
-    }
-}
-
-impl Load {
-    const ALL: [Self; 5] = [
-        Self::RandRead,
-        Self::RandWrite,
-        Self::Read,
-        Self::Write,
-        Self::SectorWrite,
-    ];
-
-    /// Its heading, and its shape.
-    fn spec(self) -> (&'static str, Shape) {
-        use {Direction::*, Pattern::*};
-        let (title, direction, pattern, block, depth) = match self {
-            Self::RandRead => ("4 KiB random reads, 32 in flight", Read, Random, 4096, 32),
-            Self::RandWrite => ("4 KiB random writes, 32 in flight", Write, Random, 4096, 32),
-            Self::Read => (
-                "1 MiB reads in order, 8 in flight",
-                Read,
-                Sequential,
-                1 << 20,
-                8,
-            ),
-            Self::Write => (
-                "1 MiB writes in order, 8 in flight",
-                Write,
-                Sequential,
-                1 << 20,
-                8,
-            ),
-            Self::SectorWrite => (
-                "512-byte random writes, 32 in flight",
-                Write,
-                Random,
-                512,
-                32,
-            ),
-        };
-        let shape = Shape {
-            direction,
-            pattern,
-            block,
-            depth,
-            streams: 1,
-        };
-        (title, shape)
-    }
-}
+const RAND_READ: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 32);
+const RAND_WRITE: Shape = Shape::new(Direction::Write, Pattern::Random, 4096, 32);
+const READ: Shape = Shape::new(Direction::Read, Pattern::Sequential, 1 << 20, 8);
+const WRITE: Shape = Shape::new(Direction::Write, Pattern::Sequential, 1 << 20, 8);
+const SECTOR_WRITE: Shape = Shape::new(Direction::Write, Pattern::Random, 512, 32);
+const LOADS: [Shape; 5] = [RAND_READ, RAND_WRITE, READ, WRITE, SECTOR_WRITE];
 
 /// What was measured beside the rows.
 struct Measured<'a> {
@@ -185,27 +128,22 @@ pub fn measure(args: &RbdArgs) -> Result<Report, Error> {
     let sha256 = images.check(&stop)?;
     let gates = images.open_all()?;
 
-    let mut report = Report::new("rbd", "Encryption of Ceph images");
-    report.runs = args.rounds;
-    report.seconds = args.seconds;
+    let mut report = Report::new("rbd", "Encryption of Ceph images").of(args.rounds, args.seconds);
     report.rows = subjects()
         .map(|(load, way)| row(load, way, &sha256))
         .collect();
     let mut cpu = vec![Vec::new(); report.rows.len()];
-    let ways = Way::ALL.len();
-    let group = |(at, load): (usize, &Load)| Group::once(load.spec().0, at * ways..(at + 1) * ways);
-    let groups: Vec<Group> = Load::ALL.iter().enumerate().map(group).collect();
+    let ways = WAYS.len();
+    let group = |(at, load): (usize, &Shape)| Group::once(load.title(), at * ways..(at + 1) * ways);
+    let groups: Vec<Group> = LOADS.iter().enumerate().map(group).collect();
     runner::run(&mut report, &groups, |rows, turn| {
         stop.check()?;
-        let shape = Load::ALL[turn.way / ways].spec().1;
-        let job = Job {
-            shape,
-            warm_up: WARM_UP,
+        let job = Job::timed(
+            LOADS[turn.way / ways],
+            WARM_UP,
             time,
-            start: u64::from(turn.run) + 1,
-            latency: true,
-            cpu: None,
-        };
+            u64::from(turn.run) + 1,
+        );
         let before = process_time();
         let sample = load::run(&gates[turn.way % ways], &job)?;
         let used = process_time().saturating_sub(before).as_secs_f64();
@@ -214,6 +152,10 @@ pub fn measure(args: &RbdArgs) -> Result<Report, Error> {
         rows[turn.way].take(sample);
         Ok(())
     })?;
+    if cluster.is_own() {
+        // Others are its daemons.
+        report.rows.iter_mut().for_each(|row| row.others = None);
+    }
     let measured = Measured {
         args,
         cpu,
@@ -226,20 +168,21 @@ pub fn measure(args: &RbdArgs) -> Result<Report, Error> {
 }
 
 /// In the order of the rows.
-fn subjects() -> impl Iterator<Item = (Load, Way)> {
-    let of = |load: Load| Way::ALL.map(|way| (load, way));
-    Load::ALL.into_iter().flat_map(of)
+fn subjects() -> impl Iterator<Item = (Shape, Way)> {
+    LOADS
+        .into_iter()
+        .flat_map(|load| WAYS.map(|way| (load, way)))
 }
 
-fn name(load: Load, way: Way) -> String {
-    format!("{}, {}", way.name(), load.spec().0)
+fn name(load: Shape, way: Way) -> String {
+    format!("{}, {}", word(&way), load.title())
 }
 
-fn row(load: Load, way: Way, sha256: &str) -> Row {
+fn row(load: Shape, way: Way, sha256: &str) -> Row {
     Row {
         name: name(load, way),
         cipher: (way != Way::Plain).then(|| "aes-xts-plain64".to_owned()),
-        shape: load.spec().1,
+        shape: load,
         sha256: Some(sha256.to_owned()),
         ..Row::default()
     }

@@ -2,21 +2,23 @@
 
 use cryptline::size;
 
-use super::{Load, Measured, Way, name, subjects};
+use super::{LOADS, Measured, RAND_READ, READ, SECTOR_WRITE, WAYS, WRITE, Way, name, subjects};
 use crate::plot::Plot;
-use crate::report::{Figure, Report, median, ratio, spread};
-use crate::table::{self, Table, megabytes, microseconds, percent};
+use crate::report::{Enough, Figure, Ratios, Report, Row, Shape, median, spread, word};
+use crate::table::{self, Table};
 
-/// Below these, turns are too few or too short for a goal.
-const ROUNDS_MIN: u32 = 3;
-const SECONDS_MIN: f64 = 0.3;
-const SIZE_MIN: u64 = 128 << 20;
+/// With less there are no goals.
+const ENOUGH: Enough = Enough {
+    rounds: 3,
+    seconds: 0.3,
+    size: 128 << 20,
+};
 
 /// Fills the report.
 pub fn fill(report: &mut Report, measured: &Measured<'_>) {
     report.medium.clone_from(&measured.medium);
     report.notes = notes(measured);
-    report.tables = Load::ALL.map(|load| table(report, measured, load)).to_vec();
+    report.tables = LOADS.map(|load| table(report, measured, load)).to_vec();
     report.plots = vec![plot(report)];
     report.figures = figures(report, measured);
 }
@@ -32,52 +34,42 @@ fn notes(measured: &Measured<'_>) -> Vec<String> {
         "On a cluster of this machine, its daemons count as other programs, and they and the client take processors from each other.".into(),
         format!(
             "After the loads, all of each disk but the first quarter was discarded. `rbd du`, without what it said of the empty image, over that quarter: {}.",
-            Way::ALL
+            WAYS
                 .iter()
                 .zip(measured.used)
-                .map(|(way, used)| format!("{} {used:.2}", way.name()))
+                .map(|(way, used)| format!("{} {used:.2}", word(way)))
                 .collect::<Vec<_>>()
                 .join(", ")
         ),
     ]
 }
 
-fn table(report: &Report, measured: &Measured<'_>, load: Load) -> Table {
-    let columns = [
-        "way",
-        "MB/s",
-        "kIOPS",
-        "spread",
-        "of plain",
-        "p50 µs",
-        "p99 µs",
-        "CPU s/GiB",
-    ];
-    let mut table = Table::new(load.spec().0, columns);
-    for way in Way::ALL {
-        let Some(row) = report.row(&name(load, way)) else {
-            continue;
-        };
-        let latency = row.latency.unwrap_or_default();
-        table.push([
-            way.name().to_owned(),
-            megabytes(row.bytes_per_second),
-            format!("{:.2}", row.iops() / 1000.0),
-            percent(row.spread),
-            table::ratio(over(report, load, way, Way::Plain)),
-            microseconds(latency.p50_us),
-            microseconds(latency.p99_us),
-            format!("{:.3}", measured.cpu(load, way)),
-        ]);
+fn table(report: &Report, measured: &Measured<'_>, load: Shape) -> Table {
+    let heads = ["way", load.unit(), "of plain"].into_iter();
+    let heads = heads.chain(Row::STEADINESS).chain(["CPU s/GiB"]);
+    let mut table = Table::new(load.title(), heads);
+    for way in WAYS {
+        if let Some(row) = report.row(&name(load, way)) {
+            let of_plain = report.ratio(&row.name, &name(load, Way::Plain));
+            let cells = [
+                Row::label(word(&way), [row]),
+                row.speed(),
+                table::ratio(of_plain),
+            ];
+            let cells = cells.into_iter().chain(row.steadiness());
+            table.push(cells.chain([format!("{:.3}", measured.cpu(load, way))]));
+        }
     }
     table
 }
 
 fn plot(report: &Report) -> Plot {
     let values = subjects().filter(|(_, way)| *way != Way::Plain);
-    let values = values.map(|(load, way)| {
-        let title = load.spec().0.split(',').next().unwrap_or_default();
-        (title, way.name(), over(report, load, way, Way::Plain))
+    let values = values.filter_map(|(load, way)| {
+        let title = load.title();
+        let title = title.split(',').next().unwrap_or_default().to_owned();
+        let ratios = report.ratios(&name(load, way), &name(load, Way::Plain))?;
+        Some((title, word(&way), ratios.plotted()))
     });
     Plot::of(
         "Throughput over that of a plain image",
@@ -88,46 +80,29 @@ fn plot(report: &Report) -> Plot {
 }
 
 fn figures(report: &Report, measured: &Measured<'_>) -> Vec<Figure> {
-    let args = measured.args;
-    let is_weak = args.rounds < ROUNDS_MIN || args.seconds < SECONDS_MIN || args.size < SIZE_MIN;
-    let weak = is_weak.then_some("measured with too little for a goal");
-    let ratio = |name, load: Load, to: Way, goal| {
-        Figure::new(name, over(report, load, Way::Ours, to))
-            .at_least(goal)
-            .noted(format!("{}; beside {}", load.spec().0, to.name()))
-            .unless(weak)
+    let weak = ENOUGH.lacks(report, measured.args.size);
+    let ratio = |name, load: Shape, to: Way, goal| {
+        let [of, beside] = [Way::Ours, to].map(|way| self::name(load, way));
+        let note = format!("{}; beside {}", load.title(), word(&to));
+        let figure = report.figure(name, &of, &beside).at_least(goal);
+        figure.noted(note).unless(weak)
     };
+    let [plain, librbd] = [Way::Plain, Way::Librbd].map(|way| name(SECTOR_WRITE, way));
+    let of_librbd = report.ratio(&librbd, &plain);
     let [_, used_by_librbd, used] = measured.used;
     vec![
-        ratio(
-            "rbd_over_librbd_luks2_4k_qd32",
-            Load::RandRead,
-            Way::Librbd,
-            1.0,
-        ),
-        ratio(
-            "rbd_over_librbd_luks2_1m_write",
-            Load::Write,
-            Way::Librbd,
-            1.1,
-        ),
+        ratio("rbd_over_librbd_luks2_4k_qd32", RAND_READ, Way::Librbd, 1.0),
+        ratio("rbd_over_librbd_luks2_1m_write", WRITE, Way::Librbd, 1.1),
         ratio(
             "rbd_encrypted_over_raw_4k_qd32",
-            Load::RandRead,
+            RAND_READ,
             Way::Plain,
             0.97,
         ),
         measured.added_cpu().unless(weak),
-        ratio(
-            "rbd_512_write_over_plain",
-            Load::SectorWrite,
-            Way::Plain,
-            0.95,
-        )
-        .noted(format!(
-            "{}; librbd's own LUKS2: {:.2}",
-            Load::SectorWrite.spec().0,
-            over(report, Load::SectorWrite, Way::Librbd, Way::Plain)
+        ratio("rbd_512_write_over_plain", SECTOR_WRITE, Way::Plain, 0.95).noted(format!(
+            "{}; librbd's own LUKS2: {of_librbd:.2}",
+            SECTOR_WRITE.title()
         )),
         Figure::new("rbd_used_over_live_after_fstrim", used)
             .at_most(1.1)
@@ -138,41 +113,37 @@ fn figures(report: &Report, measured: &Measured<'_>) -> Vec<Figure> {
     ]
 }
 
-fn over(report: &Report, load: Load, way: Way, to: Way) -> f64 {
-    report.ratio(&name(load, way), &name(load, to))
-}
-
 impl Measured<'_> {
     /// Processor seconds for a GiB.
-    fn cpu(&self, load: Load, way: Way) -> f64 {
+    fn cpu(&self, load: Shape, way: Way) -> f64 {
         median(self.turns(load, way))
     }
 
-    fn turns(&self, load: Load, way: Way) -> &[f64] {
+    fn turns(&self, load: Shape, way: Way) -> &[f64] {
         let at = subjects().position(|one| one == (load, way));
         at.map_or(&[], |at| &self.cpu[at])
     }
 
     /// What encryption adds of them.
-    fn added(&self, load: Load, way: Way) -> f64 {
+    fn added(&self, load: Shape, way: Way) -> f64 {
         self.cpu(load, way) - self.cpu(load, Way::Plain)
     }
 
     /// Ours over librbd's.
     fn added_cpu(&self) -> Figure {
-        let load = Load::RandRead;
+        let load = RAND_READ;
         let [ours, theirs] = [Way::Ours, Way::Librbd].map(|way| self.added(load, way));
-        let ratio = added_ratio(Way::ALL.map(|way| self.turns(load, way)));
-        let others = [Load::Read, Load::Write].map(|load| {
+        let ratio = added_ratio(WAYS.map(|way| self.turns(load, way)));
+        let others = [READ, WRITE].map(|load| {
             let [ours, theirs] = [Way::Ours, Way::Librbd].map(|way| self.added(load, way));
-            format!("{} {ours:.3} and {theirs:.3}", load.spec().0)
+            format!("{} {ours:.3} and {theirs:.3}", load.title())
         });
         Figure::new("rbd_added_cpu_over_librbd_luks2", ratio)
             .at_most(0.6)
             .needs("what encryption adds is lost in the noise; measure for longer")
             .noted(format!(
                 "{}: cryptline adds {ours:.3} s/GiB, librbd {theirs:.3}; {}",
-                load.spec().0,
+                load.title(),
                 others.join("; ")
             ))
     }
@@ -189,7 +160,8 @@ fn added_ratio(of_ways: [&[f64]; 3]) -> Option<f64> {
     let (ours, theirs) = (added(ours), added(theirs));
     let noise = spread(none) * median(none);
     let is_more = |added: &[f64]| median(added) > noise;
-    (is_more(&ours) && is_more(&theirs)).then(|| ratio(&ours, &theirs))
+    let is_known = is_more(&ours) && is_more(&theirs);
+    is_known.then(|| Ratios::of(&ours, &theirs, []).median())
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ pub struct SweepArgs {
 pub fn measure(args: &SweepArgs) -> Result<Report, Error> {
     let plan = Plan::new(args)?;
     let mut report = Report::new("sweep", "Every size, depth and dispatch mode");
-    (report.runs, report.seconds) = (args.rounds, args.seconds);
+    report = report.of(args.rounds, args.seconds);
     report.medium = plan.medium.describe(args.size);
     report.rows = plan.rows(args.pattern);
     let gates = plan.volumes(args, &report.rows)?;
@@ -145,7 +145,7 @@ pub fn measure(args: &SweepArgs) -> Result<Report, Error> {
     let points = report.rows.chunks(modes).enumerate();
     let groups: Vec<Group> = points.map(group).collect();
     let ways = u64::try_from(gates.len()).unwrap_or(1);
-    let others = runner::run(&mut report, &groups, |rows, turn| {
+    runner::run(&mut report, &groups, |rows, turn| {
         let row = &mut rows[turn.way];
         // Each turn goes elsewhere, so that none finds in the caches what another has just read. Steps
         // by the golden ratio of the range spread evenly (Fibonacci hashing).
@@ -163,7 +163,7 @@ pub fn measure(args: &SweepArgs) -> Result<Report, Error> {
         row.take(measured?);
         Ok(())
     })?;
-    summary::fill(&mut report, args, &plan, &others);
+    summary::fill(&mut report, args, &plan);
     Ok(report)
 }
 

@@ -6,7 +6,7 @@ use super::SweepArgs;
 use super::plan::Plan;
 use crate::machine::cores;
 use crate::plot::Plot;
-use crate::report::{Direction, Figure, Latency, Report, Row, median, word};
+use crate::report::{Direction, Figure, Latency, Quantity, Ratios, Report, Row, median, word};
 use crate::table::{self, Table, block, megabytes, microseconds, percent};
 
 /// Cores that the goal for one large request supposes to be idle.
@@ -31,22 +31,22 @@ struct Sweep<'a> {
     loaded: Point<'a>,
 }
 
-/// Fills the report. `others` has the share of other programs at each point.
-pub fn fill(report: &mut Report, args: &SweepArgs, plan: &Plan, others: &[Option<f64>]) {
+/// Fills the report.
+pub fn fill(report: &mut Report, args: &SweepArgs, plan: &Plan) {
     report.notes = notes(args, plan);
     let sweep = Sweep::new(plan, &report.rows);
     let (over_best, worst) = sweep.worst(auto_over_best, f64::lt);
     let (p99_over_best, worst_p99) = sweep.worst(auto_p99_over_best, f64::gt);
     let figures = vec![
-        Figure::new("auto_over_best_min", over_best)
+        Figure::of("auto_over_best_min", over_best.as_ref())
             .at_least(0.97)
             .noted(worst)
             .needs(ALL_MODES),
-        Figure::new("auto_p99_over_best_max", p99_over_best)
+        Figure::of("auto_p99_over_best_max", p99_over_best.as_ref())
             .at_most(1.1)
             .noted(worst_p99)
             .needs(ALL_MODES),
-        sweep.large_alone(others),
+        sweep.large_alone(),
         sweep.under_load("inline_p99_loaded_over_idle", Mode::Inline),
         sweep.under_load("queue_p99_loaded_over_idle", Mode::Queue),
     ];
@@ -62,21 +62,25 @@ fn by(point: Point<'_>, mode: Mode) -> Option<&Row> {
 }
 
 /// Auto to the better of inline and queue, which is the one with the better median.
-fn auto_over_best(point: Point<'_>) -> Option<f64> {
+fn auto_over_best(point: Point<'_>) -> Option<Ratios> {
     let (inline, queue) = (by(point, Mode::Inline)?, by(point, Mode::Queue)?);
     let better = if inline.bytes_per_second >= queue.bytes_per_second {
         inline
     } else {
         queue
     };
-    Some(by(point, Mode::Auto)?.over(better))
+    Some(by(point, Mode::Auto)?.beside(better, Quantity::Speed))
 }
 
 /// The p99 of auto to the lower of the p99 of inline and queue.
-fn auto_p99_over_best(point: Point<'_>) -> Option<f64> {
-    let p99 = |mode| by(point, mode).map(Row::p99_us);
-    let best = p99(Mode::Inline)?.min(p99(Mode::Queue)?);
-    Some(p99(Mode::Auto)? / best)
+fn auto_p99_over_best(point: Point<'_>) -> Option<Ratios> {
+    let (inline, queue) = (by(point, Mode::Inline)?, by(point, Mode::Queue)?);
+    let better = if inline.p99_us() <= queue.p99_us() {
+        inline
+    } else {
+        queue
+    };
+    Some(by(point, Mode::Auto)?.beside(better, Quantity::P99))
 }
 
 /// `1 stream`.
@@ -139,40 +143,49 @@ impl<'a> Sweep<'a> {
     /// The worst of a value at all points, and which point that is. None where a point does not have it.
     fn worst(
         &self,
-        value: fn(Point<'_>) -> Option<f64>,
+        value: fn(Point<'_>) -> Option<Ratios>,
         is_worse: fn(&f64, &f64) -> bool,
-    ) -> (Option<f64>, String) {
+    ) -> (Option<Ratios>, String) {
         let values = self.points.iter().map(|point| value(point));
-        let values: Vec<f64> = values.collect::<Option<_>>().unwrap_or_default();
-        let pairs = values.iter().zip(&self.points);
-        let worst = pairs.reduce(|a, b| if is_worse(b.0, a.0) { b } else { a });
-        let Some((worst, point)) = worst else {
+        let values: Vec<Ratios> = values.collect::<Option<_>>().unwrap_or_default();
+        let medians: Vec<f64> = values.iter().map(Ratios::median).collect();
+        let places = 0..medians.len();
+        let worst = places.reduce(|a, b| {
+            if is_worse(&medians[b], &medians[a]) {
+                b
+            } else {
+                a
+            }
+        });
+        let Some(worst) = worst else {
             return (None, String::new());
         };
         let note = format!(
             "the worst of {} points, whose median is {:.2}: {}",
             values.len(),
-            median(&values),
-            self.full_name(point)
+            median(&medians),
+            self.full_name(self.points[worst])
         );
-        (Some(*worst), note)
+        (values.into_iter().nth(worst), note)
     }
 
     /// One request of 1 MiB at a time: what helpers are for.
-    fn large_alone(&self, others: &[Option<f64>]) -> Figure {
-        let points = self.points.iter().zip(others);
-        let alone = points.filter(|(point, _)| {
+    fn large_alone(&self) -> Figure {
+        let alone = self.points.iter().filter(|point| {
             let shape = point[0].shape;
             point[0].cipher == self.points[0][0].cipher
                 && (shape.block, shape.depth, shape.streams) == (LARGE, 1, 1)
         });
-        let ratios = alone.filter_map(|(&point, share)| {
-            let ratio = by(point, Mode::Auto)?.over(by(point, Mode::Inline)?);
-            Some((ratio, point, *share))
+        let ratios = alone.filter_map(|&point| {
+            let auto = by(point, Mode::Auto)?;
+            Some((
+                auto.beside(by(point, Mode::Inline)?, Quantity::Speed),
+                point,
+            ))
         });
-        let worst = ratios.min_by(|a, b| a.0.total_cmp(&b.0));
-        let (point, share) = worst.map_or((None, None), |(_, point, share)| (Some(point), share));
-        let spoiled = match share {
+        let worst = ratios.min_by(|a, b| a.0.median().total_cmp(&b.0.median()));
+        let (ratios, point) = worst.unzip();
+        let spoiled = match ratios.as_ref().and_then(|ratios| ratios.others) {
             _ if cores() < IDLE_CORES || self.plan.helpers == 0 => {
                 Some("needs 2 processors and a helper".into())
             }
@@ -183,7 +196,7 @@ impl<'a> Sweep<'a> {
             )),
             None => Some("no verdict: nobody knows whether the processors were idle".into()),
         };
-        Figure::new("auto_over_inline_1m_qd1", worst.map(|(ratio, ..)| ratio))
+        Figure::of("auto_over_inline_1m_qd1", ratios.as_ref())
             .at_least(1.6)
             .noted(point.map_or_else(String::new, |point| self.full_name(point)))
             .unless(spoiled)
@@ -191,15 +204,16 @@ impl<'a> Sweep<'a> {
     }
 
     fn under_load(&self, name: &'static str, mode: Mode) -> Figure {
-        let p99 = |point| by(point, mode).map_or(f64::NAN, Row::p99_us);
-        let (alone, loaded) = (p99(self.alone), p99(self.loaded));
-        Figure::new(name, loaded / alone)
+        let rows = by(self.loaded, mode).zip(by(self.alone, mode));
+        let ratios = rows.map(|(loaded, alone)| loaded.beside(alone, Quantity::P99));
+        let p99 = |row: Option<&Row>| microseconds(row.map_or(f64::NAN, Row::p99_us));
+        Figure::of(name, ratios.as_ref())
             .lower()
             .noted(format!(
                 "4k reads one at a time: {} µs beside {} hogs, {} µs alone",
-                microseconds(loaded),
+                p99(by(self.loaded, mode)),
                 self.plan.hogs,
-                microseconds(alone)
+                p99(by(self.alone, mode))
             ))
             .needs(format!("needs --hog and --dispatch {mode}"))
     }
@@ -242,9 +256,13 @@ impl<'a> Sweep<'a> {
         let mut table = Table::new(title, columns);
         for point in points {
             let Row { shape, .. } = point[0];
-            let ratio = auto_over_best(point).map_or("-".into(), table::ratio);
+            let ratio = auto_over_best(point).map_or("-".into(), |it| table::ratio(it.median()));
             let spread = point.iter().map(|row| row.spread).fold(0.0, f64::max);
-            let line = [block(shape.block), shape.depth.to_string()].into_iter();
+            let line = [
+                Row::label(block(shape.block), *point),
+                shape.depth.to_string(),
+            ];
+            let line = line.into_iter();
             let line = line.chain(point.iter().map(|row| megabytes(row.bytes_per_second)));
             let line = line.chain([ratio]);
             let line = line.chain(point.iter().map(|row| microseconds(row.p99_us())));
@@ -272,7 +290,8 @@ impl<'a> Sweep<'a> {
         for (name, row) in self.loaded_rows() {
             let latency = row.latency.unwrap_or_default().values().map(microseconds);
             let speed = megabytes(row.bytes_per_second);
-            table.push([name].into_iter().chain(latency).chain([speed]));
+            let name = [Row::label(name, [row])].into_iter();
+            table.push(name.chain(latency).chain([speed]));
         }
         table
     }
@@ -327,7 +346,7 @@ impl<'a> Sweep<'a> {
             (
                 block(row.shape.block),
                 row.name.clone(),
-                row.bytes_per_second / 1e9,
+                row.plotted(|rate| rate / 1e9),
             )
         });
         let (word, streams) = (word(&direction), streams(count));
@@ -341,7 +360,7 @@ impl<'a> Sweep<'a> {
         let values = self.first_cipher(direction).filter_map(|point| {
             let shape = point[0].shape;
             let line = format!("depth {}, {}", shape.depth, streams(shape.streams));
-            Some((block(shape.block), line, auto_over_best(point)?))
+            Some((block(shape.block), line, auto_over_best(point)?.plotted()))
         });
         let title = format!(
             "Auto over the better of inline and queue: {}",

@@ -19,7 +19,7 @@ mod writer;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use cryptline::size;
 use cryptline_engine::base::ZonedDevice;
 use cryptline_engine::blocking::Blocking;
@@ -31,7 +31,7 @@ use cryptline_engine::{BackendChoice, Gate};
 use crate::Error;
 use crate::contents::Contents;
 use crate::output::Output;
-use crate::report::{Direction, Pattern, Report, Row, Shape};
+use crate::report::{Direction, Pattern, Report, Row, Shape, word};
 use crate::runner::{self, Group};
 use crate::volume::{Cipher, HelperArgs, ram};
 use writer::{Load, Writer, places};
@@ -94,7 +94,7 @@ pub struct ZonedArgs {
 }
 
 /// How writes come to the zones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Way {
     Plain,
     Encrypted,
@@ -102,18 +102,10 @@ enum Way {
     Pool,
 }
 
+/// All of them, in the order of the tables.
+const WAYS: [Way; 4] = [Way::Plain, Way::Encrypted, Way::Auto, Way::Pool];
+
 impl Way {
-    const ALL: [Self; 4] = [Self::Plain, Self::Encrypted, Self::Auto, Self::Pool];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Encrypted => "encrypted",
-            Self::Auto => "auto",
-            Self::Pool => "pool",
-        }
-    }
-
     /// Who runs the cipher, where the engine does.
     fn mode(self) -> Option<Mode> {
         match self {
@@ -124,7 +116,7 @@ impl Way {
     }
 }
 
-/// A medium, and each way to it, in the order of [`Way::ALL`].
+/// A medium, and each way to it, in the order of [`WAYS`].
 struct Medium {
     is_slow: bool,
     zone_size: u64,
@@ -157,8 +149,7 @@ pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
     }
     let subjects = Subject::all();
     let mut report = Report::new("zoned", "Sequential writes to encrypted zones");
-    report.runs = args.runs;
-    report.seconds = args.seconds;
+    report = report.of(args.runs, args.seconds);
     report.rows = subjects.iter().map(|subject| subject.row(args)).collect();
     runner::run(&mut report, &Group::all(subjects.len()), |rows, turn| {
         let Subject { is_slow, way, load } = &subjects[turn.way];
@@ -191,7 +182,7 @@ impl Subject {
         let mut all = Vec::new();
         for is_slow in [false, true] {
             for load in Load::all() {
-                all.extend(Way::ALL.map(|way| Self { is_slow, way, load }));
+                all.extend(WAYS.map(|way| Self { is_slow, way, load }));
             }
         }
         all
@@ -199,7 +190,7 @@ impl Subject {
 
     fn name(self) -> String {
         let medium = medium_name(self.is_slow);
-        format!("{}, {medium}, {}", self.way.name(), self.load.name())
+        format!("{}, {medium}, {}", word(&self.way), self.load.name())
     }
 
     fn row(self, args: &ZonedArgs) -> Row {
@@ -207,13 +198,12 @@ impl Subject {
             name: self.name(),
             cipher: (self.way != Way::Plain).then(|| args.cipher.clone()),
             dispatch: self.way.mode().map(|mode| mode.to_string()),
-            shape: Shape {
-                direction: Direction::Write,
-                pattern: Pattern::Sequential,
-                block: self.load.block,
-                depth: self.load.depth,
-                streams: 1,
-            },
+            shape: Shape::new(
+                Direction::Write,
+                Pattern::Sequential,
+                self.load.block,
+                self.load.depth,
+            ),
             ..Row::default()
         }
     }
@@ -275,7 +265,7 @@ impl Medium {
             zones: ZONES,
         };
         let (mut found, mut expected) = (vec![0; 4096], vec![0; 4096]);
-        for (seed, way) in (1..).zip(Way::ALL) {
+        for (seed, way) in (1..).zip(WAYS) {
             let contents = Contents::new(seed);
             let writer = &mut self.ways[way as usize];
             let checked = || places(load, self.zone_size).take(CHECKED);
@@ -289,7 +279,7 @@ impl Medium {
                 if found != expected {
                     return Err(Error::device(format!(
                         "{}, {}: byte {} and what follows is not what was written; this is a bug in cryptline, or the memory is bad",
-                        way.name(),
+                        word(&way),
                         medium_name(self.is_slow),
                         place.offset
                     )));

@@ -3,9 +3,9 @@
 use cryptline::size;
 
 use super::writer::Load;
-use super::{Subject, Way, ZonedArgs, medium_name};
+use super::{Subject, WAYS, Way, ZonedArgs, medium_name};
 use crate::plot::Plot;
-use crate::report::{Figure, Report};
+use crate::report::{Figure, Ratios, Report, Row, word};
 use crate::table::{self, Table, megabytes};
 
 /// Fills the report.
@@ -31,25 +31,34 @@ pub fn fill(report: &mut Report, args: &ZonedArgs) {
     report.figures = figures(report, (!is_xts).then_some("the goal is for aes-xts"));
 }
 
-/// Throughput by a way, in bytes in a second.
-fn rate(report: &Report, is_slow: bool, way: Way, load: Load) -> f64 {
-    let row = report.row(&Subject { is_slow, way, load }.name());
-    row.map_or(f64::NAN, |row| row.bytes_per_second)
+fn row(report: &Report, is_slow: bool, way: Way, load: Load) -> Option<&Row> {
+    report.row(&Subject { is_slow, way, load }.name())
 }
 
 /// Throughput of a way to another.
-fn over(report: &Report, is_slow: bool, [of, to]: [Way; 2], load: Load) -> f64 {
+fn over(report: &Report, is_slow: bool, [of, to]: [Way; 2], load: Load) -> Option<Ratios> {
     let name = |way| Subject { is_slow, way, load }.name();
-    report.ratio(&name(of), &name(to))
+    report.ratios(&name(of), &name(to))
 }
 
 fn table(report: &Report, is_slow: bool) -> Table {
-    let speed = |way, load: &Load| megabytes(rate(report, is_slow, way, *load));
-    let ratio = |of, to, load: &Load| table::ratio(over(report, is_slow, [of, to], *load));
+    let row = |way, load: &Load| row(report, is_slow, way, *load);
+    let speed = |way, load: &Load| {
+        let speed = row(way, load).map(|row| megabytes(row.bytes_per_second));
+        speed.unwrap_or_default()
+    };
+    let ratio = |of, to, load: &Load| {
+        let ratios = over(report, is_slow, [of, to], *load);
+        table::ratio(ratios.map_or(f64::NAN, |ratios| ratios.median()))
+    };
+    let label = |load: &Load| {
+        let rows = WAYS.into_iter().filter_map(|way| row(way, load));
+        Row::label(load.name(), rows)
+    };
     Table::of(
         format!("Sequential writes, {}, MB/s", medium_name(is_slow)),
         &[
-            ("load", &Load::name),
+            ("load", &label),
             ("plain", &|load| speed(Way::Plain, load)),
             ("encrypted", &|load| speed(Way::Encrypted, load)),
             ("auto", &|load| speed(Way::Auto, load)),
@@ -68,8 +77,11 @@ fn table(report: &Report, is_slow: bool) -> Table {
 
 fn plot(report: &Report, is_slow: bool) -> Plot {
     let values = Load::all().flat_map(|load| {
-        let rate = move |way| rate(report, is_slow, way, load) / 1e6;
-        Way::ALL.map(|way| (load.short(), way.name(), rate(way)))
+        let value = move |way| {
+            let row = row(report, is_slow, way, load)?;
+            Some((load.short(), word(&way), row.plotted(|rate| rate / 1e6)))
+        };
+        WAYS.into_iter().filter_map(value)
     });
     let title = format!("Sequential writes, {}", medium_name(is_slow));
     Plot::of(title, ["block / writes in flight / zones", "MB/s"], values).logarithmic()
@@ -79,20 +91,21 @@ fn figures(report: &Report, other_cipher: Option<&str>) -> Vec<Figure> {
     // The least of some loads, and all of them for people.
     let least = |ways: [Way; 2], is_slow: bool, chosen: &dyn Fn(&Load) -> bool| {
         let loads = Load::all().filter(chosen);
-        let values = loads.map(|load| (over(report, is_slow, ways, load), load.name()));
+        let values = loads.filter_map(|load| Some((over(report, is_slow, ways, load)?, load.name())));
         let values: Vec<_> = values.collect();
-        let least = values.iter().map(|(ratio, _)| *ratio).reduce(f64::min);
-        let listed: Vec<String> = values
+        let listed = values
             .iter()
-            .map(|(ratio, name)| format!("{name} {ratio:.3}"))
-            .collect();
-        (least.unwrap_or(f64::NAN), listed.join("; "))
+            .map(|(ratios, name)| format!("{name} {:.3}", ratios.median()));
+        let listed: Vec<String> = listed.collect();
+        let ratios = values.into_iter().map(|(ratios, _)| ratios);
+        let least = ratios.min_by(|one, other| one.median().total_cmp(&other.median()));
+        (least, listed.join("; "))
     };
     let over_plain = |name, block: u32, depth: u32| {
         let chosen = move |load: &Load| load.block == block && load.depth == depth;
         let (slow, of_slow) = least([Way::Encrypted, Way::Plain], true, &chosen);
         let (_, of_ram) = least([Way::Encrypted, Way::Plain], false, &chosen);
-        Figure::new(name, slow)
+        Figure::of(name, slow.as_ref())
             .at_least(0.9)
             .noted(format!(
                 "the least on the slow medium: {of_slow}; on RAM, where a write is a copy: {of_ram}"
@@ -105,13 +118,15 @@ fn figures(report: &Report, other_cipher: Option<&str>) -> Vec<Figure> {
     let auto_over_pool = |is_slow| least([Way::Auto, Way::Pool], is_slow, &|_| true);
     let (auto_on_ram, auto_of_ram) = auto_over_pool(false);
     let (auto_on_slow, auto_of_slow) = auto_over_pool(true);
+    let both = [auto_on_ram, auto_on_slow].into_iter().flatten();
+    let auto = both.min_by(|one, other| one.median().total_cmp(&other.median()));
     vec![
         over_plain("encrypted_over_plain_zoned_4k_qd1", 4096, 1),
         over_plain("encrypted_over_plain_zoned_128k_qd16", 128 << 10, 16),
-        Figure::new("inline_over_resequenced_pool", pool).noted(format!(
+        Figure::of("inline_over_resequenced_pool", pool.as_ref()).noted(format!(
             "the least of 4 KiB writes on RAM: {of_pool}; on the slow medium: {of_slow}"
         )),
-        Figure::new("auto_over_resequenced_pool", auto_on_ram.min(auto_on_slow))
+        Figure::of("auto_over_resequenced_pool", auto.as_ref())
             .at_least(1.0)
             .noted(format!(
                 "the least of all writes, on RAM: {auto_of_ram}; on the slow medium: {auto_of_slow}"

@@ -1,17 +1,15 @@
-//! Kernel packages from apt, which checks their signatures.
+//! Packages from apt, which checks their signatures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::kernel::{Linux, at, tool};
+use super::kernel::{Linux, UNPACK_TIMEOUT, at, files_below, tool};
 use crate::peer;
 
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(600);
-/// Where the newest kernels are that run next to this Debian's programs.
-const NEXT_RELEASE: &str = "trixie-backports main";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// What the machine's own mirror has.
 const THIS_RELEASE: &str = "bookworm/main";
@@ -29,10 +27,20 @@ pub(super) struct Package {
     pub(super) version: String,
 }
 
+impl Package {
+    /// As apt takes it.
+    pub(super) fn wanted(&self) -> Vec<String> {
+        let names = self.names.iter();
+        names
+            .map(|name| format!("{name}={}", self.version))
+            .collect()
+    }
+}
+
 impl Apt {
-    /// One that knows the next release's packages, and keeps what it knows below `cache`. The machine's own sources
-    /// stay as they are.
-    pub(super) fn of_next_release(cache: &Path) -> Result<Self, String> {
+    /// One that knows the packages of a later `release`, and keeps what it knows below `cache`. The machine's own
+    /// sources stay as they are.
+    pub(super) fn of_next_release(cache: &Path, release: &str) -> Result<Self, String> {
         let folder = cache.join("apt");
         for place in ["lists/partial", "cache/archives/partial"] {
             let place = folder.join(place);
@@ -40,7 +48,7 @@ impl Apt {
         }
         let [list, settings] = ["list", "settings"].map(|name| folder.join(name));
         let mirror = mirror_of_this_machine()?;
-        let source = format!("deb [signed-by={KEYRING}] {mirror} {NEXT_RELEASE}\n");
+        let source = format!("deb [signed-by={KEYRING}] {mirror} {release} main\n");
         fs::write(&list, source).map_err(at(&list))?;
         let place = folder.display();
         let text = format!(
@@ -69,11 +77,7 @@ impl Apt {
             let name = dependency(line)?;
             name.starts_with("linux-image-").then(|| name.to_owned())
         })?;
-        let version = self.query(&["policy", &name], |line| {
-            let version = line.trim().strip_prefix("Candidate: ")?;
-            let plain = |c: char| c.is_ascii_alphanumeric() || ".+~-:".contains(c);
-            (version != "(none)" && version.chars().all(plain)).then(|| version.to_owned())
-        })?;
+        let version = self.version(&name)?;
         let part = |kind: &str| {
             self.query(&["depends", &name], |line| {
                 let part = dependency(line)?;
@@ -87,13 +91,27 @@ impl Apt {
         Ok(Package { names, version })
     }
 
-    /// Puts the package's files into `folder`.
-    pub(super) fn download(&self, package: &Package, folder: &Path) -> Result<(), String> {
-        let names = package.names.iter();
-        let wanted = names.map(|name| format!("{name}={}", package.version));
+    /// The newest version of a package.
+    fn version(&self, name: &str) -> Result<String, String> {
+        self.query(&["policy", name], |line| {
+            let version = line.trim().strip_prefix("Candidate: ")?;
+            let plain = |c: char| c.is_ascii_alphanumeric() || ".+~-:".contains(c);
+            (version != "(none)" && version.chars().all(plain)).then(|| version.to_owned())
+        })
+    }
+
+    /// Downloads packages, and puts their files into `unpacked` in `folder`.
+    pub(super) fn unpack(&self, wanted: &[String], folder: &Path) -> Result<(), String> {
         let mut download = self.command("apt-get");
         let download = download.args(["--quiet", "download"]).args(wanted);
-        tool(download.current_dir(folder), DOWNLOAD_TIMEOUT)
+        tool(download.current_dir(folder), DOWNLOAD_TIMEOUT)?;
+        let packages = files_below(folder).map_err(at(folder))?;
+        for deb in packages.iter().filter(|name| name.ends_with(".deb")) {
+            let mut unpack = Command::new("dpkg-deb");
+            let unpack = unpack.args(["-x", deb, "unpacked"]).current_dir(folder);
+            tool(unpack, UNPACK_TIMEOUT)?;
+        }
+        Ok(())
     }
 
     /// The first line of `apt-cache`'s answer that `pick` accepts.
@@ -104,8 +122,7 @@ impl Apt {
     ) -> Result<String, String> {
         if peer::find_program("apt-cache").is_none() {
             return Err(
-                "the kernel oracle gets its kernel from apt, and there is no apt-cache here"
-                    .to_owned(),
+                "Debian's packages come from apt, and there is no apt-cache here".to_owned(),
             );
         }
         let mut command = self.command("apt-cache");

@@ -75,9 +75,11 @@ const MODULES_WANTED: &[&str] = &[
 ];
 /// Where kernels are kept, which changes with what is kept of them.
 const PLACE: &str = "oracle-2";
+/// Where the newest kernels are that run next to this Debian's programs.
+const NEXT_RELEASE: &str = "trixie-backports";
 /// Later kernels' modules are compressed.
 const COMPRESSED: &str = ".xz";
-const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A kernel on disk, checked.
 #[derive(Debug)]
@@ -103,16 +105,14 @@ impl Kernel {
         if !cfg!(target_arch = "x86_64") {
             return Err("the kernel oracle takes its programs from an x86-64 machine".to_owned());
         }
-        let cache = cache_folder()?;
-        fs::create_dir_all(&cache).map_err(at(&cache))?;
-        let _lock = lock(&cache)?;
+        let (cache, _lock) = locked_cache(PLACE)?;
         if linux == Linux::Newest
             && let Some(folder) = any_cached(&cache, linux)
         {
             return Self::open(folder);
         }
         let apt = match linux {
-            Linux::Newest => Apt::of_next_release(&cache)?,
+            Linux::Newest => Apt::of_next_release(&cache, NEXT_RELEASE)?,
             Linux::Stable | Linux::V6_12 => Apt::default(),
         };
         let folder = match apt.newest_package(linux) {
@@ -205,13 +205,7 @@ fn fetch(apt: &Apt, package: &Package, cache: &Path) -> Result<PathBuf, String> 
         .prefix("fetch-")
         .tempdir_in(cache)
         .map_err(at(cache))?;
-    apt.download(package, work.path())?;
-    let packages = files_below(work.path()).map_err(at(work.path()))?;
-    for deb in packages.iter().filter(|name| name.ends_with(".deb")) {
-        let mut unpack = Command::new("dpkg-deb");
-        let unpack = unpack.args(["-x", deb, "unpacked"]).current_dir(&work);
-        tool(unpack, UNPACK_TIMEOUT)?;
-    }
+    apt.unpack(&package.wanted(), work.path())?;
     let kept = work.path().join("kept");
     keep(&work.path().join("unpacked"), &kept)?;
     fs::write(kept.join("SHA256SUMS"), sums(&kept)?).map_err(at(&kept))?;
@@ -323,23 +317,21 @@ fn any_cached(cache: &Path, linux: Linux) -> Option<PathBuf> {
         })
 }
 
-fn cache_folder() -> Result<PathBuf, String> {
+/// A folder of the user's cache. Other test processes wait until the lock is dropped.
+pub(super) fn locked_cache(place: &str) -> Result<(PathBuf, fs::File), String> {
     let named = |name| {
         std::env::var_os(name)
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
     let root = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
-    let root = root.ok_or("neither XDG_CACHE_HOME nor HOME says where the kernel may be kept")?;
-    Ok(root.join("cryptline").join(PLACE))
-}
-
-/// Held while the cache is read or filled; other test processes wait.
-fn lock(cache: &Path) -> Result<fs::File, String> {
-    let file = fs::File::create(cache.join("lock")).map_err(at(cache))?;
+    let root = root.ok_or("neither XDG_CACHE_HOME nor HOME says where packages may be kept")?;
+    let cache = root.join("cryptline").join(place);
+    fs::create_dir_all(&cache).map_err(at(&cache))?;
+    let file = fs::File::create(cache.join("lock")).map_err(at(&cache))?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)
         .map_err(|error| format!("cannot lock {}: {error}", cache.display()))?;
-    Ok(file)
+    Ok((cache, file))
 }
 
 pub(super) fn tool(command: &mut Command, timeout: Duration) -> Result<(), String> {
@@ -347,12 +339,12 @@ pub(super) fn tool(command: &mut Command, timeout: Duration) -> Result<(), Strin
     if run.status.success() {
         Ok(())
     } else {
-        Err(format!("no kernel for the oracle:\n{run}"))
+        Err(format!("no packages of Debian:\n{run}"))
     }
 }
 
 /// `sha256sum`'s lines for everything in `folder` but the sums themselves.
-fn sums(folder: &Path) -> Result<String, String> {
+pub(super) fn sums(folder: &Path) -> Result<String, String> {
     let mut lines = String::new();
     for path in files_below(folder).map_err(at(folder))? {
         if path != "SHA256SUMS" {
@@ -364,7 +356,7 @@ fn sums(folder: &Path) -> Result<String, String> {
 }
 
 /// All regular files below `root` as relative paths, sorted.
-fn files_below(root: &Path) -> io::Result<Vec<String>> {
+pub(super) fn files_below(root: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
