@@ -11,7 +11,7 @@ use crate::step::{Failed, cannot_run, run as run_command, succeeds};
 
 const PYTHON: &str = "/usr/bin/python3";
 /// What the module is measured beside. Newer versions of them may be faster: they are part of the result.
-const BESIDE: [&str; 2] = ["libluksde-python==20240503", "dissect.fve==4.6"];
+const BESIDE: [&str; 2] = ["libluksde-python==20260902", "dissect.fve==4.6"];
 
 /// Builds the module, lints it, and runs its tests.
 pub fn run() -> Result<(), Failed> {
@@ -79,7 +79,10 @@ pub fn bench() -> Result<(), Failed> {
         .args(["python/bench/readers.py", "--json"])
         .arg(&report)
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("PYTHONPATH", path.map_err(|error| Failed(error.to_string()))?);
+        .env(
+            "PYTHONPATH",
+            path.map_err(|error| Failed(error.to_string()))?,
+        );
     run_command(&mut bench)?;
     println!("{}", report.display());
     Ok(())

@@ -108,7 +108,11 @@ fn texts(verb: &Command) -> Vec<String> {
 fn look_through(program: &Command, verb: &Command, wrong: &mut Vec<String>) {
     for text in texts(verb) {
         let found = wrong_in_text(program, verb, &text);
-        wrong.extend(found.iter().map(|what| format!("{}: {what}", verb.get_name())));
+        wrong.extend(
+            found
+                .iter()
+                .map(|what| format!("{}: {what}", verb.get_name())),
+        );
     }
     for below in verb.get_subcommands() {
         look_through(program, below, wrong);
@@ -129,7 +133,9 @@ fn sources(folder: &Path, all: &mut Vec<String>) {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             sources(&path, all);
-        } else if path.extension().is_some_and(|name| name == "rs") && !path.ends_with("advice_tests.rs") {
+        } else if path.extension().is_some_and(|name| name == "rs")
+            && !path.ends_with("advice_tests.rs")
+        {
             all.push(fs::read_to_string(&path).expect("text"));
         }
     }
@@ -139,7 +145,10 @@ fn sources(folder: &Path, all: &mut Vec<String>) {
 fn commands_that_messages_advise_exist() {
     let program = Cli::command();
     let (mut texts, mut wrong, mut count) = (Vec::new(), Vec::new(), 0);
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut texts);
+    sources(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        &mut texts,
+    );
     for text in &texts {
         for command in text.split("`cryptline ").skip(1) {
             let command = command.split('`').next().unwrap_or_default();

@@ -64,11 +64,7 @@ fn every_recipe_is_tried() {
     titles.dedup();
     assert_eq!(titles, TRIED);
     for block in &blocks {
-        assert!(
-            !block.marks.is_empty(),
-            "{}: nobody tries it",
-            block.title
-        );
+        assert!(!block.marks.is_empty(), "{}: nobody tries it", block.title);
     }
 }
 
@@ -94,7 +90,7 @@ fn machine_boots_from_the_disk_over_vhost_user() {
 
 #[test]
 fn libvirt_takes_the_domains() {
-    let Some(validate) = peer::require("virt-xml-validate") else {
+    let Some([validate, _]) = peer::require_all(["virt-xml-validate", "xmllint"]) else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -257,7 +253,9 @@ fn examples_of_the_readme_run_as_pasted() {
     let mut place = Place::new();
     if place.prepare(block).is_some() {
         place.follow(block);
-        assert!(fs::read(place.path("clear.raw")).unwrap() == fs::read(place.path("disk.raw")).unwrap());
+        assert!(
+            fs::read(place.path("clear.raw")).unwrap() == fs::read(place.path("disk.raw")).unwrap()
+        );
     }
 }
 

@@ -139,6 +139,8 @@ pub const PEERS: &[PeerInfo] = &[
     // Counts instructions.
     program("valgrind", "valgrind"),
     program("virt-xml-validate", "libvirt-clients"),
+    // What that validates by.
+    program("xmllint", "libxml2-utils"),
     program("xz", "xz-utils"),
     PeerInfo {
         name: "python3-libnbd",

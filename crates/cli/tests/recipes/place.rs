@@ -45,10 +45,16 @@ export binds= root=$(mktemp -d)
 while [[ $1 != -- ]]; do binds+=" $1"; shift; done
 shift
 exec unshare --user --map-root-user --mount --net --ipc bash -c '
+    set -e
     mount -t tmpfs none $root
-    for bind in /usr:/usr /lib:/lib /lib64:/lib64 /proc:/proc /dev:/dev ${0%/*}:/app $binds; do
+    for bind in /usr:/usr /lib:/lib /lib64:/lib64 /proc:/proc ${0%/*}:/app $binds; do
         mkdir -p $root${bind#*:}
         mount --rbind ${bind%%:*} $root${bind#*:}
+    done
+    mkdir $root/dev
+    for node in null zero urandom; do
+        : > $root/dev/$node
+        mount --bind /dev/$node $root/dev/$node
     done
     mount -o remount,ro $root
     export PATH=/app:/usr/bin
@@ -234,11 +240,9 @@ impl Place {
         self.set("typed", format!("{PASSPHRASE}\n{PASSPHRASE} 2\n"));
     }
 
-    /// The disk on a web server that knows ranges, and places to mount.
+    /// The disk on a web server that knows ranges.
     fn web(&mut self) -> Option<()> {
-        for folder in ["www", "clear", "files"] {
-            fs::create_dir(self.path(folder)).expect("a folder");
-        }
+        fs::create_dir(self.path("www")).expect("a folder");
         self.disk("www/disk.img")?;
         self.set("url", "http://127.0.0.1:8080/disk.img");
         Some(())
@@ -282,7 +286,12 @@ impl Place {
         }
         if is_root && block.says("as nobody") {
             self.give_away(self.folder.path());
-            words.extend(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+            words.extend([
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+            ]);
         }
         words.extend(program);
         let path = std::env::var("PATH").unwrap_or_default();
@@ -351,7 +360,10 @@ fn script(steps: &[Step]) -> String {
             let socket = words.skip_while(|word| !options.contains(word)).nth(1);
             writeln!(script, "{command}\nready {}", socket.unwrap_or_default())
         } else if serves && !command.contains("--run") {
-            writeln!(script, "{command} <<< \"${{typed:-}}\" &\nready\nkill $!\nwait $!")
+            writeln!(
+                script,
+                "{command} <<< \"${{typed:-}}\" &\nready\nkill $!\nwait $!"
+            )
         } else {
             writeln!(script, "{{ {command}\n}} <<< \"${{typed:-}}\"")
         };

@@ -194,10 +194,7 @@ fn list(title: &str, entries: &[&Entry]) -> String {
 fn see_also(name: &str, command: &Command) -> String {
     let mut pages = Vec::new();
     let own = format!("-{}", command.get_name());
-    pages.extend(
-        name.strip_suffix(&own)
-            .map(|parent| format!("{parent}(1)")),
-    );
+    pages.extend(name.strip_suffix(&own).map(|parent| format!("{parent}(1)")));
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     pages.extend(verbs.map(|verb| format!("{name}-{}(1)", verb.get_name())));
     let others = ELSEWHERE.iter().find(|(of, _)| *of == name);
