@@ -233,7 +233,7 @@ fn pod_serves_a_disk_to_its_application_without_privileges() {
     }
     let socket = place.path("socket").join("nbd.sock");
     let serving = Background::spawn(&mut contained(&place, block, server));
-    let serving = serving.wait_for_socket(&socket, READY);
+    let serving = serving.wait_for_path(&socket, READY);
     let run = peer::run(&mut contained(&place, block, application), READY);
     assert_eq!(run.success().stdout_text(), format!("{SIZE}\n"));
     serving.stop().success();
@@ -263,7 +263,10 @@ fn examples_of_the_readme_run_as_pasted() {
 fn every_command_of_the_readme_is_one() {
     let mut count = 0;
     for block in blocks("README.md") {
-        for step in block.steps().iter().filter(|_| block.language == "console") {
+        if block.language != "console" {
+            continue;
+        }
+        for step in block.steps() {
             let command = step.command.split('#').next().unwrap_or_default();
             if command.starts_with("cryptline ") && !command.contains(['\'', '&']) {
                 let parsed = Cli::try_parse_from(command.split_whitespace());

@@ -12,7 +12,7 @@ use crate::CliError;
 `serve`, `vhost-user`, `mount`, `attach` and every other verb that opens a volume for others takes these two
 options. They act on the device below, under the cipher.
 
---fault RULE makes requests fail; it may be repeated. RULE is an operation (read, write, flush, discard or zone)
+`--fault RULE` makes requests fail; it may be repeated. RULE is an operation (read, write, flush, discard or zone)
 and, separated by colons:
 
   nth=N           only the Nth; every=N each Nth; after=N all behind the Nth; offset=BYTE those that touch this byte
@@ -20,7 +20,7 @@ and, separated by colons:
   late            fail when the request comes back, as on a real medium, and not when it is submitted
   delay=MS        take so many milliseconds longer, and succeed unless error=NAME is given, too
 
---delay SPEC makes the device as slow as another medium. SPEC is, separated by commas:
+`--delay SPEC` makes the device as slow as another medium. SPEC is, separated by commas:
 
   read=TIME       how long a read takes; likewise write, flush and discard. TIME is 100us, 20us..40us (uniform)
                   or 1ms~200us (normal: mean and deviation), in ns, us, ms or s

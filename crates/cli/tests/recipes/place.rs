@@ -56,7 +56,7 @@ exec unshare --user --map-root-user --mount --net --ipc bash -c '
         : > $root/dev/$node
         mount --bind /dev/$node $root/dev/$node
     done
-    mount -o remount,ro $root
+    mount -o remount,bind,ro $root
     export PATH=/app:/usr/bin
     exec unshare --user --map-user=65534 --map-group=65534 --root=$root --wd=/ setpriv --no-new-privs "$@"
 ' REAL "$@"
