@@ -57,6 +57,7 @@ pub const PEERS: &[PeerInfo] = &[
     // Links for 64-bit ARM.
     program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     program("blkdiscard", "util-linux"),
+    program("blockdev", "util-linux"),
     program("blkzone", "util-linux"),
     program("btrfs", "btrfs-progs"),
     program("busybox", "busybox-static"),

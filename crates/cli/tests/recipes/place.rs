@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_testkit::peer::{self, Run};
+use cryptline_testkit::peer::{self, Peer, Run};
 
 use crate::common::{LoopDevice, PASSPHRASE, command};
 use crate::page::{Block, Step};
@@ -120,7 +120,16 @@ ready() {
 pub struct Place {
     folder: tempfile::TempDir,
     variables: Vec<(&'static str, String)>,
-    _device: Option<LoopDevice>,
+    device: Option<(Peer, LoopDevice)>,
+}
+
+impl Drop for Place {
+    /// A device of the system keeps its flag when it is detached, for whoever gets it next.
+    fn drop(&mut self) {
+        if let Some((blockdev, device)) = &self.device {
+            blockdev.run(["--setrw", &device.0]);
+        }
+    }
 }
 
 impl Place {
@@ -130,7 +139,7 @@ impl Place {
         let place = Self {
             folder,
             variables: Vec::new(),
-            _device: None,
+            device: None,
         };
         let programs = place.path(PROGRAMS);
         fs::create_dir(&programs).expect("a folder");
@@ -223,10 +232,11 @@ impl Place {
 
     /// The disk as a block device, in `$device`.
     fn device(&mut self) -> Option<()> {
+        let blockdev = peer::require("blockdev")?;
         self.disk("disk.img")?;
         let device = LoopDevice::over(&self.path("disk.img"))?;
         self.set("device", &*device.0);
-        self._device = Some(device);
+        self.device = Some((blockdev, device));
         Some(())
     }
 
