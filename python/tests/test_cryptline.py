@@ -604,16 +604,20 @@ server.stop()
 
 class Documentation(WithFolder):
     def test_examples_run_as_they_are_written(self):
-        page = pathlib.Path(__file__).parents[2] / "docs" / "python.md"
-        examples = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-        self.assertGreater(len(examples), 3)
+        root = pathlib.Path(__file__).parents[2]
+        examples = []
+        for page in ("README.md", "docs/python.md"):
+            text = (root / page).read_text()
+            found = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+            self.assertGreater(len(found), 0, page)
+            examples += [compile(example, page, "exec") for example in found]
         before = os.getcwd()
         self.addCleanup(os.chdir, before)
         os.chdir(self.folder)
         cryptline.create("disk.img", 24 * MIB, passphrase="secret", **CHEAP).close()
         names = {}
         for example in examples:
-            exec(compile(example, str(page), "exec"), names)
+            exec(example, names)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 //! cargo xtask header   write crates/capi/include/cryptline.h again
 //! cargo xtask package  only the Debian package, from a release build
 //! cargo xtask python   only the Python module: build it and run its tests
+//! cargo xtask bench-python  only the Python module's speed, beside pyluksde and dissect.fve
 //! cargo xtask golden   ask the kernel for crates/cipher/tests/data/kernel-golden.txt again
 //! ```
 
@@ -88,6 +89,11 @@ const VERBS: &[Verb] = &[
     ),
     ("python", "build and test the Python module", python::run),
     (
+        "bench-python",
+        "measure the Python module beside pyluksde and dissect.fve",
+        python::bench,
+    ),
+    (
         "golden",
         "write the kernel's golden ciphertexts again",
         golden::run,
@@ -101,7 +107,7 @@ fn main() -> ExitCode {
     let (Some((_, _, run)), None) = (verb, arguments.next()) else {
         eprintln!("usage: cargo xtask VERB");
         for (name, purpose, _) in VERBS {
-            eprintln!("  {name:<8} {purpose}");
+            eprintln!("  {name:<12} {purpose}");
         }
         return ExitCode::FAILURE;
     };

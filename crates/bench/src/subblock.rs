@@ -66,7 +66,7 @@ pub struct SubBlockArgs {
     pub write: String,
 
     /// Bytes in a write: 512, 1024 or 2048
-    #[arg(long, value_name = "BYTES", default_value_t = 2048)]
+    #[arg(long, value_name = "BYTES", default_value = "2048", value_parser = size::parse_block)]
     pub block: u32,
 
     /// Threads

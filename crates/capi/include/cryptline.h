@@ -49,6 +49,12 @@
 // LUKS1, and not LUKS2.
 #define CRYPTLINE_LUKS1 (1 << 8)
 
+// Data goes through the page cache. Without this and CRYPTLINE_DIRECT it does so only where the file system wants it.
+#define CRYPTLINE_PAGE_CACHE (1 << 9)
+
+// Data bypasses the page cache (O_DIRECT), or opening fails.
+#define CRYPTLINE_DIRECT (1 << 10)
+
 // A queue into a volume, of the thread that opened it.
 typedef struct cryptline_queue cryptline_queue;
 
@@ -70,7 +76,8 @@ typedef struct cryptline_bytes {
 typedef struct cryptline_open_options {
   // sizeof(struct cryptline_open_options).
   size_t size;
-  // CRYPTLINE_READ_ONLY, CRYPTLINE_DISCARDS, CRYPTLINE_SHARED, CRYPTLINE_KEY_SLOT.
+  // CRYPTLINE_READ_ONLY, CRYPTLINE_DISCARDS, CRYPTLINE_SHARED, CRYPTLINE_KEY_SLOT, and CRYPTLINE_PAGE_CACHE or
+  // CRYPTLINE_DIRECT.
   uint32_t flags;
   // With CRYPTLINE_KEY_SLOT: only this key slot is tried.
   uint32_t key_slot;

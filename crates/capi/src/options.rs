@@ -8,7 +8,7 @@ use cryptline::keys::VolumeKey;
 use cryptline::luks::KdfLimits;
 use cryptline::luks::edit::NewSlot;
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
-use cryptline::{Create, Header, Open};
+use cryptline::{Create, DirectMode, Header, Open};
 use rustix::io::Errno;
 
 use crate::call::{Failure, Outcome, bytes, optional_text, utf8};
@@ -31,6 +31,10 @@ pub const CRYPTLINE_REPLACE: u32 = 1 << 6;
 pub const CRYPTLINE_PREALLOCATE: u32 = 1 << 7;
 /// LUKS1, and not LUKS2.
 pub const CRYPTLINE_LUKS1: u32 = 1 << 8;
+/// Data goes through the page cache. Without this and CRYPTLINE_DIRECT it does so only where the file system wants it.
+pub const CRYPTLINE_PAGE_CACHE: u32 = 1 << 9;
+/// Data bypasses the page cache (O_DIRECT), or opening fails.
+pub const CRYPTLINE_DIRECT: u32 = 1 << 10;
 
 /// Bytes such as a passphrase, of which a copy is kept in locked memory. The original is the caller's to wipe.
 #[repr(C)]
@@ -64,7 +68,8 @@ pub struct cryptline_kdf {
 pub struct cryptline_open_options {
     /// sizeof(struct cryptline_open_options).
     pub size: usize,
-    /// CRYPTLINE_READ_ONLY, CRYPTLINE_DISCARDS, CRYPTLINE_SHARED, CRYPTLINE_KEY_SLOT.
+    /// CRYPTLINE_READ_ONLY, CRYPTLINE_DISCARDS, CRYPTLINE_SHARED, CRYPTLINE_KEY_SLOT, and CRYPTLINE_PAGE_CACHE or
+    /// CRYPTLINE_DIRECT.
     pub flags: u32,
     /// With CRYPTLINE_KEY_SLOT: only this key slot is tried.
     pub key_slot: u32,
@@ -285,7 +290,8 @@ impl cryptline_open_options {
     /// Each pointer is null or what its field says, until the call returns.
     pub(crate) unsafe fn open(&self, target: &OsStr) -> Outcome<Open> {
         let known = CRYPTLINE_READ_ONLY | CRYPTLINE_DISCARDS | CRYPTLINE_SHARED;
-        check_flags(self.flags, known | CRYPTLINE_KEY_SLOT, Self::NAME)?;
+        let known = known | CRYPTLINE_KEY_SLOT | CRYPTLINE_PAGE_CACHE | CRYPTLINE_DIRECT;
+        check_flags(self.flags, known, Self::NAME)?;
         // SAFETY: the caller's promise is the same for each.
         let (way, header, partition) = unsafe {
             let way = Way {
@@ -304,6 +310,7 @@ impl cryptline_open_options {
             .read_only(self.flags & CRYPTLINE_READ_ONLY != 0)
             .discards(self.flags & CRYPTLINE_DISCARDS != 0)
             .shared(self.flags & CRYPTLINE_SHARED != 0)
+            .direct(self.direct()?)
             .kdf_limits(limits(self.kdf_limit_ms));
         if self.flags & CRYPTLINE_KEY_SLOT != 0 {
             open = open.key_slot(self.key_slot);
@@ -325,6 +332,19 @@ impl cryptline_open_options {
             open = open.partition(name.map_err(Failure::invalid)?);
         }
         Ok(open)
+    }
+
+    fn direct(&self) -> Outcome<DirectMode> {
+        let asked = |flag| self.flags & flag != 0;
+        match (asked(CRYPTLINE_PAGE_CACHE), asked(CRYPTLINE_DIRECT)) {
+            (false, false) => Ok(DirectMode::Auto),
+            (true, false) => Ok(DirectMode::Off),
+            (false, true) => Ok(DirectMode::On),
+            (true, true) => {
+                let text = "CRYPTLINE_PAGE_CACHE and CRYPTLINE_DIRECT contradict each other";
+                Err(Failure::invalid(text))
+            }
+        }
     }
 }
 

@@ -99,6 +99,8 @@ pub enum Command {
     Bench(cryptline_bench::BenchArgs),
     /// Measure ciphers and key derivation functions
     Benchmark(cryptline_bench::BenchmarkArgs),
+    /// Options for tests and measurements: failing and slow media (a page of help)
+    Testing(cmd::testing::TestingArgs),
     /// Make certificates for TLS: an authority, a server and a client
     Certs(cmd::certs::CertsArgs),
     /// Print a shell completion script
@@ -172,6 +174,7 @@ impl Command {
             Self::Benchmark(args) => cmd::bench::print(cryptline_bench::benchmark(&args)),
             Self::Btt(args) => cmd::btt::run(&args),
             Self::Zones(args) => cmd::zones::run(&args),
+            Self::Testing(args) => cmd::testing::run(&args, Cli::command()),
             Self::Certs(args) => cmd::certs::run(&args),
             Self::Completions(args) => cmd::completions::run(&args, Cli::command()),
             Self::Man(args) => cmd::man::run(&args, Cli::command()),

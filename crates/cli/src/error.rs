@@ -5,6 +5,8 @@
 use std::fmt;
 use std::io;
 
+use clap::Command;
+
 pub use cryptline::ErrorKind as Kind;
 use cryptline::engine::OpenError;
 use cryptline::engine::btt::BttError;
@@ -16,11 +18,15 @@ use cryptline_nbd::ProtocolError;
 use cryptline_serve::device::AttachError;
 use cryptline_serve::nbd::{ClientError, Event};
 
+use crate::advice::advice_for;
+
 /// A failure with its message, which is always one line.
 #[derive(Debug)]
 pub struct CliError {
     kind: Kind,
     message: String,
+    /// What to do about it.
+    advice: String,
 }
 
 impl CliError {
@@ -29,7 +35,22 @@ impl CliError {
         Self {
             kind,
             message: on_one_line(message.as_ref()),
+            advice: String::new(),
         }
+    }
+
+    /// The same, with what to do about it: words that go on where the message ends.
+    #[must_use]
+    pub fn advised(self, advice: impl Into<String>) -> Self {
+        let advice = advice.into();
+        Self { advice, ..self }
+    }
+
+    /// The same for a user of `verb`, which may not have the options that the advice names.
+    #[must_use]
+    pub fn to_user_of(self, verb: &Command) -> Self {
+        let advice = advice_for(verb, &self.advice);
+        self.advised(advice)
     }
 
     /// Exit code 1.
@@ -60,7 +81,7 @@ impl CliError {
     /// The same, said of `name`.
     #[must_use]
     pub fn of(self, name: &str) -> Self {
-        Self::new(self.kind, format!("{name}: {}", self.message))
+        Self::new(self.kind, format!("{name}: {}", self.message)).advised(self.advice)
     }
 
     /// For the library, when it has asked for a key; [`CliError::from`] takes it out again.
@@ -72,10 +93,7 @@ impl CliError {
     /// What went wrong with a header, or in making one, of `source`.
     #[must_use]
     pub fn luks(source: &str, error: &LuksError) -> Self {
-        Self::new(
-            error.kind(),
-            format!("{source}: {error}{}", luks_advice(error)),
-        )
+        Self::new(error.kind(), format!("{source}: {error}")).advised(luks_advice(error))
     }
 
     /// What kind of failure it is.
@@ -99,7 +117,7 @@ impl CliError {
 
 impl fmt::Display for CliError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.message)
+        write!(formatter, "{}{}", self.message, self.advice)
     }
 }
 
@@ -107,7 +125,8 @@ impl std::error::Error for CliError {}
 
 impl From<cryptline::Error> for CliError {
     fn from(error: cryptline::Error) -> Self {
-        Self::new(error.kind(), words(&error))
+        let (message, advice) = words(&error);
+        Self::new(error.kind(), message).advised(advice)
     }
 }
 
@@ -115,11 +134,11 @@ impl CliError {
     /// Why nothing was made. What helps with a header that exists does not help here.
     #[must_use]
     pub(crate) fn of_create(error: &cryptline::Error) -> Self {
-        let words = match error.problem() {
-            Problem::Luks(_) => error.to_string(),
+        let (message, advice) = match error.problem() {
+            Problem::Luks(_) => (error.to_string(), ""),
             _ => words(error),
         };
-        Self::new(error.kind(), words)
+        Self::new(error.kind(), message).advised(advice)
     }
 }
 
@@ -147,9 +166,12 @@ impl CliError {
             } => "; copy it again when nobody changes it",
             Problem::HolesOfDevice => "; leave out --holes",
             Problem::NoPlace(_) | Problem::CopyNoPlace => "",
-            _ => return Self::new(error.kind(), words(error)),
+            _ => {
+                let (message, advice) = words(error);
+                return Self::new(error.kind(), message).advised(advice);
+            }
         };
-        Self::new(error.kind(), format!("{error}{advice}"))
+        Self::new(error.kind(), error.to_string()).advised(advice)
     }
 }
 
@@ -164,7 +186,7 @@ impl CliError {
             Problem::Luks(error) => header_advice(error),
             other => advice(other),
         };
-        Self::new(error.kind(), format!("{error}{advice}"))
+        Self::new(error.kind(), error.to_string()).advised(advice)
     }
 }
 
@@ -200,7 +222,7 @@ impl From<AttachError> for CliError {
             AttachError::InUse(_) => Kind::Busy,
             _ => Kind::Device,
         };
-        Self::new(kind, format!("{error}{}", attach_advice(&error)))
+        Self::new(kind, error.to_string()).advised(attach_advice(&error))
     }
 }
 
@@ -242,8 +264,8 @@ fn attach_advice(error: &AttachError) -> &'static str {
 pub const ZONED_ADVICE: &str = "; `cryptline attach` makes a zoned block device of it";
 
 /// What the library says, and what to do about it here.
-fn words(error: &cryptline::Error) -> String {
-    match error.problem() {
+fn words(error: &cryptline::Error) -> (String, &'static str) {
+    let message = match error.problem() {
         Problem::CipherWord {
             error: refused @ SpecError::NotSupportedYet(_),
             ..
@@ -265,8 +287,9 @@ fn words(error: &cryptline::Error) -> String {
             asked,
             mode,
         } => contradiction(flag, *stored, *asked, *mode),
-        _ => format!("{error}{}", advice(error.problem())),
-    }
+        _ => return (error.to_string(), advice(error.problem())),
+    };
+    (message, "")
 }
 
 /// The option or verb that helps, if any.
@@ -448,97 +471,5 @@ pub(crate) fn on_one_line(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn exit_codes_are_those_of_cryptsetup() {
-        let codes = [
-            CliError::parameters("").exit_code(),
-            CliError::no_key("").exit_code(),
-            CliError::memory("").exit_code(),
-            CliError::device("").exit_code(),
-            CliError::busy("").exit_code(),
-        ];
-        assert_eq!(codes, [1, 2, 3, 4, 5]);
-        let error = cryptline::Error::from(LuksError::NoKey);
-        assert_eq!(CliError::from(error).exit_code(), 2);
-    }
-
-    #[test]
-    fn a_path_with_control_characters_stays_on_one_line() {
-        let error = CliError::device("a\nb\u{1b}[31m: not there");
-        assert_eq!(error.to_string(), "a\\nb\\u{1b}[31m: not there");
-    }
-
-    #[test]
-    fn what_helps_is_said_with_its_option_or_verb() {
-        let words = |problem: Problem| CliError::from(cryptline::Error::from(problem)).to_string();
-        for (problem, option) in [
-            (Problem::NotShareable, "--shared"),
-            (Problem::NoConnection, "--reconnect"),
-            (Problem::StartsEmpty, "--read-only"),
-            (Problem::NoHash, "--hash"),
-            (Problem::HeaderIsTarget, "--header"),
-            (Problem::Exists { holds: None }, "--force"),
-            (Problem::BttSectorSize(520), "--sector-size"),
-            (Problem::Btt(BttError::Nothing), "cryptline btt create"),
-            (Problem::Luks(LuksError::DetachedHeader), "--header"),
-            (Problem::Luks(LuksError::NoKeySlot), "--volume-key-file"),
-            (Problem::Device(OpenError::ZonedBlocks), "--logical-block"),
-        ] {
-            let said = words(problem);
-            assert!(said.contains(option) && !said.contains('\n'), "{said}");
-        }
-    }
-
-    #[test]
-    fn contradictions_name_both_options() {
-        use cryptline::{Direction, Mode};
-        for (flag, stored, asked, mode, says) in [
-            (
-                "same_cpu_crypt",
-                false,
-                Direction::Both,
-                Mode::Inline,
-                "--perf-same_cpu_crypt is about the queue, but --dispatch says inline; leave one of them out",
-            ),
-            (
-                "no_write_workqueue",
-                false,
-                Direction::Write,
-                Mode::Auto,
-                "--perf-no_write_workqueue encrypts writes inline, but --write-dispatch says auto; leave one of them out",
-            ),
-            (
-                "high_priority",
-                true,
-                Direction::Read,
-                Mode::Inline,
-                "high_priority in the table is about the queue, but --read-dispatch says inline; leave one of them out",
-            ),
-        ] {
-            assert_eq!(contradiction(flag, stored, asked, mode), says);
-        }
-    }
-
-    #[test]
-    fn warnings_name_the_option_or_verb_that_they_are_about() {
-        use cryptline::Warning;
-        use cryptline::engine::btt::InfoBlockLost;
-        let lost = InfoBlockLost {
-            arena: 0,
-            is_copy: true,
-        };
-        let (wanted, cores) = (100, 2);
-        for (said, option) in [
-            (Warning::SharedPageCache, "--direct=on"),
-            (Warning::ZonedQueue, "--dispatch=queue"),
-            (Warning::Btt(lost), "cryptline btt check --repair"),
-            (Warning::FewerHelpers { wanted, cores }, "--helpers 100"),
-        ] {
-            let said = warning(&said);
-            assert!(said.contains(option), "{said}");
-        }
-    }
-}
+#[path = "error_tests.rs"]
+mod tests;

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 pub mod args;
 mod attached;
 pub mod cmd;
@@ -39,8 +40,13 @@ pub fn main() -> ExitCode {
     let program = short_help::shortened(Cli::command());
     let arguments = cmd::words::in_full(args::arguments());
     let parsed = program.try_get_matches_from(arguments);
-    match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
-        Ok(cli) => cli.command.run().unwrap_or_else(|error| {
+    let run = |matches| {
+        let verb = advice::verb_of(Cli::command(), &matches);
+        Cli::from_arg_matches(&matches).map(|cli| (cli, verb))
+    };
+    match parsed.and_then(run) {
+        Ok((cli, verb)) => cli.command.run().unwrap_or_else(|error| {
+            let error = error.to_user_of(&verb);
             output::complain(&error.to_string());
             ExitCode::from(error.exit_code())
         }),

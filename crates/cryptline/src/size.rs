@@ -1,5 +1,7 @@
 //! Sizes on the command line, with the units that cryptsetup has: `4K` and `4KiB` are 4096 bytes, `4KB` are 4000.
 
+use cryptline_engine::units::bytes_in;
+
 /// Largest size: what a file offset can hold.
 const MAX: u64 = i64::MAX as u64;
 
@@ -16,23 +18,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     };
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    let unit: u64 = match unit {
-        "" | "b" | "B" => 1,
-        "k" | "K" | "KiB" => 1 << 10,
-        "m" | "M" | "MiB" => 1 << 20,
-        "g" | "G" | "GiB" => 1 << 30,
-        "t" | "T" | "TiB" => 1 << 40,
-        "p" | "P" | "PiB" => 1 << 50,
-        "kB" | "KB" => 1000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "TB" => 1_000_000_000_000,
-        "PB" => 1_000_000_000_000_000,
-        _ => return Err(wrong()),
-    };
-    if digits == 0 {
-        return Err(wrong());
-    }
+    let unit = bytes_in(unit).filter(|_| digits > 0).ok_or_else(wrong)?;
     let bytes = number.parse::<u64>().ok();
     let bytes = bytes.and_then(|number| number.checked_mul(unit));
     bytes
@@ -53,6 +39,14 @@ pub fn parse_disk(text: &str) -> Result<u64, String> {
         )),
         bytes => Ok(bytes),
     }
+}
+
+/// As [`parse`], for a block or sector.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_block(text: &str) -> Result<u32, String> {
+    u32::try_from(parse(text)?).map_err(|_| format!("{text} is too large for a block"))
 }
 
 /// `bytes` for people: `16 MiB` where that is exact enough, `1000 bytes` otherwise.
@@ -98,6 +92,8 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
+        assert_eq!(parse_block("4KiB"), Ok(4096));
+        assert!(parse_block("4G").unwrap_err().contains("too large"));
     }
 
     #[test]

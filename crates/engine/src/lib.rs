@@ -41,6 +41,7 @@ pub mod slab;
 pub mod table;
 #[cfg(feature = "test-layers")]
 mod test;
+pub mod units;
 pub mod zone;
 
 pub use channel::Channel;

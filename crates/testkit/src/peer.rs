@@ -57,6 +57,7 @@ pub const PEERS: &[PeerInfo] = &[
     // Links for 64-bit ARM.
     program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     program("blkdiscard", "util-linux"),
+    program("blockdev", "util-linux"),
     program("blkzone", "util-linux"),
     program("btrfs", "btrfs-progs"),
     program("busybox", "busybox-static"),
@@ -77,6 +78,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("dmsetup", "dmsetup"),
     program("e2fsck", "e2fsprogs"),
     program("fio", "fio"),
+    // Mounts the file system in a file.
+    program("fuse2fs", "fuse2fs"),
     // Mounts for users who may not.
     program("fusermount3", "fuse3"),
     program("losetup", "mount"),
@@ -136,6 +139,9 @@ pub const PEERS: &[PeerInfo] = &[
     program("unshare", "util-linux"),
     // Counts instructions.
     program("valgrind", "valgrind"),
+    program("virt-xml-validate", "libvirt-clients"),
+    // What that validates by.
+    program("xmllint", "libxml2-utils"),
     program("xz", "xz-utils"),
     PeerInfo {
         name: "python3-libnbd",
@@ -152,6 +158,11 @@ pub const PEERS: &[PeerInfo] = &[
         name: "python3-rbd",
         package: "python3-rbd",
         probe: Probe::PythonModule("rbd"),
+    },
+    PeerInfo {
+        name: "python3-yaml",
+        package: "python3-yaml",
+        probe: Probe::PythonModule("yaml"),
     },
 ];
 

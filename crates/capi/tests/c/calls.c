@@ -209,6 +209,52 @@ static void bytes_are_kept(const char *path)
     IS(cryptline_close(volume), 0);
 }
 
+/* Whether the file is open with O_DIRECT. */
+static int is_direct(const char *path)
+{
+    char name[64], open_file[512], line[64];
+    unsigned flags = 0;
+    int direct = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        ssize_t len = readlink(name, open_file, sizeof open_file - 1);
+        if (len < 0)
+            continue;
+        open_file[len] = 0;
+        snprintf(name, sizeof name, "/proc/self/fdinfo/%d", fd);
+        FILE *info = fopen(name, "r");
+        while (info && fgets(line, sizeof line, info))
+            if (sscanf(line, "flags: %o", &flags) == 1)
+                direct |= !strcmp(open_file, path) && (flags & O_DIRECT) != 0;
+        if (info)
+            fclose(info);
+    }
+    return direct;
+}
+
+static void page_cache_is_used_or_bypassed(const char *path)
+{
+    struct cryptline_open_options options = opening("first");
+    cryptline_volume *volume;
+    IS(cryptline_open(&volume, path, &options), 0);
+    int usual = is_direct(path);
+    IS(cryptline_close(volume), 0);
+
+    options.flags = CRYPTLINE_PAGE_CACHE;
+    IS(cryptline_open(&volume, path, &options), 0);
+    IS(is_direct(path), 0);
+    IS(cryptline_close(volume), 0);
+
+    options.flags = CRYPTLINE_DIRECT;
+    IS(cryptline_open(&volume, path, &options), usual ? 0 : -EINVAL);
+    if (usual) {
+        IS(is_direct(path), 1);
+        IS(cryptline_close(volume), 0);
+    }
+    options.flags = CRYPTLINE_DIRECT | CRYPTLINE_PAGE_CACHE;
+    IS(cryptline_open(&volume, path, &options), -EINVAL);
+}
+
 static void key_slots_are_changed(const char *path)
 {
     struct cryptline_key_options options = editing("first", "second");
@@ -379,6 +425,7 @@ int main(int argc, char **argv)
     options_of_other_sizes(path);
     wrong_handles(path);
     bytes_are_kept(path);
+    page_cache_is_used_or_bypassed(path);
     key_slots_are_changed(path);
     queues_end_what_was_submitted(path);
     queue_that_fails_gives_what_has_ended(path);

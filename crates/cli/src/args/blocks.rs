@@ -4,6 +4,7 @@ use clap::Args;
 use cryptline::{Exclusion, Open, Zeroes};
 
 use super::choice::{self, Words};
+use crate::size;
 
 const SUBBLOCK: &Words<Exclusion> = &[
     (
@@ -38,7 +39,7 @@ pub struct BlockOptions {
     /// overwrites only that part; other modes read, change and write the whole sector, and a crash in between
     /// can damage its other blocks [default: the smallest that needs no rewriting: 512 with XTS where the
     /// medium has such blocks, else the cipher sector]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse_block)]
     pub logical_block: Option<u32>,
 
     /// What has to wait while part of a cipher sector is being written [default: shared]

@@ -29,7 +29,7 @@ const MODES: &Words<Mode> = &[
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Dispatch options (who runs the cipher)")]
 pub struct DispatchOptions {
-    /// Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]
+    /// Who runs the cipher [default: auto, unless `--perf-...` options, table or header say otherwise]
     #[arg(long, value_name = "WHO", value_parser = choice::of(MODES))]
     pub dispatch: Option<Mode>,
 

@@ -20,4 +20,4 @@ pub use remembered::Remembered;
 pub use sides::{FromArgs, ToArgs};
 pub use table_argument::{TableArgument, arguments};
 pub use tokens::{TokenArgs, ask_pin};
-pub use volume::{TargetArgs, VolumeType, open};
+pub use volume::{LUKS_TYPES, TargetArgs, VolumeType, open};

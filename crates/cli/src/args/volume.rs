@@ -16,7 +16,7 @@ use super::dispatch::DispatchOptions;
 use super::keys::KeyArgs;
 use super::table_argument::TableArgument;
 use super::tokens::TokenArgs;
-use crate::CliError;
+use crate::{CliError, size};
 
 const DIRECT: &Words<DirectMode> = &[
     (
@@ -26,6 +26,17 @@ const DIRECT: &Words<DirectMode> = &[
     ),
     ("on", "Always, or fail", DirectMode::On),
     ("off", "Never: use the page cache", DirectMode::Off),
+];
+
+/// What `--type` says where only a header can be meant.
+pub const LUKS_TYPES: &Words<VolumeType> = &[
+    (
+        "luks",
+        "LUKS1 or LUKS2, as the header says",
+        VolumeType::Luks,
+    ),
+    ("luks1", "LUKS1 only", VolumeType::Luks1),
+    ("luks2", "LUKS2 only", VolumeType::Luks2),
 ];
 
 /// What `--type` says.
@@ -121,16 +132,12 @@ pub struct TargetArgs {
     #[command(flatten)]
     pub dispatch: DispatchOptions,
 
-    /// For testing: make requests to the device below fail, such as `read:nth=3` or
-    /// `write:after=10:error=ENOSPC`; may be repeated
-    #[arg(long, value_name = "RULE", value_parser = fault_rule, help_heading = "Testing options")]
+    /// Make requests to the device below fail. The page `cryptline help testing` has it.
+    #[arg(long, value_name = "RULE", value_parser = fault_rule, hide = true)]
     pub fault: Vec<String>,
 
-    /// For measuring: make the device below as slow as another medium, such as
-    /// `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or
-    /// `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION`
-    /// normal; the keys are read, write, flush, discard, seek, parallel, rate and seed
-    #[arg(long, value_name = "SPEC", help_heading = "Testing options")]
+    /// Make the device below as slow as another medium. The page `cryptline help testing` has it.
+    #[arg(long, value_name = "SPEC", hide = true)]
     pub delay: Option<DelaySpec>,
 }
 
@@ -166,7 +173,7 @@ pub struct PlainOptions {
     pub size: Option<u64>,
 
     /// Bytes in a cipher sector: 512, 1024, 2048 or 4096 [default: 512; ram: 4096]
-    #[arg(long, value_name = "BYTES", conflicts_with = "table")]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse_block, conflicts_with = "table")]
     pub sector_size: Option<u32>,
 
     /// Count IVs in cipher sectors instead of 512-byte sectors

@@ -1,5 +1,7 @@
 //! `man`: the man pages, made from the same table of options as the help texts.
 
+mod sections;
+
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -58,6 +60,7 @@ fn with_verbs(command: &Command, all: &mut Vec<Command>) {
 
 fn page(command: Command) -> io::Result<(String, String)> {
     let name = command.get_display_name().unwrap_or(command.get_name());
+    let more = sections::of(name, &command);
     let name = format!("{name}.1");
     let notes = command.get_after_long_help().or(command.get_after_help());
     let notes = notes.map(ToString::to_string).unwrap_or_default();
@@ -73,6 +76,7 @@ fn page(command: Command) -> io::Result<(String, String)> {
         page.render_subcommands_section(&mut text)?;
     }
     text.extend_from_slice(as_written(&notes).as_bytes());
+    text.extend_from_slice(more.as_bytes());
     Ok((name, tidy(&String::from_utf8_lossy(&text))))
 }
 

@@ -21,6 +21,7 @@ pub mod recover;
 pub mod resize;
 pub mod serve;
 pub mod table;
+pub mod testing;
 pub mod token;
 pub mod top;
 pub mod umount;

@@ -8,7 +8,7 @@ use clap::Args;
 use cryptline::{Format, Open};
 
 use crate::CliError;
-use crate::args::{KeyArgs, TokenArgs, VolumeType};
+use crate::args::{KeyArgs, LUKS_TYPES, TokenArgs, VolumeType, choice};
 use crate::error::luks_advice;
 use crate::output::{for_shell, warn_of};
 
@@ -38,7 +38,7 @@ pub struct OpenArgs {
     pub header: Option<PathBuf>,
 
     /// Accept this version only
-    #[arg(long = "type", value_enum, value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = choice::of(LUKS_TYPES))]
     pub kind: Option<VolumeType>,
 
     /// Accept key slots with cipher_null, which protects nothing
@@ -80,11 +80,6 @@ pub fn run(args: &OpenArgs) -> Result<ExitCode, CliError> {
             "open makes no mapping under /dev/mapper; to use the decrypted disk: cryptline serve {0}; to try a passphrase: cryptline open --check {0}",
             for_shell(&args.target.display().to_string())
         )));
-    }
-    if args.kind == Some(VolumeType::Plain) {
-        return Err(CliError::parameters(
-            "a plain volume has nothing to check a passphrase against; serve it read-only and look at the data",
-        ));
     }
     let version = args.kind.and_then(VolumeType::version);
     let keys = args.keys.of_target(&args.target);

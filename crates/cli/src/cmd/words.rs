@@ -16,7 +16,7 @@ use super::header::{
 use super::key::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, Place, RemoveArgs, priorities};
 use super::{erase, open};
 use crate::CliError;
-use crate::args::{VolumeType, choice};
+use crate::args::{LUKS_TYPES, VolumeType, choice};
 use crate::output::warn_of;
 pub use dump::DumpArgs;
 pub use format::FormatWordArgs;
@@ -107,7 +107,7 @@ pub struct IsLuksArgs {
     pub place: Place,
 
     /// This version only.
-    #[arg(long = "type", value_enum, value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = choice::of(LUKS_TYPES))]
     pub kind: Option<VolumeType>,
 
     /// As with cryptsetup. Nothing is locked here in any case.

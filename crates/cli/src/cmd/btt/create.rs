@@ -34,7 +34,7 @@ pub struct CreateArgs {
     pub size: Option<u64>,
 
     /// Bytes in a sector: 512 or 4096
-    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = size::parse_block)]
     pub sector_size: u32,
 
     /// UUID of the table [default: random]

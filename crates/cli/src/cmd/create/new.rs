@@ -59,7 +59,7 @@ pub struct FormatArgs {
     pub hash: String,
 
     /// Cipher sector size: 512, 1024, 2048 or 4096 bytes [default: 4096 if the size allows it]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse_block)]
     pub sector_size: Option<u32>,
 
     /// The key slot.

@@ -17,6 +17,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::units;
+
 /// A minute: longer times are slips of the pen.
 const LONGEST_NS: u64 = 60_000_000_000;
 const PARALLEL_MAX: usize = 1024;
@@ -183,16 +185,9 @@ fn nanoseconds(text: &str) -> Result<u64, String> {
 fn parse_rate(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    let scale = match unit {
-        "" => Some(1),
-        "k" | "K" => Some(1 << 10),
-        "m" | "M" => Some(1 << 20),
-        "g" | "G" => Some(1 << 30),
-        _ => None,
-    };
     let number = number.parse::<u64>().ok();
     let rate = number
-        .zip(scale)
+        .zip(units::bytes_in(unit))
         .and_then(|(number, scale)| number.checked_mul(scale));
     rate.filter(|&rate| rate >= RATE_MIN).ok_or_else(|| {
         format!(
@@ -261,7 +256,7 @@ mod tests {
             ("parallel=1025", "1 to 1024"),
             ("seek=4ms~1ms", "by distance"),
             ("rate=0", "bytes per second"),
-            ("rate=200MB", "bytes per second"),
+            ("rate=200X", "bytes per second"),
             ("rate=M", "bytes per second"),
             ("seed=x", "whole number"),
         ] {

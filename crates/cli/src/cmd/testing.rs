@@ -1,0 +1,49 @@
+//! `testing`: a page of help about the options that every verb that opens a volume has, and that nobody needs to use one.
+
+use std::process::ExitCode;
+
+use clap::{Args, Command};
+
+use crate::CliError;
+
+/// Nothing but the page.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+`serve`, `vhost-user`, `mount`, `attach` and every other verb that opens a volume for others takes these two
+options. They act on the device below, under the cipher.
+
+`--fault RULE` makes requests fail; it may be repeated. RULE is an operation (read, write, flush, discard or zone)
+and, separated by colons:
+
+  nth=N           only the Nth; every=N each Nth; after=N all behind the Nth; offset=BYTE those that touch this byte
+  error=NAME      EIO, ENOSPC or EOPNOTSUPP [default: EIO]
+  late            fail when the request comes back, as on a real medium, and not when it is submitted
+  delay=MS        take so many milliseconds longer, and succeed unless error=NAME is given, too
+
+`--delay SPEC` makes the device as slow as another medium. SPEC is, separated by commas:
+
+  read=TIME       how long a read takes; likewise write, flush and discard. TIME is 100us, 20us..40us (uniform)
+                  or 1ms~200us (normal: mean and deviation), in ns, us, ms or s
+  seek=TIME       how much longer where the last transfer did not end; A..B is by distance
+  rate=SIZE       bytes per second
+  parallel=N      requests at a time; others wait
+  seed=N          another sequence of random times
+
+Examples:
+  cryptline serve --fault read:nth=3 --fault write:after=10:error=ENOSPC
+  cryptline serve --delay read=100us,write=20us..40us,flush=1ms,parallel=32      an SSD
+  cryptline serve --delay seek=2ms..12ms,rate=150M,parallel=1                    a hard disk
+  cryptline mount disk.img --fault flush:after=2 /mnt")]
+pub struct TestingArgs {}
+
+/// Prints the page.
+///
+/// # Errors
+/// When standard output takes no more.
+pub fn run(_: &TestingArgs, mut program: Command) -> Result<ExitCode, CliError> {
+    program.build();
+    if let Some(page) = program.find_subcommand_mut("testing") {
+        crate::output::print(&page.render_long_help().to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
