@@ -450,18 +450,18 @@ pub(crate) fn warning(warning: &cryptline::Warning) -> String {
 pub(crate) fn event(event: &Event) -> String {
     match event {
         Event::Ended {
-            why: ClientError::Protocol(ProtocolError::BlockSizeRequired),
+            why: Some(ClientError::Protocol(ProtocolError::BlockSizeRequired)),
             ..
         } => format!("{event}, or serve the volume with --logical-block 512"),
         _ => event.to_string(),
     }
 }
 
-/// `text` without anything that moves the cursor of a terminal.
+/// `text` without anything that ends a line or moves the cursor of a terminal.
 pub(crate) fn on_one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() {
+        if character.is_control() || matches!(character, '\u{2028}' | '\u{2029}') {
             line.extend(character.escape_default());
         } else {
             line.push(character);

@@ -18,6 +18,7 @@ pub mod cmd;
 pub mod command_line;
 pub mod error;
 mod harden;
+mod log;
 pub mod output;
 mod serve;
 mod short_help;
@@ -36,6 +37,7 @@ pub use error::CliError;
 /// Runs the program with the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
+    log::install();
     harden::outlive_file_size_limit();
     let program = short_help::shortened(Cli::command());
     let arguments = cmd::words::in_full(args::arguments());

@@ -39,16 +39,15 @@ pub fn print_report<T: Serialize>(
     print(&(text + "\n"))
 }
 
-/// Writes `cryptline: message` to standard error.
+/// Writes `cryptline: message` to standard error, or what `--log` makes of it.
 pub fn complain(message: &str) {
-    // Nobody is left to be told when this fails.
-    let _ = writeln!(io::stderr(), "cryptline: {message}");
+    crate::log::error(message);
 }
 
 /// Writes each warning to standard error.
 pub fn warn(warnings: &[String]) {
     for warning in warnings {
-        complain(&format!("warning: {}", crate::error::on_one_line(warning)));
+        crate::log::warning(warning);
     }
 }
 

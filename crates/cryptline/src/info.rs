@@ -49,6 +49,8 @@ pub struct Info {
     /// What no other volume has, also if it has the same name and size, and takes the same passphrase. Only a LUKS
     /// header tells that; it is of no use for finding a key.
     pub identity: Option<String>,
+    /// The key slot of the LUKS header that the volume was opened with, where it was not the volume key.
+    pub key_slot: Option<u32>,
 }
 
 /// What says how a volume is encrypted.

@@ -45,8 +45,9 @@ impl Volume {
         self.stamp.as_ref()
     }
 
-    pub(crate) fn identified(mut self, identity: Option<String>) -> Self {
+    pub(crate) fn identified(mut self, identity: Option<String>, key_slot: Option<u32>) -> Self {
         self.info.identity = identity;
+        self.info.key_slot = key_slot;
         self
     }
 

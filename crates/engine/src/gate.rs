@@ -18,8 +18,8 @@
 //!
 //! Foreign input is refused with a [`Fault`]; what would be our own bug is asserted.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cryptline_sys::Ring;
 
@@ -181,7 +181,13 @@ impl Gate {
     /// Lets no flush succeed any more, as after a failed one: for who knows of a loss that this device does not know of,
     /// such as one before it was opened.
     pub fn latch(&self) {
-        self.shared.latch.set();
+        self.shared.latch.set(None);
+    }
+
+    /// Has `tell` called once the latch is set, with the fault that did it, on the thread that met the fault. Of several
+    /// calls the first counts.
+    pub fn when_latched(&self, tell: impl Fn(Option<Fault>) + Send + Sync + 'static) {
+        let _ = self.shared.latch.observer.set(Box::new(tell));
     }
 }
 
@@ -357,15 +363,25 @@ impl GatedQueue {
 
 /// Set by the first failed write or sync, for good.
 #[derive(Default)]
-struct Latch(AtomicBool);
+struct Latch {
+    is_set: AtomicBool,
+    observer: OnceLock<Observer>,
+}
+
+type Observer = Box<dyn Fn(Option<Fault>) + Send + Sync>;
 
 impl Latch {
     fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.is_set.load(Ordering::Acquire)
     }
 
-    fn set(&self) {
-        self.0.store(true, Ordering::Release);
+    #[cold]
+    fn set(&self, why: Option<Fault>) {
+        if !self.is_set.swap(true, Ordering::AcqRel)
+            && let Some(tell) = self.observer.get()
+        {
+            tell(why);
+        }
     }
 
     /// Sets the latch on a lost write; fails a sync that was under way when it happened.
@@ -403,7 +419,7 @@ impl Latch {
             Err(Fault::Busy) => {}
             // Nothing is wrong with a flush, so a refusal of one is a promise that cannot be made.
             Err(fault) if request.is_write() && fault.is_refusal() => {}
-            Err(_) => self.set(),
+            Err(fault) => self.set(Some(fault)),
         }
         result
     }

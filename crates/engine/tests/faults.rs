@@ -189,10 +189,18 @@ fn write_that_fails_during_a_flush_fails_that_flush() {
 #[test]
 fn failed_flush_fails_every_later_one() {
     everywhere(&["flush:nth=2"], |fresh, driver, _| {
+        let (tell, told) = std::sync::mpsc::channel();
+        fresh
+            .gate
+            .when_latched(move |fault| tell.send(fault).unwrap());
         assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+        assert!(told.try_recv().is_err());
         assert_eq!(driver.result(Operation::Flush, 0), Err(EIO));
         assert_eq!(driver.result(Operation::Flush, 0), Err(Fault::Latched));
         assert!(fresh.gate.is_latched());
+        fresh.gate.latch();
+        // Once, by whom it was.
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [Some(EIO)]);
     });
 }
 

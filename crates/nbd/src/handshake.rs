@@ -25,7 +25,7 @@
 use std::sync::Arc;
 
 use super::export::{ExportInfo, ServerOffer, TlsMode, TransmissionFlags};
-pub use super::negotiated::{Negotiated, OPTIONS_MAX, Progress, ProtocolError, Step};
+pub use super::negotiated::{Negotiated, OPTIONS_MAX, Progress, ProtocolError, Refusal, Step};
 use super::option::{ContextRequest, InfoRequest, Replies};
 use super::wire::{
     BASE_ALLOCATION, GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, Reader,
@@ -81,6 +81,8 @@ pub struct Handshake {
     structured_replies: bool,
     /// A `GO` was refused because the client had not asked for the block sizes.
     block_size_refused: bool,
+    /// The last refusal of what most clients need.
+    refusal: Option<Refusal>,
     /// The export for which `base:allocation` is selected.
     base_allocation_for: Option<usize>,
 }
@@ -100,6 +102,7 @@ impl Handshake {
             tls: false,
             structured_replies: false,
             block_size_refused: false,
+            refusal: None,
             base_allocation_for: None,
         }
     }
@@ -108,6 +111,12 @@ impl Handshake {
     #[must_use]
     pub fn block_size_refused(&self) -> bool {
         self.block_size_refused
+    }
+
+    /// What the client was refused last, if it has got nowhere since.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        self.refusal.as_ref()
     }
 
     /// The first bytes of a connection, to be sent before any input is read.
@@ -291,6 +300,11 @@ impl Handshake {
         match answer {
             Answer::Error(kind, message) => {
                 replies.error(kind, message);
+                match kind {
+                    rep::ERR_TLS_REQD => self.refusal = Some(Refusal::TlsRequired),
+                    rep::ERR_POLICY => self.refusal = Some(Refusal::NoTls),
+                    _ => {}
+                }
                 return Step::NeedMore;
             }
             Answer::List => self
@@ -309,6 +323,7 @@ impl Handshake {
             }
             Answer::StartTls => {
                 self.tls = true;
+                self.refusal = None;
                 self.structured_replies = false;
                 self.base_allocation_for = None;
                 Step::StartTls
@@ -361,7 +376,10 @@ impl Handshake {
         replies: &mut Replies<'_>,
     ) -> Result<Step, OptionError> {
         let request = InfoRequest::parse(data).ok_or(MALFORMED)?;
-        let index = self.offer.find(request.name).ok_or(UNKNOWN_EXPORT)?;
+        let Some(index) = self.offer.find(request.name) else {
+            self.refusal = Some(Refusal::of_name(request.name));
+            return Err(UNKNOWN_EXPORT);
+        };
         let export = &self.offer.exports()[index];
         replies.info_export(export.size, self.flags(export));
         if request.wants_name {

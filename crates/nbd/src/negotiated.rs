@@ -49,6 +49,30 @@ pub struct Negotiated {
     pub tls: bool,
 }
 
+/// What an option was refused for that most clients cannot do without. They are told, and may try something else.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No export has this name, of which this is the beginning.
+    #[error("it asked for the export {0:?}, which does not exist; nbdinfo --list shows the names")]
+    UnknownExport(String),
+    /// TLS is required.
+    #[error("it did not start TLS, which it must here (nbds://)")]
+    TlsRequired,
+    /// TLS is not offered.
+    #[error("it asked for TLS, which is off here")]
+    NoTls,
+}
+
+impl Refusal {
+    /// Of a name, at most this many characters are kept.
+    const NAME_MAX: usize = 64;
+
+    pub(super) fn of_name(name: &[u8]) -> Self {
+        let name = String::from_utf8_lossy(name);
+        Self::UnknownExport(name.chars().take(Self::NAME_MAX).collect())
+    }
+}
+
 /// Why a connection must be dropped without another byte: the protocol has no reply for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {

@@ -69,7 +69,11 @@ fn serve(disks: Vec<Disk>) -> Served {
         backend: BackendChoice::Auto,
         poll: Poll::default(),
         grace: Duration::from_secs(5),
-        log: Arc::new(move |line| lock(&lines).push(line.to_owned())),
+        log: Arc::new(move |event| {
+            if event.is_trouble() {
+                lock(&lines).push(event.to_string());
+            }
+        }),
     };
     let server = Server::new(disks, options).expect("it can be served");
     let stop = StopHandle::new().expect("an eventfd");

@@ -266,7 +266,7 @@ fn check_ring(over: Fresh, backend: BackendChoice, ring: u64, poll: Poll) {
         backend,
         poll,
         grace: Duration::from_secs(5),
-        log: Arc::new(|line| panic!("{line}")),
+        log: Arc::new(|event| assert!(!event.is_trouble(), "{event}")),
     };
     let server = Server::new(vec![disk], options).expect("a server");
     let stop = StopHandle::new().expect("an eventfd");

@@ -81,7 +81,11 @@ impl Served {
             backend,
             poll: Poll::default(),
             grace: Duration::from_millis(500),
-            log: Arc::new(move |line| lock(&lines).push(line.to_owned())),
+            log: Arc::new(move |event| {
+                if event.is_trouble() {
+                    lock(&lines).push(event.to_string());
+                }
+            }),
         };
         let server = Server::new(vec![disk], options).expect("a server");
         let stop = StopHandle::new().expect("an eventfd");

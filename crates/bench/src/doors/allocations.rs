@@ -138,7 +138,11 @@ impl Served {
                     backend: BackendChoice::Auto,
                     poll: Poll::default(),
                     grace: GRACE,
-                    log: Arc::new(complain),
+                    log: Arc::new(|event| {
+                        if event.is_trouble() {
+                            complain(&event.to_string());
+                        }
+                    }),
                 };
                 Self::VhostUser(vhost_user::Server::new(vec![disk], options).map_err(failed)?)
             }
@@ -159,7 +163,11 @@ impl Served {
                     max_handshakes: 1,
                     handshake_timeout: GRACE,
                     grace: GRACE,
-                    log: Box::new(|event| complain(&event.to_string())),
+                    log: Box::new(|event| {
+                        if event.is_trouble() {
+                            complain(&event.to_string());
+                        }
+                    }),
                 };
                 let listener = UnixListener::bind(place).map_err(failed)?;
                 Self::Nbd(nbd::Server::new(exports, options), listener)

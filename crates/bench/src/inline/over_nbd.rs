@@ -60,7 +60,11 @@ impl Served {
             max_handshakes: CONNECTIONS,
             handshake_timeout: HANDSHAKE,
             grace: HANDSHAKE,
-            log: Box::new(|event| complain(&event.to_string())),
+            log: Box::new(|event| {
+                if event.is_trouble() {
+                    complain(&event.to_string());
+                }
+            }),
         };
         let server = Server::new(exports, options);
         let stopped = stop.clone();

@@ -23,6 +23,7 @@ use super::watch::Watch;
 use crate::CliError;
 use crate::output::{complain, print, warn};
 use crate::serve::cleanup::Cleanup;
+use crate::serve::events;
 use crate::serve::front::Served;
 use crate::serve::log::Log;
 use crate::serve::notify::Notifier;
@@ -66,11 +67,13 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     if let Some(device) = &wanted.recover {
         go_on(volume, &state::of(device)?)?;
     }
+    events::opened(volume);
     let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
     let manager = Arc::new(Notifier::connect());
     let cleanup = Cleanup::default();
     let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
-    signals::watch(stopper.clone(), cleanup.remover())?;
+    signals::watch(stopper.clone(), cleanup.remover(), None)?;
+    events::watch_latch(&volume.info().source, volume.gate(), &stopper);
     // What is known of the device is kept before it can be used, and so a successor may ask for it that early.
     let asked = Successor::expect()?;
     stay_in_memory();
@@ -104,7 +107,8 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
         return Err(error);
     }
     let _ = failures.known.set((state.clone(), volume.gate().clone()));
-    manager.tell("READY=1");
+    manager.ready();
+    tracing::info!(event = "ready", device = path, "{path} can be used");
     serve(device, volume.gate(), &state, &successor)
 }
 

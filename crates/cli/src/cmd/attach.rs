@@ -16,6 +16,7 @@ use crate::args::{KeyArgs, TableArgument, TargetArgs, choice, open};
 use crate::attached::background;
 use crate::attached::server::{self, Wanted};
 use crate::attached::state::Driver;
+use crate::log::LogArgs;
 use crate::output::warn_of;
 use crate::serve::backend::{self, Backend};
 use crate::serve::front::check_queues;
@@ -77,6 +78,10 @@ pub struct AttachArgs {
     /// Stay in the foreground
     #[arg(short, long)]
     pub foreground: bool,
+
+    /// How it logs there. In the background it has nobody to tell.
+    #[command(flatten)]
+    pub log: LogArgs,
 
     /// We are the server that another process waits for.
     #[arg(long, hide = true)]
@@ -160,6 +165,7 @@ pub fn run(args: &AttachArgs) -> Result<ExitCode, CliError> {
 }
 
 fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
+    args.log.begin(false);
     let arguments = || std::env::args_os().skip(1);
     let driver = args.check()?;
     if !args.foreground && !args.detached_child {

@@ -14,16 +14,19 @@ use cryptline_engine::BackendChoice;
 use cryptline_nbd::uri::{Address, NbdUri};
 use cryptline_nbd::{OfferError, TlsMode};
 use cryptline_serve::lane::Poll;
-use cryptline_serve::nbd::{Export, Exports, Server, ServerOptions};
+use cryptline_serve::nbd::{CurrentTls, Export, Exports, Server, ServerOptions};
 
 use crate::CliError;
 use crate::error::ZONED_ADVICE;
 use crate::output::warn;
 use crate::serve::activation;
 use crate::serve::banner::Banner;
+use crate::serve::certificates;
+use crate::serve::events;
 use crate::serve::front::{Front, Served};
 use crate::serve::listen::{Sockets, Wanted};
 use crate::serve::log::Log;
+use crate::serve::notify::has_manager;
 use crate::serve::options::FrontArgs;
 use crate::serve::run::Command;
 use crate::serve::sandbox::Needs;
@@ -45,7 +48,8 @@ Without a TARGET, the server creates 1 GiB of RAM encrypted under a random key, 
 it exits. Without --unix or --port, it listens on a private Unix socket that only this user can reach.
 
 The server stays in the foreground: use a service manager, or `&` and --pidfile. SIGINT, SIGTERM, \
-SIGHUP and SIGQUIT stop it. Clients then have up to 5 s to receive the answers to their requests; \
+SIGHUP and SIGQUIT stop it, but with --tls-certificates SIGHUP has it read the certificates again, \
+for clients that connect from then on. When it is stopped, clients have up to 5 s to receive the answers to their requests; \
 after that the server flushes every export and exits with 0, or with 4 if a flush failed. A second \
 signal stops it immediately.
 
@@ -158,6 +162,12 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     if passed.is_none() {
         wanted.check()?;
     }
+    let reload = match &tls {
+        Some(tls) => Some(tls.reload()),
+        // Whoever is told when it is ready may ask for this.
+        None => has_manager().then(certificates::nothing_to_reload),
+    };
+    let front = front.on_hangup(reload);
     let front = front.open(|index, file| args.export_name(index, file))?;
     let exports = args.exports(&front.volumes)?;
     let quiet = passed.is_some();
@@ -173,6 +183,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         ..Needs::default()
     };
     let front = front.enter(&needs, args.command(uris.first()))?;
+    let tls = tls.map(|tls| tls.tls);
     let server = args.build(exports, (front.backend(), front.poll()), tls);
     front.serve(&args.banner(&uris, quiet), |stop| {
         server
@@ -303,7 +314,7 @@ impl ServeArgs {
         &self,
         exports: Arc<Exports>,
         (backend, poll): (BackendChoice, Poll),
-        tls: Option<Arc<rustls::ServerConfig>>,
+        tls: Option<Arc<CurrentTls>>,
     ) -> Arc<Server> {
         let log = Log::new();
         let options = ServerOptions {
@@ -314,7 +325,7 @@ impl ServeArgs {
             max_handshakes: HANDSHAKES_MAX,
             handshake_timeout: HANDSHAKE_MAX,
             grace: GRACE,
-            log: Box::new(move |event| log.line(&crate::error::event(event))),
+            log: Box::new(move |event| events::of_client(&log, event)),
         };
         Server::new(exports, options)
     }

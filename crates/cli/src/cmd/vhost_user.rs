@@ -19,6 +19,7 @@ use crate::CliError;
 use crate::error::ZONED_ADVICE;
 use crate::output::print;
 use crate::serve::banner::Banner;
+use crate::serve::events;
 use crate::serve::front::{Front, Opened, Served, check_queues};
 use crate::serve::log::Log;
 use crate::serve::options::FrontArgs;
@@ -162,7 +163,7 @@ fn options(backend: BackendChoice, poll: Poll) -> ServerOptions {
         backend,
         poll,
         grace: GRACE,
-        log: Arc::new(move |line| log.line(line)),
+        log: Arc::new(move |event| events::of_front_end(&log, event)),
     }
 }
 

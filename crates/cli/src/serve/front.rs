@@ -23,6 +23,7 @@ use cryptline_serve::{Flushed, StopHandle};
 use super::backend::Backend;
 use super::banner::{Banner, Common};
 use super::cleanup::Cleanup;
+use super::events;
 use super::metrics_socket::Place;
 use super::notify::Notifier;
 use super::options::{FrontArgs, ProcessArgs};
@@ -31,10 +32,11 @@ use super::passed::Passed;
 use super::pidfile;
 use super::run::{Captive, Command};
 use super::sandbox::{InForce, Needs, Sandbox, Server};
-use super::signals::{self, Stopper};
+use super::signals::{self, Reload, Stopper};
 use crate::CliError;
 use crate::args::open;
-use crate::output::{complain, print, warn, warn_of};
+use crate::log;
+use crate::output::{print, warn, warn_of};
 
 /// Served where no target is given.
 const DEFAULT_TARGET: &str = "ram:1G";
@@ -83,6 +85,7 @@ pub struct Front<'a> {
     backend: Backend,
     sandbox: Sandbox,
     in_bytes: bool,
+    reload: Option<Reload>,
 }
 
 /// Refuses more queues, asked for with `option`, than a volume can have.
@@ -140,8 +143,9 @@ pub struct Entered<'a> {
 impl<'a> Front<'a> {
     /// Call before anything else is opened. Without `targets` and table, there is a default one.
     pub fn begin(args: &'a FrontArgs, targets: &'a [String]) -> Result<Self, CliError> {
-        let keys = Passed::take(&args.volume, &args.keys, targets);
         let options = &args.process;
+        options.log.begin(options.verbose);
+        let keys = Passed::take(&args.volume, &args.keys, targets);
         let parent = options.exit_with_parent.then(Parent::current);
         parent.map_or(Ok(()), Parent::follow)?;
         args.check(targets)?;
@@ -154,6 +158,7 @@ impl<'a> Front<'a> {
             backend: Backend::probe(options.io)?,
             sandbox: args.sandbox.prepare()?,
             in_bytes: false,
+            reload: None,
         })
     }
 
@@ -164,9 +169,16 @@ impl<'a> Front<'a> {
         self
     }
 
+    /// SIGHUP asks for this, instead of the server's end.
+    #[must_use]
+    pub fn on_hangup(mut self, reload: Option<Reload>) -> Self {
+        self.reload = reload;
+        self
+    }
+
     /// Opens every volume; each key is derived once, here. `name` gets each target's number and the last
     /// part of its path.
-    pub fn open(self, name: impl Fn(usize, String) -> String) -> Result<Opened<'a>, CliError> {
+    pub fn open(mut self, name: impl Fn(usize, String) -> String) -> Result<Opened<'a>, CliError> {
         let volumes = self.open_volumes(name)?;
         let input = self.keys.input_of_command();
         // No key is read from here on.
@@ -175,7 +187,10 @@ impl<'a> Front<'a> {
         let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
         let manager = Arc::new(Notifier::connect());
         let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
-        signals::watch(stopper.clone(), cleanup.remover())?;
+        signals::watch(stopper.clone(), cleanup.remover(), self.reload.take())?;
+        for volume in volumes.iter() {
+            events::watch_latch(&volume.info.source, &volume.gate, &stopper);
+        }
         Ok(Opened {
             volumes,
             cleanup,
@@ -205,6 +220,7 @@ impl<'a> Front<'a> {
         let open = |(index, target): (usize, &String)| {
             let volume = open(target, &args.volume, &args.keys)?;
             warn_of(volume.warnings());
+            events::opened(&volume);
             let name = name(index, last_part(target));
             let counts = args.process.statistics.counts();
             if self.in_bytes {
@@ -331,9 +347,11 @@ impl Entered<'_> {
         run: impl FnOnce(&StopHandle) -> Result<Flushed, CliError>,
     ) -> Result<ExitCode, CliError> {
         let flushed = self.say(banner).and_then(|()| {
-            self.manager.tell("READY=1");
+            self.manager.ready();
+            tracing::info!(event = "ready", "clients can connect");
             run(&self.stop)
         });
+        tracing::info!(event = "stopped", "no client is served any more");
         let status = self.captive.take().map_or(0, Captive::finish);
         match flushed? {
             Ok(()) => Ok(ExitCode::from(status)),
@@ -360,7 +378,7 @@ impl Entered<'_> {
         }
         if self.options.verbose {
             let lines = text.lines().filter(|line| !line.is_empty());
-            lines.for_each(complain);
+            lines.for_each(log::info);
         } else if self.in_force.is_less_than_asked() {
             warn(&[format!("sandbox: {}", self.in_force.text())]);
         }

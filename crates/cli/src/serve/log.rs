@@ -1,20 +1,22 @@
-//! Lines about clients on standard error, so many and no more: a client that fails in a loop must
-//! not fill anybody's disk.
+//! A quota of lines about clients: one that comes, goes or fails in a loop must not fill anybody's disk.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use cryptline_sys::lock;
+use tracing::Level;
 
-use crate::error::on_one_line;
-use crate::output::complain;
-
-/// Lines in one [`WINDOW`].
-const LINES_MAX: u32 = 20;
+/// Lines about trouble in one [`WINDOW`].
+const TROUBLE_MAX: u32 = 20;
+/// Other lines. They do not keep those about trouble from being seen.
+const NEWS_MAX: u32 = 200;
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Counts lines.
-pub struct Log(Mutex<Window>);
+pub struct Log {
+    trouble: Mutex<Window>,
+    news: Mutex<Window>,
+}
 
 struct Window {
     began: Instant,
@@ -25,21 +27,38 @@ impl Log {
     /// Nothing said so far.
     #[must_use]
     pub fn new() -> Self {
-        Self(Mutex::new(Window {
-            began: Instant::now(),
-            lines: 0,
-        }))
-    }
-
-    /// Prints a line, unless there were too many lately.
-    pub fn line(&self, message: &str) {
-        if let Some(line) = self.admit(message, Instant::now()) {
-            complain(&line);
+        let window = || {
+            Mutex::new(Window {
+                began: Instant::now(),
+                lines: 0,
+            })
+        };
+        Self {
+            trouble: window(),
+            news: window(),
         }
     }
 
-    fn admit(&self, message: &str, now: Instant) -> Option<String> {
-        let mut window = lock(&self.0);
+    /// Prints a line about trouble, unless there were too many lately.
+    pub fn line(&self, message: &str) {
+        if let Some(message) = self.admit(Level::WARN, message) {
+            tracing::warn!("{message}");
+        }
+    }
+
+    /// The message, if it is to be printed.
+    pub fn admit(&self, level: Level, message: &str) -> Option<String> {
+        let is_on = crate::log::is_on(level);
+        is_on.then(|| self.count(level, message, Instant::now()))?
+    }
+
+    fn count(&self, level: Level, message: &str, now: Instant) -> Option<String> {
+        let (window, most) = if level <= Level::WARN {
+            (&self.trouble, TROUBLE_MAX)
+        } else {
+            (&self.news, NEWS_MAX)
+        };
+        let mut window = lock(window);
         if now.saturating_duration_since(window.began) >= WINDOW {
             *window = Window {
                 began: now,
@@ -47,15 +66,13 @@ impl Log {
             };
         }
         window.lines = window.lines.saturating_add(1);
-        match window.lines {
-            ..LINES_MAX => Some(on_one_line(message)),
-            LINES_MAX => Some(format!(
-                "{} (further messages of these {} s are left out)",
-                on_one_line(message),
-                WINDOW.as_secs()
-            )),
-            _ => None,
+        if window.lines < most {
+            return Some(message.to_owned());
         }
+        (window.lines == most).then(|| {
+            let seconds = WINDOW.as_secs();
+            format!("{message} (further messages of these {seconds} s are left out)")
+        })
     }
 }
 
@@ -67,10 +84,13 @@ mod tests {
     fn a_flood_is_cut_and_later_lines_come_through_again() {
         let log = Log::new();
         let now = Instant::now();
-        let said: Vec<_> = (0..1000).filter_map(|_| log.admit("x\n", now)).collect();
-        assert_eq!(said.len(), 20);
-        assert_eq!(said[0], "x\\n");
+        let say = |level| log.count(level, "x", now);
+        let news: Vec<_> = (0..1000).filter_map(|_| say(Level::INFO)).collect();
+        assert_eq!(news.len(), 200);
+        let said: Vec<_> = (0..1000).filter_map(|_| say(Level::WARN)).collect();
+        assert_eq!(said.len(), 20, "however much else was said");
+        assert_eq!(said[0], "x");
         assert!(said[19].contains("left out"));
-        assert!(log.admit("later", now + WINDOW).is_some());
+        assert!(log.count(Level::WARN, "later", now + WINDOW).is_some());
     }
 }

@@ -13,13 +13,16 @@
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
 //! metrics              the same to Prometheus' text          metrics_socket  who gets it
-//! log                  lines about clients
+//! log                  so many lines about clients and no more          events  what they and the log's fields say
+//! certificates         those of TLS, read again when SIGHUP asks for it
 //! ```
 
 pub mod activation;
 pub mod backend;
 pub mod banner;
+pub mod certificates;
 pub mod cleanup;
+pub mod events;
 pub mod front;
 pub mod listen;
 pub mod log;

@@ -5,9 +5,18 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+const READY: &str = "READY=1";
 
 /// The way to a service manager, connected at once: later the server may make no sockets.
-pub struct Notifier(Option<UnixDatagram>);
+pub struct Notifier {
+    socket: Option<UnixDatagram>,
+    is_ready: AtomicBool,
+}
 
 impl Notifier {
     /// To `$NOTIFY_SOCKET`. Nobody to tell is no failure.
@@ -15,16 +24,44 @@ impl Notifier {
     pub fn connect() -> Self {
         let address = std::env::var_os("NOTIFY_SOCKET");
         // A service manager that does not listen has other worries.
-        Self(address.and_then(|address| connect(&address).ok()))
+        Self::over(address.and_then(|address| connect(&address).ok()))
     }
 
-    /// Sends `state`, such as `READY=1`.
+    fn over(socket: Option<UnixDatagram>) -> Self {
+        let is_ready = AtomicBool::new(false);
+        Self { socket, is_ready }
+    }
+
+    /// Sends `state`, such as `STOPPING=1`.
     pub fn tell(&self, state: &str) {
-        if let Some(socket) = &self.0 {
+        if let Some(socket) = &self.socket {
             // As above.
             let _ = socket.send(state.as_bytes());
         }
     }
+
+    /// Clients can connect.
+    pub fn ready(&self) {
+        self.is_ready.store(true, Ordering::SeqCst);
+        self.tell(READY);
+    }
+
+    /// Has something read again. A server that is not ready yet has nothing to take back.
+    pub fn reload(&self, read: impl FnOnce()) {
+        if !self.is_ready.load(Ordering::SeqCst) {
+            return read();
+        }
+        let now = clock_gettime(ClockId::Monotonic);
+        let now = Duration::try_from(now).unwrap_or_default().as_micros();
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
+        read();
+        self.tell(READY);
+    }
+}
+
+/// Whether a service manager wants to be told.
+pub fn has_manager() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
 fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
@@ -41,7 +78,6 @@ fn connect(address: &OsStr) -> io::Result<UnixDatagram> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn received(socket: &UnixDatagram) -> String {
         let mut message = [0; 64];
@@ -57,13 +93,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        Notifier(connect(path.as_os_str()).ok()).tell("READY=1");
+        let notifier = Notifier::over(connect(path.as_os_str()).ok());
+        notifier.reload(|| ());
+        notifier.ready();
+        assert_eq!(received(&socket), "READY=1", "nothing before");
+        notifier.reload(|| ());
+        assert!(received(&socket).starts_with("RELOADING=1\nMONOTONIC_USEC="));
         assert_eq!(received(&socket), "READY=1");
 
         let name = format!("cryptline-notify-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let socket = UnixDatagram::bind_addr(&address).unwrap();
-        let notifier = Notifier(connect(OsStr::new(&format!("@{name}"))).ok());
+        let notifier = Notifier::over(connect(OsStr::new(&format!("@{name}"))).ok());
         notifier.tell("STOPPING=1");
         assert_eq!(received(&socket), "STOPPING=1");
     }

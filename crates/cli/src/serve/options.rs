@@ -18,6 +18,7 @@ use super::statistics::Server;
 use super::stats_socket::StatsSocket;
 use crate::CliError;
 use crate::args::{KeyArgs, TargetArgs, choice};
+use crate::log::LogArgs;
 
 /// What a front serves, and how, apart from its protocol.
 #[derive(Args, Debug)]
@@ -73,6 +74,10 @@ pub struct ProcessArgs {
     /// Log more to standard error
     #[arg(short, long)]
     pub verbose: bool,
+
+    /// How.
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 /// Whether and where to tell what was done.

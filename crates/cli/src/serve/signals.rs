@@ -1,10 +1,14 @@
-//! Signals: the first asks the server to end properly, the second ends it.
+//! Signals: the first asks the server to end properly, the second ends it. SIGHUP may ask for something else.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline_serve::StopHandle;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{FileType, fstat};
+use rustix::stdio::{stderr, stdin, stdout};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -37,6 +41,11 @@ impl Stopper {
         self.stop_after(|| {})
     }
 
+    /// Whether the server has been asked to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
     /// The same; does something else first.
     fn stop_after(&self, first: impl FnOnce()) -> bool {
         if self.stopping.swap(true, Ordering::SeqCst) {
@@ -49,10 +58,19 @@ impl Stopper {
     }
 }
 
+/// What SIGHUP asks for, where it does not stop the server.
+pub type Reload = Box<dyn FnMut() + Send>;
+
 /// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the server; a further one while it is
 /// stopping removes what `remover` knows and ends the process by that signal. What our parent
 /// had us ignore (`nohup`, a shell's background jobs) stays ignored.
-pub fn watch(stopper: Stopper, remover: Remover) -> Result<(), CliError> {
+///
+/// With `reload`, SIGHUP asks for that, unless it tells of the end of our terminal.
+pub fn watch(
+    stopper: Stopper,
+    remover: Remover,
+    mut reload: Option<Reload>,
+) -> Result<(), CliError> {
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
     let wanted = wanted
@@ -61,6 +79,14 @@ pub fn watch(stopper: Stopper, remover: Remover) -> Result<(), CliError> {
     let mut signals = Signals::new(wanted).map_err(cannot_handle)?;
     let watcher = move || {
         for signal in signals.forever() {
+            if let Some(reload) = &mut reload
+                && signal == SIGHUP
+                && !stopper.is_stopping()
+                && !terminal_is_gone()
+            {
+                stopper.manager.reload(reload);
+                continue;
+            }
             if stopper.stop() {
                 continue;
             }
@@ -75,6 +101,24 @@ pub fn watch(stopper: Stopper, remover: Remover) -> Result<(), CliError> {
         .spawn(watcher)
         .map_err(cannot_handle)?;
     Ok(())
+}
+
+/// Whether a terminal that we have was closed. For a pipe or a socket the end of its reader is no end of ours.
+fn terminal_is_gone() -> bool {
+    let ours = [stdin(), stdout(), stderr()];
+    ours.into_iter().any(|descriptor| {
+        let mut watched = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
+        let now = Timespec::default();
+        let polled = rustix::event::poll(&mut watched, Some(&now));
+        let is_gone = polled.is_ok() && watched[0].revents().contains(PollFlags::HUP);
+        is_gone && is_terminal_device(descriptor)
+    })
+}
+
+/// One that was closed answers no question that a terminal answers.
+fn is_terminal_device(descriptor: BorrowedFd<'_>) -> bool {
+    fstat(descriptor)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice)
 }
 
 /// What SIGUSR1 asks for, once it is known whether that can be had.

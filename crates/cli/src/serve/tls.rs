@@ -1,13 +1,13 @@
 //! `--tls` and its certificates.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
 use cryptline_nbd::TlsMode;
 use cryptline_nbd::uri::TlsOptions;
 use cryptline_serve::nbd::{Clients, Subject};
 
+use super::certificates::Renewable;
 use crate::CliError;
 use crate::args::choice::{self, Words};
 use crate::harden::exposed_key;
@@ -31,7 +31,7 @@ pub struct TlsArgs {
     #[arg(long, value_name = "WHEN", default_value = "off", value_parser = choice::of(WHEN))]
     pub tls: TlsMode,
 
-    /// Directory with server-cert.pem and server-key.pem, as for nbdkit and qemu-nbd
+    /// Directory with server-cert.pem and server-key.pem, as for nbdkit and qemu-nbd; SIGHUP has them read again
     #[arg(long, value_name = "DIR")]
     pub tls_certificates: Option<PathBuf>,
 
@@ -58,7 +58,7 @@ impl TlsArgs {
     }
 
     /// Reads the certificates, where TLS is on.
-    pub fn load(&self) -> Result<Option<Arc<rustls::ServerConfig>>, CliError> {
+    pub fn load(&self) -> Result<Option<Renewable>, CliError> {
         if self.tls_verify_peer && self.tls == TlsMode::On {
             return Err(CliError::parameters(
                 "--tls-verify-peer with --tls=on verifies nobody: clients without TLS are served too; give --tls=require",
@@ -73,11 +73,10 @@ impl TlsArgs {
                 "--tls needs --tls-certificates DIR with server-cert.pem and server-key.pem",
             )),
             (_, Some(directory)) => {
-                let config = cryptline_serve::nbd::server_config(directory, &self.clients())
-                    .map_err(|error| CliError::parameters(error.to_string()))?;
+                let found = Renewable::read(directory, self.clients())?;
                 let key = cryptline_serve::nbd::private_key_path(directory);
                 warn(exposed_key(&key).as_slice());
-                Ok(Some(config))
+                Ok(Some(found))
             }
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) ->
     let sizes = data_sizes(&segments, base.size(), &target)?;
     let (flag_discards, perf, unknown) = header_flags(header.flags());
     let decision = open.dispatch.decide(Stored::Header(perf))?;
-    let (key, _, notes) = with_keys(|| unlock(&header, holder.reader()?, &name, &open))?;
+    let (key, slot, notes) = with_keys(|| unlock(&header, holder.reader()?, &name, &open))?;
     warnings.extend(notes);
     let discards = open.discards || flag_discards;
     let mut parts = Vec::with_capacity(segments.len());
@@ -74,7 +74,7 @@ pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) ->
         parts,
     };
     let volume = plan.build(vec![base], open, warnings)?;
-    Ok(volume.identified(identity))
+    Ok(volume.identified(identity, slot))
 }
 
 impl Open {

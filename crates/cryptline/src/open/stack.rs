@@ -177,6 +177,7 @@ impl Plan {
             discards: false,
             helpers: 0,
             identity: None,
+            key_slot: None,
         }
     }
 

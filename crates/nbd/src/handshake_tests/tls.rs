@@ -109,3 +109,23 @@ fn tls_on_lets_clear_clients_in() {
     let negotiated = enter(&mut haggling(TlsMode::On), opt::GO, &info_data(b"", &[]));
     assert!(!negotiated.tls);
 }
+
+#[test]
+fn what_a_client_was_refused_last_is_remembered_until_it_gets_on() {
+    let mut handshake = haggling(TlsMode::Require);
+    send(&mut handshake, opt::LIST, b"");
+    assert_eq!(handshake.refusal(), Some(&Refusal::TlsRequired));
+    send(&mut handshake, opt::STARTTLS, b"");
+    assert_eq!(handshake.refusal(), None);
+    let name = [b"x\n\xff".as_slice(), &[b'y'; 1000]].concat();
+    send(&mut handshake, opt::GO, &info_data(&name, &[]));
+    let said = handshake.refusal().unwrap().to_string();
+    assert!(
+        said.contains("x\\n\u{fffd}yyy") && said.len() < 160,
+        "{said}"
+    );
+
+    let mut handshake = haggling(TlsMode::Off);
+    send(&mut handshake, opt::STARTTLS, b"");
+    assert_eq!(handshake.refusal(), Some(&Refusal::NoTls));
+}

@@ -30,6 +30,7 @@ mod lookout;
 mod orders;
 mod poll;
 mod seats;
+mod tally;
 mod trial;
 mod wire;
 mod work;
@@ -51,6 +52,7 @@ use crate::stats::{Meter, Times};
 pub use self::job::CHUNK;
 pub use self::orders::Orders;
 pub use self::poll::{Poll, Readings, Why};
+pub use self::tally::Tally;
 pub use self::wire::{Asked, Brought, Chunk, JobId, Room, Taken, Wire, Work};
 
 /// Requests of one lane served at a time.
@@ -79,6 +81,7 @@ pub struct Lane<W: Wire> {
     /// One for each device, or none.
     meters: Vec<Arc<Meter>>,
     clock: Clock,
+    tally: Tally,
     lookout: Lookout,
 }
 
@@ -121,6 +124,7 @@ impl<W: Wire> Lane<W> {
             awaits_reads: gate.awaits_reads() || others.iter().any(Gate::awaits_reads),
             meters,
             clock: Clock::start(),
+            tally: Tally::default(),
             lookout: Lookout::default(),
         })
     }
@@ -147,6 +151,12 @@ impl<W: Wire> Lane<W> {
             meter.set_last_times(self.times());
         }
         result
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     fn serve(&mut self) -> io::Result<()> {

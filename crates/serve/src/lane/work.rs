@@ -360,9 +360,10 @@ impl<W: Wire> Lane<W> {
             // A discard of a whole disk is one request like any other.
             _ => 0,
         });
+        let (work, length) = (job.asked.work, job.asked.length);
+        self.tally.add(work, length, result.is_err());
         let meter = self.meters.get(self.wire.device(job.asked.tag));
         if let (Some(meter), Some(started)) = (meter, job.started) {
-            let length = job.asked.length;
             meter.record(job.kind(), length, started.elapsed(), result.is_err());
         }
         self.wire.end(job.asked.tag, result);

@@ -1,11 +1,33 @@
 //! What a server tells its log.
 
+use std::fmt;
 use std::io;
+use std::time::Duration;
 
 use cryptline_engine::OpenError;
-use cryptline_nbd::ProtocolError;
+use cryptline_nbd::{ProtocolError, Refusal};
 
-use crate::net::NoPlace;
+use crate::lane::Tally;
+use crate::net::{NoPlace, Place};
+
+/// A connection, as far as it has come.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its number.
+    pub number: u64,
+    /// Where it is.
+    pub place: Place,
+    /// Over TLS.
+    pub tls: bool,
+    /// The export that it has chosen.
+    pub export: Option<String>,
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client {} ({})", self.number, self.place)
+    }
+}
 
 /// Something about a client that whoever runs the server may want to know.
 #[derive(Debug, thiserror::Error)]
@@ -15,18 +37,33 @@ pub enum Event {
     #[error("cannot accept a client: {0}")]
     NotAccepted(io::Error),
     /// It was refused.
-    #[error("{0}")]
-    Refused(NoPlace),
+    #[error("{why} ({place})")]
+    Refused {
+        /// Where it is.
+        place: Place,
+        /// Why there is no place for it here.
+        why: NoPlace,
+    },
     /// It was refused, since the machine has no more threads.
     #[error("cannot start a thread for a client: {0}")]
     NoThread(io::Error),
-    /// Its connection ended badly.
-    #[error("client {client}: {why}")]
+    /// It is connected, and nothing is agreed on.
+    #[error("{0}: connected")]
+    Accepted(Client),
+    /// It begins to use an export.
+    #[error("{0}: uses export {name:?}{how}", name = export_of(.0), how = if .0.tls { " over TLS" } else { "" })]
+    Began(Client),
+    /// It has left, or its connection ended badly.
+    #[error("{client}: {how}", how = ending(.client, .tally, .lasted, .why.as_ref()))]
     Ended {
-        /// Its number.
-        client: u64,
-        /// The cause.
-        why: ClientError,
+        /// Who it was.
+        client: Client,
+        /// What it did.
+        tally: Tally,
+        /// How long it was connected.
+        lasted: Duration,
+        /// The cause, unless it has said goodbye.
+        why: Option<ClientError>,
     },
     /// It is served in smaller blocks than the volume has.
     #[error(
@@ -43,6 +80,31 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether something went wrong, at either end.
+    #[must_use]
+    pub fn is_trouble(&self) -> bool {
+        match self {
+            Self::Accepted(_) | Self::Began(_) => false,
+            // Clients that only look what there is do so as well.
+            Self::Ended { why, .. } => !matches!(why, None | Some(ClientError::Refused(_))),
+            _ => true,
+        }
+    }
+}
+
+fn export_of(client: &Client) -> &str {
+    client.export.as_deref().unwrap_or_default()
+}
+
+fn ending(client: &Client, tally: &Tally, lasted: &Duration, why: Option<&ClientError>) -> String {
+    match why {
+        Some(why) => why.to_string(),
+        None if client.export.is_none() => "left without choosing an export".to_owned(),
+        None => format!("left {}", tally.after(*lasted)),
+    }
+}
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -53,6 +115,9 @@ pub enum ClientError {
     /// It left or stalled before it had chosen an export.
     #[error("client left or stalled during the handshake: {0}")]
     Handshake(#[from] io::Error),
+    /// It left when it was refused what it asked for.
+    #[error("left during the handshake: {0}")]
+    Refused(Refusal),
     /// TLS was not agreed on.
     #[error("TLS handshake failed: {0}")]
     Tls(io::Error),

@@ -30,6 +30,11 @@ pub(super) fn negotiate(
         Ok(None) | Err(ClientError::Handshake(_)) if state.block_size_refused() => {
             Err(ProtocolError::BlockSizeRequired.into())
         }
+        // However it has gone.
+        Ok(None) | Err(ClientError::Handshake(_)) if state.refusal().is_some() => {
+            let refusal = state.refusal().cloned();
+            refusal.map_or(Ok(None), |refusal| Err(ClientError::Refused(refusal)))
+        }
         Ok(None) => Ok(None),
         Err(error) => Err(error),
     }

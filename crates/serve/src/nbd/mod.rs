@@ -19,10 +19,10 @@ mod status;
 pub(crate) mod wire;
 
 pub use crate::net::{
-    Clients, Listener, NoPlace, StopHandle, Subject, SubjectError, TlsConfigError,
-    private_key_path, server_config,
+    Certificates, Clients, CurrentTls, FILES, Listener, NoPlace, Place, StopHandle, Subject,
+    SubjectError, TlsConfigError, private_key_path, server_config,
 };
 pub use background::Background;
-pub use event::{ClientError, Event};
+pub use event::{Client, ClientError, Event};
 pub use export::{Export, Exports};
 pub use server::{Server, ServerOptions};

@@ -2,20 +2,19 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cryptline_engine::BackendChoice;
 use cryptline_nbd::{ExportLimits, Negotiated, ProtocolError, ServerOffer};
-use rustls::ServerConfig;
 
-use super::event::{ClientError, Event};
+use super::event::{Client, ClientError, Event};
 use super::export::{Export, Exports};
 use super::handshake::negotiate;
 use super::wire::{NbdWire, Start};
 use crate::flush::{Flushed, flush_all};
-use crate::lane::{Lane, Orders, Poll};
+use crate::lane::{Lane, Orders, Poll, Tally};
 use crate::net::clients::{Clients, Member, NoPlace, Places};
-use crate::net::{Listener, Socket, StopHandle, Stream, wait_for_client};
+use crate::net::{CurrentTls, Listener, Socket, StopHandle, Stream, wait_for_client};
 
 /// How to serve.
 pub struct ServerOptions {
@@ -24,7 +23,7 @@ pub struct ServerOptions {
     /// Whether connections look out for the next request before they wait.
     pub poll: Poll,
     /// Certificates, where TLS is offered.
-    pub tls: Option<Arc<ServerConfig>>,
+    pub tls: Option<Arc<CurrentTls>>,
     /// Clients in transmission at a time; further clients are refused.
     pub max_connections: usize,
     /// Handshakes at a time. When there are more, the oldest of the peer (an address or a user) that
@@ -35,7 +34,7 @@ pub struct ServerOptions {
     /// How long a stopping server finishes requests and waits for clients to read their last replies. What
     /// is unfinished then ends at its next chunk.
     pub grace: Duration,
-    /// Is told of each connection that ended badly.
+    /// Is told of each connection's beginning and end, and of those that did not come about.
     pub log: Box<dyn Fn(&Event) + Send + Sync>,
 }
 
@@ -103,27 +102,53 @@ impl Server {
     fn start(self: &Arc<Self>, id: u64, socket: Socket) {
         let member = match self.clients.enter(id, &socket) {
             Ok(member) => member,
-            Err(why) => return (self.options.log)(&Event::Refused(why)),
+            Err(why) => {
+                let place = socket.place();
+                return (self.options.log)(&Event::Refused { place, why });
+            }
         };
         let server = Arc::clone(self);
         let spawned = std::thread::Builder::new()
             .name(format!("nbd-{id}"))
             .stack_size(cryptline_sys::GUARDED_STACK)
-            .spawn(move || {
-                if let Err(why) = server.serve(socket, &member) {
-                    (server.options.log)(&Event::Ended { client: id, why });
-                }
-            });
+            .spawn(move || server.serve(socket, &member));
         if let Err(error) = spawned {
             (self.options.log)(&Event::NoThread(error));
         }
     }
 
     /// One client, from its greeting to its end.
-    fn serve(&self, socket: Socket, member: &Member) -> Result<(), ClientError> {
+    fn serve(&self, socket: Socket, member: &Member) {
+        let since = Instant::now();
+        let mut client = Client {
+            number: member.id(),
+            place: socket.place(),
+            tls: false,
+            export: None,
+        };
+        let log = &self.options.log;
+        log(&Event::Accepted(client.clone()));
+        let mut tally = Tally::default();
+        let result = self.attend(socket, member, &mut client, &mut tally);
+        log(&Event::Ended {
+            client,
+            tally,
+            lasted: since.elapsed(),
+            why: result.err(),
+        });
+    }
+
+    fn attend(
+        &self,
+        socket: Socket,
+        member: &Member,
+        client: &mut Client,
+        tally: &mut Tally,
+    ) -> Result<(), ClientError> {
         let stream = Stream::new(socket, self.options.handshake_timeout);
-        let (offer, tls) = (self.exports.offer(), self.options.tls.as_ref());
-        let negotiated = negotiate(stream, member, &offer, tls).map_err(|error| {
+        let offer = self.exports.offer();
+        let tls = self.options.tls.as_ref().map(|tls| tls.config());
+        let negotiated = negotiate(stream, member, &offer, tls.as_ref()).map_err(|error| {
             if member.is_displaced() {
                 NoPlace::Displaced.into()
             } else {
@@ -138,6 +163,9 @@ impl Server {
         let _stack = cryptline_sys::StackGuard::new();
         let export = self.exports.list().get(negotiated.export);
         let export = export.ok_or(ProtocolError::UnknownExport)?;
+        client.tls = negotiated.tls;
+        client.export = Some(export.name.clone());
+        (self.options.log)(&Event::Began(client.clone()));
         let limits = self.limits(&offer, &negotiated, member, export)?;
         let meter = export.stats.connect();
         let start = Start {
@@ -147,7 +175,7 @@ impl Server {
             context: negotiated.base_allocation.unwrap_or(0),
             meter: meter.clone(),
         };
-        let result = self.transmit(start, Arc::clone(member.orders()));
+        let result = self.transmit(start, Arc::clone(member.orders()), tally);
         if let Some(meter) = meter {
             export.stats.disconnect(&meter);
         }
@@ -155,13 +183,20 @@ impl Server {
     }
 
     /// The transmission phase: a lane of the client's own.
-    fn transmit(&self, start: Start, orders: Arc<Orders>) -> Result<(), ClientError> {
+    fn transmit(
+        &self,
+        start: Start,
+        orders: Arc<Orders>,
+        tally: &mut Tally,
+    ) -> Result<(), ClientError> {
         let (gate, meter) = (start.gate.clone(), start.meter.clone());
         let lane = Lane::new(&gate, self.options.backend, orders, meter, |ring| {
             NbdWire::new(ring, start)
         });
         let mut lane = lane?.looking_out(self.options.poll);
-        lane.run().map_err(ClientError::Connection)
+        let result = lane.run().map_err(ClientError::Connection);
+        *tally = lane.tally();
+        result
     }
 
     /// What the client's requests must keep to, as it was told.

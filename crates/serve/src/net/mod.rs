@@ -19,7 +19,11 @@ mod transport;
 pub use clients::NoPlace;
 pub use listen::{Listener, StopHandle};
 pub(crate) use listen::{is_stopped_within, wait_for_client};
+pub use socket::Place;
 pub(crate) use socket::{Peer, Socket};
 pub(crate) use stream::{Connected, Stream};
-pub use tls::{Clients, Subject, SubjectError, TlsConfigError, private_key_path, server_config};
+pub use tls::{
+    Certificates, Clients, CurrentTls, FILES, Subject, SubjectError, TlsConfigError,
+    private_key_path, server_config,
+};
 pub(crate) use transport::Transport;

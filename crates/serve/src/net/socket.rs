@@ -1,7 +1,8 @@
 //! A connected client's socket, Unix or TCP: deadlines, shutdown, and who is at the other end.
 
+use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -34,6 +35,27 @@ impl Peer {
             }
             v4 => v4,
         })
+    }
+}
+
+/// Where a client is, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Elsewhere, or at a port of this machine.
+    Address(SocketAddr),
+    /// On this machine, by its user.
+    User(u32),
+    /// The system did not say.
+    Unknown,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address}"),
+            Self::User(uid) => write!(f, "user {uid}"),
+            Self::Unknown => f.write_str("an unknown place"),
+        }
     }
 }
 
@@ -90,6 +112,20 @@ impl Socket {
             Self::Unix(stream) => stream.shutdown(how),
             Self::Tcp(stream) => stream.shutdown(how),
         };
+    }
+
+    /// Where the other end is.
+    pub fn place(&self) -> Place {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().map_or(Place::Unknown, |address| {
+                let ip = address.ip().to_canonical();
+                Place::Address(SocketAddr::new(ip, address.port()))
+            }),
+            Self::Unix(_) => match self.peer() {
+                Peer::User(uid) => Place::User(uid),
+                _ => Place::Unknown,
+            },
+        }
     }
 
     /// Who is at the other end.
@@ -157,11 +193,13 @@ mod tests {
         let me = rustix::process::getuid().as_raw();
         assert_eq!(Socket::Unix(ours).peer(), Peer::User(me));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let _theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = listener.accept().unwrap().0;
         let watched = stream.try_clone().unwrap();
         let socket = Socket::tcp(stream).unwrap();
         assert_eq!(socket.peer(), Peer::at("127.0.0.1".parse().unwrap()));
+        let theirs = theirs.local_addr().unwrap();
+        assert_eq!(socket.place().to_string(), theirs.to_string());
         assert!(sockopt::socket_keepalive(&watched).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&watched).unwrap(), KEEPALIVE_IDLE);
         let interval = sockopt::tcp_keepintvl(&watched).unwrap();

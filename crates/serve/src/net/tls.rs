@@ -7,12 +7,14 @@
 //! | `ca-cert.pem` | where clients are verified: who signs their certificates |
 
 mod clients;
+mod current;
 mod key;
 mod subject;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
@@ -20,9 +22,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys, ServerConfig};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+use x509_cert::time::Validity;
 
 pub use clients::Clients;
 pub(super) use clients::why_refused;
+pub use current::CurrentTls;
 pub use subject::{Subject, SubjectError};
 
 const CERTIFICATE: &str = "server-cert.pem";
@@ -67,48 +73,104 @@ impl TlsConfigError {
     }
 }
 
+/// The names of the files that may be read in a directory of certificates.
+pub const FILES: [&str; 3] = [CERTIFICATE, KEY, AUTHORITY];
+
 /// Where the server's private key lies in a directory of certificates.
 #[must_use]
 pub fn private_key_path(directory: &Path) -> PathBuf {
     directory.join(KEY)
 }
 
+/// How files are read: as the system does it, or by somebody with more rights.
+pub type Read<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
+
 /// A server's TLS configuration (TLS 1.2 and 1.3) from a directory of certificates, for these clients.
 pub fn server_config(
     directory: &Path,
     clients: &Clients,
 ) -> Result<Arc<ServerConfig>, TlsConfigError> {
-    let provider = Arc::new(cryptline_tls::provider());
-    let certified = certified_key(directory, &provider)?;
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| TlsConfigError::unusable(directory, error.to_string()))?;
-    let authority = directory.join(AUTHORITY);
-    let builder = match clients.verifier(&authority, provider)? {
-        Some(verifier) => builder.with_client_cert_verifier(verifier),
-        None => builder.with_no_client_auth(),
-    };
-    let mut config = builder.with_cert_resolver(Arc::new(TheOne(Arc::new(certified))));
-    if clients.are_verified() {
-        // A resumed session would not show its certificate again.
-        config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.send_tls13_tickets = 0;
+    let read: Read<'_> = &|path| std::fs::read(path);
+    Certificates::read(directory, clients, read).map(|certificates| certificates.config)
+}
+
+/// What was read from a directory of certificates.
+pub struct Certificates {
+    /// The server's TLS configuration.
+    pub config: Arc<ServerConfig>,
+    validity: Option<Validity>,
+}
+
+impl Certificates {
+    /// Reads them: the server's own, and for clients that are verified the authority's.
+    pub fn read(
+        directory: &Path,
+        clients: &Clients,
+        read: Read<'_>,
+    ) -> Result<Self, TlsConfigError> {
+        let provider = Arc::new(cryptline_tls::provider());
+        let certified = certified_key(directory, &provider, read)?;
+        let own = certified.cert.first();
+        let own = own.and_then(|own| Certificate::from_der(own).ok());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsConfigError::unusable(directory, error.to_string()))?;
+        let authority = directory.join(AUTHORITY);
+        let builder = match clients.verifier(&authority, provider, read)? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(TheOne(Arc::new(certified))));
+        if clients.are_verified() {
+            // A resumed session would not show its certificate again.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
+        Ok(Self {
+            config: Arc::new(config),
+            validity: own.map(|own| *own.tbs_certificate().validity()),
+        })
     }
-    Ok(Arc::new(config))
+
+    /// Until when the server's certificate is valid.
+    #[must_use]
+    pub fn expiry(&self) -> Option<String> {
+        let validity = self.validity.as_ref();
+        validity.map(|validity| validity.not_after.to_date_time().to_string())
+    }
+
+    /// Why clients refuse the server's certificate at this time, if they do.
+    pub fn check(&self, directory: &Path, now: SystemTime) -> Result<(), TlsConfigError> {
+        let Some(validity) = &self.validity else {
+            return Ok(());
+        };
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (from, until) = (validity.not_before, validity.not_after);
+        let why = if until.to_unix_duration() < now {
+            format!("it expired at {}; renew it", until.to_date_time())
+        } else if from.to_unix_duration() > now {
+            let from = from.to_date_time();
+            format!("it is not valid before {from}; is the clock right?")
+        } else {
+            return Ok(());
+        };
+        Err(TlsConfigError::unusable(&directory.join(CERTIFICATE), why))
+    }
 }
 
 /// The server's certificate with its key.
 fn certified_key(
     directory: &Path,
     provider: &CryptoProvider,
+    read: Read<'_>,
 ) -> Result<CertifiedKey, TlsConfigError> {
     let path = directory.join(CERTIFICATE);
-    let chain = certificates(&path)?;
+    let chain = certificates(&path, read)?;
     if clients::is_old_version(&chain[0]) {
         return Err(TlsConfigError::unusable(&path, clients::OLD_VERSION));
     }
     let key_path = private_key_path(directory);
-    let key = key::read(&key_path)?;
+    let key = key::read(&key_path, read)?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsConfigError::unusable(
             &key_path,
@@ -129,8 +191,11 @@ impl ResolvesServerCert for TheOne {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
-    let pem = read(path)?;
+fn certificates(
+    path: &Path,
+    read: Read<'_>,
+) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let pem = contents(path, read)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
@@ -141,8 +206,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigEr
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsConfigError> {
-    std::fs::read(path).map_err(|source| TlsConfigError::Read {
+fn contents(path: &Path, read: Read<'_>) -> Result<Vec<u8>, TlsConfigError> {
+    read(path).map_err(|source| TlsConfigError::Read {
         path: path.to_owned(),
         source,
     })

@@ -9,6 +9,7 @@
 //! wire        a virtqueue as a lane sees it                    doorbell  kicks and interrupts
 //! queue/      rings and chains of descriptors                  request   virtio-blk's requests
 //! inflight/   what is under way, where a crash does not lose it        shared    the words of both
+//! event       what the log is told
 //! probe       rings without a server, for a fuzzer
 //! ```
 //!
@@ -19,6 +20,7 @@ mod config;
 mod connection;
 mod control;
 mod doorbell;
+mod event;
 mod inflight;
 mod mailbox;
 mod messages;
@@ -31,5 +33,6 @@ mod server;
 mod shared;
 mod wire;
 
+pub use event::Event;
 pub use queue::{QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 pub use server::{Disk, DiskError, Front, Server, ServerOptions};

@@ -1,11 +1,12 @@
 //! A virtqueue that runs: a thread with a lane of its own.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Gate, OpenError};
+use cryptline_sys::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 
@@ -14,7 +15,7 @@ use super::connection::Connection;
 use super::mailbox::{LOOK, Letter, Mailbox};
 use super::queue::{PackedRing, SplitRing, Virtqueue};
 use super::wire::{Start, VringWire};
-use crate::lane::{Lane, Poll};
+use crate::lane::{Lane, Poll, Tally};
 use crate::net::StopHandle;
 use crate::stats::ExportStats;
 
@@ -30,6 +31,8 @@ pub(super) struct Host {
     pub poll: Poll,
     pub connection: Connection,
     pub grace: Arc<Grace>,
+    /// What queues that have ended did.
+    pub tally: Arc<Mutex<Tally>>,
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -84,6 +87,7 @@ impl Running {
         let start = make(Arc::clone(&mailbox), host.serial, line);
         mailbox.set_base(start.layout.base);
         let (gate, stats) = (host.gate.clone(), Arc::clone(&host.stats));
+        let tally = Arc::clone(&host.tally);
         let how = (host.backend, host.poll);
         let end = EndOnDrop(Arc::clone(&mailbox));
         let serve = move || {
@@ -94,7 +98,7 @@ impl Running {
             } else {
                 serve::<SplitRing>
             };
-            if let Err(error) = serve(&gate, &stats, how, start)
+            if let Err(error) = serve(&gate, &stats, &tally, how, start)
                 && end.0.fail(&error)
             {
                 log(&format!("queue {index} ends: {error}"));
@@ -181,6 +185,7 @@ impl Running {
 fn serve<Q: Virtqueue>(
     gate: &Gate,
     stats: &ExportStats,
+    tally: &Mutex<Tally>,
     (backend, poll): (BackendChoice, Poll),
     start: Start,
 ) -> Result<(), String> {
@@ -192,9 +197,11 @@ fn serve<Q: Virtqueue>(
     let result = lane
         .map_err(|error: OpenError| error.to_string())
         .and_then(|lane| {
-            lane.looking_out(poll)
-                .run()
-                .map_err(|error| error.to_string())
+            let mut lane = lane.looking_out(poll);
+            let result = lane.run();
+            let mut all = lock(tally);
+            *all = all.and(lane.tally());
+            result.map_err(|error| error.to_string())
         });
     if let Some(meter) = meter {
         stats.disconnect(&meter);

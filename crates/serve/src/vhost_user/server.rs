@@ -5,15 +5,17 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Gate, Geometry};
+use cryptline_sys::lock;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::config::{SERIAL, Shape};
 use super::connection::Connection;
 use super::control::Session;
+use super::event::Event;
 use super::queue::{QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 use super::running::{Grace, Host, is_stopping};
 use crate::lane::Poll;
@@ -59,8 +61,8 @@ pub struct ServerOptions {
     /// How long a stopping server finishes requests, from the stop on and for all disks together. What is unfinished
     /// then ends at its next chunk, or is left behind a second later.
     pub grace: Duration,
-    /// Takes a line about each front-end or queue that ended badly.
-    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Is told of each front-end that comes and goes, and of what goes wrong.
+    pub log: Arc<dyn Fn(&Event) + Send + Sync>,
 }
 
 /// A volume that can not be served.
@@ -181,7 +183,7 @@ impl Server {
                 Ok((stream, _)) => return Ok(Some(stream)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    (self.options.log)(&format!("cannot accept a front-end: {error}"));
+                    (self.options.log)(&Event::NotAccepted(error));
                     // Out of descriptors, most likely.
                     is_stopping(stop, Duration::from_millis(50));
                 }
@@ -191,7 +193,13 @@ impl Server {
 
     fn serve_one(&self, disk: &Disk, connection: Connection, grace: &Arc<Grace>, number: u64) {
         let log = Arc::clone(&self.options.log);
-        let name = disk.name.clone();
+        let name = || disk.name.clone();
+        log(&Event::Connected {
+            disk: name(),
+            number,
+        });
+        let (since, told) = (Instant::now(), name());
+        let trouble = Arc::clone(&log);
         let host = Host {
             gate: disk.gate.clone(),
             serial: serial(&disk.serial),
@@ -200,7 +208,14 @@ impl Server {
             poll: self.options.poll,
             connection,
             grace: Arc::clone(grace),
-            log: Arc::new(move |line| log(&format!("{name}: front-end {number}: {line}"))),
+            tally: Arc::default(),
+            log: Arc::new(move |line| {
+                trouble(&Event::Trouble {
+                    disk: told.clone(),
+                    number,
+                    line: line.to_owned(),
+                });
+            }),
         };
         let shape = Shape {
             geometry: Geometry {
@@ -211,9 +226,14 @@ impl Server {
             queues: disk.queues.max(1),
             queue_size: disk.queue_size,
         };
-        if let Err(ended) = Session::new(&host, shape).run() {
-            (host.log)(&format!("disconnected: {ended}"));
-        }
+        let ended = Session::new(&host, shape).run();
+        log(&Event::Disconnected {
+            disk: name(),
+            number,
+            tally: *lock(&host.tally),
+            lasted: since.elapsed(),
+            why: ended.err().map(|ended| ended.to_string()),
+        });
     }
 }
 

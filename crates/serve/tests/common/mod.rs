@@ -26,7 +26,9 @@ use std::time::{Duration, Instant};
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_nbd::TlsMode;
 use cryptline_serve::lane::Poll;
-use cryptline_serve::nbd::{Clients, Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_serve::nbd::{
+    Clients, CurrentTls, Export, Exports, Listener, Server, ServerOptions, StopHandle,
+};
 use cryptline_serve::stats::{ExportStats, Snapshot};
 use cryptline_sys::lock;
 use cryptline_testkit::suite::{Fresh, Watchdog};
@@ -64,7 +66,11 @@ impl Setup {
                 max_handshakes: 50,
                 handshake_timeout: Duration::from_secs(20),
                 grace: Duration::from_millis(500),
-                log: Box::new(move |event| lock(&lines).push(event.to_string())),
+                log: Box::new(move |event| {
+                    if event.is_trouble() {
+                        lock(&lines).push(event.to_string());
+                    }
+                }),
             },
             log,
         }
@@ -93,7 +99,7 @@ impl Setup {
     pub fn tls(mut self, mode: TlsMode, folder: &Path) -> Self {
         self.tls = mode;
         let config = cryptline_serve::nbd::server_config(folder, &Clients::Anybody);
-        self.options.tls = Some(config.expect("certificates"));
+        self.options.tls = Some(CurrentTls::new(config.expect("certificates")));
         self
     }
 

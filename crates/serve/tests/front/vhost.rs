@@ -71,7 +71,11 @@ fn serve(over: Fresh, how: How, poll: Poll, features: u64) -> Box<dyn Server> {
         backend: how.backend,
         poll,
         grace: how.grace,
-        log: Arc::new(move |line| lock(&lines).push(line.to_owned())),
+        log: Arc::new(move |event| {
+            if event.is_trouble() {
+                lock(&lines).push(event.to_string());
+            }
+        }),
     };
     let server = VhostServer::new(sockets.iter().map(disk).collect(), options).expect("a server");
     let stop = StopHandle::new().expect("an eventfd");

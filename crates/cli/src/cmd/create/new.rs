@@ -6,6 +6,7 @@ use clap::Args;
 use cryptline::Create;
 use cryptline::keys::VolumeKeyFile;
 use cryptline::luks::format::{FormatOptions, Version};
+use cryptline::size;
 
 use super::LayoutArgs;
 use crate::CliError;

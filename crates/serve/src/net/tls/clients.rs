@@ -18,7 +18,7 @@ use x509_cert::Certificate;
 use x509_cert::certificate::Version;
 use x509_cert::der::Decode;
 
-use super::{Subject, TlsConfigError, certificates};
+use super::{Read, Subject, TlsConfigError, certificates};
 
 /// What to say of certificates that are older than the extensions that tell what they are for.
 pub const OLD_VERSION: &str = "it is an X.509 version 1 certificate, which says too little to be trusted; make it version 3 (openssl x509 -req -extfile FILE, with basicConstraints=CA:FALSE in FILE)";
@@ -47,6 +47,7 @@ impl Clients {
         &self,
         authority: &Path,
         provider: Arc<CryptoProvider>,
+        read: Read<'_>,
     ) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsConfigError> {
         let named = match self {
             Self::Anybody => return Ok(None),
@@ -56,7 +57,7 @@ impl Clients {
         let unusable =
             |error: &dyn fmt::Display| TlsConfigError::unusable(authority, error.to_string());
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(authority)? {
+        for certificate in certificates(authority, read)? {
             roots.add(certificate).map_err(|error| unusable(&error))?;
         }
         let signed = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)

@@ -5,7 +5,7 @@ use std::path::Path;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::{TlsConfigError, read as read_file};
+use super::{Read, TlsConfigError, contents};
 
 /// What a key may be.
 pub const SUPPORTED: &str =
@@ -15,8 +15,8 @@ pub const SUPPORTED: &str =
 const DER: u8 = 0x30;
 
 /// The key in `path`.
-pub fn read(path: &Path) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
-    let pem = read_file(path)?;
+pub fn read(path: &Path, read: Read<'_>) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
+    let pem = contents(path, read)?;
     if let Some(why) = obstacle(&pem) {
         return Err(TlsConfigError::unusable(path, why));
     }

@@ -1,0 +1,100 @@
+//! From tracing's events to lines. `tracing-subscriber` would do it with more crates than this has functions: a
+//! registry of spans, filters and a clock, none of which is wanted here.
+
+use std::fmt::Debug;
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{Interest, Subscriber};
+use tracing::{Event, Metadata};
+
+use super::lines::Line;
+
+/// Prints events to standard error. There are no spans.
+pub struct Lines;
+
+impl Subscriber for Lines {
+    /// Each time anew, since lines may be said before it is known which are wanted.
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && super::is_on(*metadata.level())
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut said = Said::default();
+        event.record(&mut said);
+        let metadata = event.metadata();
+        let line = Line {
+            level: *metadata.level(),
+            is_warning: metadata.target() == super::WARNING,
+            message: &said.message,
+            fields: said.fields,
+        };
+        let text = line.text(super::settings().form, SystemTime::now());
+        // In one call, so that lines of other processes do not come in between. Nobody is left to be told when this
+        // fails.
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// What an event has.
+#[derive(Default)]
+struct Said {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Said {
+    fn keep(&mut self, field: &Field, value: Value) {
+        self.fields.insert(field.name().to_owned(), value);
+    }
+}
+
+impl Visit for Said {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        if field.name() == "message" {
+            self.message = text;
+        } else {
+            self.keep(field, text.into());
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.keep(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.keep(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.keep(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.keep(field, value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.keep(field, value.into());
+    }
+}

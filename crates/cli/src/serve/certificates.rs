@@ -1,0 +1,232 @@
+//! Certificates that are read again while the server runs.
+//!
+//! The sandbox forbids opening files, and the server's user may not be the one who may read the key. So another
+//! process reads: this program again, started before the server gives up its rights. It does nothing but answer
+//! the number of a file with what is in it, and ends with the server.
+//!
+//! ```text
+//! server   number of a name in FILES ─────────────────────► reader
+//!          ◄── error number, length (4 bytes each), contents
+//! ```
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use cryptline_serve::nbd::{Certificates, Clients, CurrentTls, FILES};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use zeroize::Zeroizing;
+
+use super::signals::Reload;
+use crate::CliError;
+use crate::output::warn;
+
+/// Longest file. A chain of certificates has some thousand bytes.
+const FILE_MAX: usize = 1 << 20;
+/// How long the reader may take. The server hears no signal meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What new clients are greeted with, and what renews it.
+pub struct Renewable {
+    /// For the server.
+    pub tls: Arc<CurrentTls>,
+    directory: PathBuf,
+    clients: Clients,
+}
+
+impl Renewable {
+    /// Reads the certificates for the first time.
+    ///
+    /// # Errors
+    /// Exit code 1 where they cannot be used.
+    pub fn read(directory: &Path, clients: Clients) -> Result<Self, CliError> {
+        let found = Certificates::read(directory, &clients, &|path| std::fs::read(path));
+        let found = found.map_err(|error| CliError::parameters(error.to_string()))?;
+        if let Err(error) = found.check(directory, SystemTime::now()) {
+            warn(&[format!("{error}; until then clients refuse it")]);
+        }
+        Ok(Self {
+            tls: CurrentTls::new(found.config),
+            directory: std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
+            clients,
+        })
+    }
+
+    /// What SIGHUP asks for. Call before rights are given up, and when no descriptor is left that others must not have.
+    pub fn reload(&self) -> Reload {
+        let mut reader = Reader::start(&self.directory);
+        let (tls, clients) = (Arc::clone(&self.tls), self.clients.clone());
+        let directory = self.directory.clone();
+        Box::new(move || {
+            let found = read_again(&mut reader, &directory, &clients);
+            match found {
+                Ok(found) => {
+                    let expiry = found.expiry().unwrap_or_default();
+                    tls.replace(found.config);
+                    tracing::info!(
+                        event = "reloaded",
+                        expiry,
+                        "certificates read again; that of the server is valid until {expiry}"
+                    );
+                }
+                Err(why) => tracing::error!(
+                    event = "reload_failed",
+                    why,
+                    "the certificates stay as they were: {why}"
+                ),
+            }
+        })
+    }
+}
+
+/// SIGHUP of a server that has nothing to read again. For those under a service manager, whose `reload` must not end them.
+pub fn nothing_to_reload() -> Reload {
+    Box::new(|| crate::log::info("there is nothing to read again: the server uses no certificates"))
+}
+
+fn read_again(
+    reader: &mut io::Result<Reader>,
+    directory: &Path,
+    clients: &Clients,
+) -> Result<Certificates, String> {
+    let asked = reader.as_ref().map_err(|error| {
+        format!("the process that reads them could not be started, or has failed ({error}); restart the server")
+    })?;
+    let broken = std::cell::Cell::new(None);
+    let read = |path: &Path| {
+        asked.read(path).map_err(|error| match error {
+            Trouble::File(error) => error,
+            Trouble::Reader(error) => {
+                broken.set(Some(error.kind()));
+                error
+            }
+        })
+    };
+    let found = Certificates::read(directory, clients, &read);
+    let found = found.and_then(|found| found.check(directory, SystemTime::now()).map(|()| found));
+    if let Some(kind) = broken.take() {
+        // Its next answer could be the one that is missing.
+        *reader = Err(kind.into());
+    }
+    found.map_err(|error| error.to_string())
+}
+
+/// The process that reads, from the server's side.
+struct Reader {
+    socket: UnixStream,
+    /// Nobody waits for it: it ends after us.
+    _process: Child,
+}
+
+enum Trouble {
+    File(io::Error),
+    Reader(io::Error),
+}
+
+impl Reader {
+    fn start(directory: &Path) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_read_timeout(Some(PATIENCE))?;
+        ours.set_write_timeout(Some(PATIENCE))?;
+        let process = Command::new("/proc/self/exe")
+            // For lists of processes.
+            .arg0("cryptline")
+            .args(["certs", "--to-server", "--"])
+            .arg(directory)
+            .env_clear()
+            .current_dir("/")
+            // What is sent to all processes of a terminal is not meant for it.
+            .process_group(0)
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self {
+            socket: ours,
+            _process: process,
+        })
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, Trouble> {
+        let name = path.file_name();
+        let number = FILES.iter().position(|known| name == Some(known.as_ref()));
+        let number = number.and_then(|number| u8::try_from(number).ok());
+        let number = number.ok_or_else(|| Trouble::File(io::ErrorKind::NotFound.into()))?;
+        let answer = self.ask(number).map_err(Trouble::Reader)?;
+        answer.map_err(|errno| Trouble::File(errno.into()))
+    }
+
+    fn ask(&self, number: u8) -> io::Result<Result<Vec<u8>, Errno>> {
+        let mut socket = &self.socket;
+        socket.write_all(&[number])?;
+        let (error, len) = (word(socket)?, word(socket)?);
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        if len > FILE_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut contents = vec![0; len];
+        socket.read_exact(&mut contents)?;
+        match i32::try_from(error) {
+            Ok(0) => Ok(Ok(contents)),
+            error => Ok(Err(Errno::from_raw_os_error(error.unwrap_or(libc::EIO)))),
+        }
+    }
+}
+
+fn word(mut socket: &UnixStream) -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    socket.read_exact(&mut bytes)?;
+    Ok(u32::from_be_bytes(bytes))
+}
+
+/// In that process: answers whoever has the other end of standard input, until nobody has.
+pub fn answer(directory: &Path) -> io::Result<()> {
+    crate::harden::protect_process();
+    let socket = UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?);
+    loop {
+        let mut number = [0];
+        if (&socket).read(&mut number)? == 0 {
+            return Ok(());
+        }
+        let name = FILES.get(usize::from(number[0]));
+        let contents = name.map_or(Err(Errno::NOENT), |name| contents(&directory.join(name)));
+        let (error, contents) = match contents {
+            Ok(contents) => (0, contents),
+            Err(error) => (error.raw_os_error().cast_unsigned(), Zeroizing::default()),
+        };
+        let len = u32::try_from(contents.len()).unwrap_or(0);
+        let mut reply = Zeroizing::new(Vec::with_capacity(8 + contents.len()));
+        reply.extend_from_slice(&error.to_be_bytes());
+        reply.extend_from_slice(&len.to_be_bytes());
+        reply.extend_from_slice(&contents);
+        (&socket).write_all(&reply)?;
+    }
+}
+
+/// Of a regular file: others could have no end, or none yet.
+fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, Errno> {
+    let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(nonblock).open(path);
+    let file: File = opened.map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    if !found.is_file() {
+        return Err(Errno::INVAL);
+    }
+    let mut contents = Zeroizing::new(Vec::with_capacity(FILE_MAX));
+    let most = FILE_MAX as u64 + 1;
+    file.take(most).read_to_end(&mut contents).map_err(failed)?;
+    if contents.len() > FILE_MAX {
+        return Err(Errno::FBIG);
+    }
+    Ok(contents)
+}

@@ -1,0 +1,154 @@
+//! What happens to a server, as lines for people and fields for programs (docs/logs.md).
+
+use cryptline::Volume;
+use cryptline_engine::{Fault, Gate};
+use cryptline_serve::nbd::{Client, Event};
+use cryptline_serve::vhost_user::Event as FrontEnd;
+use tracing::Level;
+
+use super::log::Log;
+use super::signals::Stopper;
+
+/// A volume is open. Which key slot opened it is no secret: the header shows them all.
+pub fn opened(volume: &Volume) {
+    let info = volume.info();
+    let (source, kind, key_slot) = (&*info.source, info.kind.to_string(), info.key_slot);
+    let by = key_slot.map_or_else(String::new, |slot| format!(" with key slot {slot}"));
+    tracing::info!(
+        event = "opened",
+        source,
+        kind,
+        key_slot,
+        "{source}: opened{by}"
+    );
+}
+
+/// Tells once of the write or flush that was lost and after which no flush succeeds. Of a server that ends, that is the
+/// last word anyway.
+pub fn watch_latch(name: &str, gate: &Gate, stopper: &Stopper) {
+    let (name, stopper) = (name.to_owned(), stopper.clone());
+    gate.when_latched(move |fault| {
+        if stopper.is_stopping() {
+            return;
+        }
+        let why = why_latched(fault);
+        tracing::error!(
+            event = "latched",
+            source = name,
+            why,
+            "{name}: {why}; no flush succeeds any more until the volume is opened anew"
+        );
+    });
+}
+
+fn why_latched(fault: Option<Fault>) -> String {
+    match fault {
+        Some(fault) => format!("a write or flush has failed ({fault})"),
+        None => "what was written before may be lost".to_owned(),
+    }
+}
+
+/// The level is known only when the program runs, and tracing has a place for each.
+macro_rules! tell {
+    ($level:expr, $($what:tt)*) => {
+        match $level {
+            Level::WARN => tracing::warn!($($what)*),
+            Level::INFO => tracing::info!($($what)*),
+            _ => tracing::debug!($($what)*),
+        }
+    };
+}
+
+/// Tells of a client.
+pub fn of_client(log: &Log, event: &Event) {
+    let level = match event {
+        _ if event.is_trouble() => Level::WARN,
+        Event::Accepted(_) => Level::DEBUG,
+        _ => Level::INFO,
+    };
+    let Some(message) = log.admit(level, &crate::error::event(event)) else {
+        return;
+    };
+    match event {
+        Event::Accepted(client) => of_one(level, "accepted", client, &message),
+        Event::Began(client) => of_one(level, "connected", client, &message),
+        Event::Ended {
+            client,
+            tally,
+            lasted,
+            why,
+        } => tell!(
+            level,
+            event = "disconnected",
+            client = client.number,
+            place = client.place.to_string(),
+            tls = client.tls,
+            export = client.export,
+            bytes_read = tally.read,
+            bytes_written = tally.written,
+            errors = tally.errors,
+            seconds = lasted.as_secs_f64(),
+            why = why.as_ref().map(ToString::to_string),
+            "{message}"
+        ),
+        Event::Refused { place, .. } => {
+            let place = place.to_string();
+            tell!(level, event = "refused", place, "{message}");
+        }
+        _ => tell!(level, "{message}"),
+    }
+}
+
+fn of_one(level: Level, event: &str, client: &Client, message: &str) {
+    tell!(
+        level,
+        event,
+        client = client.number,
+        place = client.place.to_string(),
+        tls = client.tls,
+        export = client.export,
+        "{message}"
+    );
+}
+
+/// Tells of a virtual machine.
+pub fn of_front_end(log: &Log, event: &FrontEnd) {
+    let level = if event.is_trouble() {
+        Level::WARN
+    } else {
+        Level::INFO
+    };
+    let Some(message) = log.admit(level, &event.to_string()) else {
+        return;
+    };
+    match event {
+        FrontEnd::Connected { disk, number } => {
+            tell!(
+                level,
+                event = "connected",
+                client = number,
+                export = disk,
+                "{message}"
+            );
+        }
+        FrontEnd::Disconnected {
+            disk,
+            number,
+            tally,
+            lasted,
+            why,
+        } => tell!(
+            level,
+            event = "disconnected",
+            client = number,
+            export = disk,
+            bytes_read = tally.read,
+            bytes_written = tally.written,
+            errors = tally.errors,
+            seconds = lasted.as_secs_f64(),
+            why = why,
+            "{message}"
+        ),
+        _ => tell!(level, "{message}"),
+    }
+}
