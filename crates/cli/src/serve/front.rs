@@ -15,7 +15,7 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
 use cryptline::{Info, PartitionName, Target, Volume, Window};
-use cryptline_engine::{BackendChoice, Fault, Gate};
+use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::{Flushed, StopHandle};
@@ -32,6 +32,7 @@ use super::pidfile;
 use super::run::{Captive, Command};
 use super::sandbox::{InForce, Needs, Sandbox, Server};
 use super::signals::{self, Stopper};
+use super::volumes::Volumes;
 use crate::CliError;
 use crate::args::open;
 use crate::output::{complain, print, warn, warn_of};
@@ -54,6 +55,12 @@ pub struct Served {
 }
 
 impl Served {
+    /// Whether these are its counters: two volumes may have one name, one after the other.
+    #[must_use]
+    pub fn counts_in(&self, stats: &Arc<ExportStats>) -> bool {
+        Arc::ptr_eq(&self.stats, stats)
+    }
+
     /// Without `counts`, clients do not measure.
     pub fn new(name: String, volume: &Volume, counts: bool) -> Result<Self, CliError> {
         Ok(Self::over(
@@ -83,6 +90,7 @@ pub struct Front<'a> {
     backend: Backend,
     sandbox: Sandbox,
     in_bytes: bool,
+    counts: bool,
 }
 
 /// Refuses more queues, asked for with `option`, than a volume can have.
@@ -123,7 +131,7 @@ pub struct Opened<'a> {
 
 /// A front without the rights that it no longer needs.
 pub struct Entered<'a> {
-    volumes: Arc<[Served]>,
+    volumes: Volumes,
     options: &'a ProcessArgs,
     backend: Backend,
     poll: Poll,
@@ -154,6 +162,7 @@ impl<'a> Front<'a> {
             backend: Backend::probe(options.io)?,
             sandbox: args.sandbox.prepare()?,
             in_bytes: false,
+            counts: options.statistics.counts(),
         })
     }
 
@@ -161,6 +170,13 @@ impl<'a> Front<'a> {
     #[must_use]
     pub fn in_bytes(mut self) -> Self {
         self.in_bytes = true;
+        self
+    }
+
+    /// Counts what clients do where `yes` says so, and wherever statistics were asked for.
+    #[must_use]
+    pub fn counting(mut self, yes: bool) -> Self {
+        self.counts |= yes;
         self
     }
 
@@ -206,12 +222,11 @@ impl<'a> Front<'a> {
             let volume = open(target, &args.volume, &args.keys)?;
             warn_of(volume.warnings());
             let name = name(index, last_part(target));
-            let counts = args.process.statistics.counts();
             if self.in_bytes {
                 let gate = volume.gate_for_any_bytes()?;
-                Ok(Served::over(name, &volume, gate, counts))
+                Ok(Served::over(name, &volume, gate, self.counts))
             } else {
-                Served::new(name, &volume, counts)
+                Served::new(name, &volume, self.counts)
             }
         };
         targets.map(open).collect()
@@ -252,9 +267,10 @@ impl<'a> Opened<'a> {
         needs: &Needs<'_>,
         command: Option<Command>,
     ) -> Result<Entered<'a>, CliError> {
+        let volumes = Volumes::new(Arc::clone(&self.volumes));
         let statistics = &self.options.statistics;
         let metrics = statistics.start(
-            &self.volumes,
+            &volumes,
             self.poll,
             self.options.socket_mode,
             &self.cleanup,
@@ -280,7 +296,7 @@ impl<'a> Opened<'a> {
         });
         match entered {
             Ok((in_force, backend)) => Ok(Entered {
-                volumes: self.volumes,
+                volumes,
                 options: self.options,
                 backend,
                 poll: self.poll,
@@ -306,21 +322,16 @@ impl Entered<'_> {
         self.backend.choice
     }
 
+    /// What is served, and may change.
+    #[must_use]
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
     /// Whether lanes look out for requests.
     #[must_use]
     pub fn poll(&self) -> Poll {
         self.poll
-    }
-
-    /// Why the flush of the volume called `name` failed. A server that was lost is named.
-    fn told(&self, name: &str, fault: Fault) -> String {
-        let volume = self.volumes.iter().find(|volume| volume.name == name);
-        match volume {
-            Some(volume) if fault == Fault::Lost => {
-                format!("the connection to {} was lost", volume.info.source)
-            }
-            _ => fault.to_string(),
-        }
     }
 
     /// Says that clients can connect, and serves them with `run` until its stop handle is used and every
@@ -337,18 +348,16 @@ impl Entered<'_> {
         let status = self.captive.take().map_or(0, Captive::finish);
         match flushed? {
             Ok(()) => Ok(ExitCode::from(status)),
-            Err((name, fault)) => Err(CliError::device(format!(
-                "{} {name:?}: the last flush failed ({}); what was written since the flush before it may be lost",
-                banner.noun,
-                self.told(&name, fault)
-            ))),
+            Err((name, fault)) => Err(CliError::device(
+                self.volumes.lost(banner.noun, &name, fault),
+            )),
         }
     }
 
     /// Standard output belongs to the client or command where there is one.
     fn say(&self, banner: &Banner) -> Result<(), CliError> {
         let text = banner.text(&Common {
-            volumes: &self.volumes,
+            volumes: &self.volumes.now(),
             io: &self.backend.description,
             poll: self.poll,
             sandbox: &self.in_force,

@@ -13,6 +13,7 @@
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
 //! metrics              the same to Prometheus' text          metrics_socket  who gets it
+//! volumes              what is served now        control  JSON commands for a running server
 //! log                  lines about clients
 //! ```
 
@@ -20,6 +21,7 @@ pub mod activation;
 pub mod backend;
 pub mod banner;
 pub mod cleanup;
+pub mod control;
 pub mod front;
 pub mod listen;
 pub mod log;
@@ -37,3 +39,4 @@ pub mod statistics;
 pub mod stats_socket;
 pub mod tls;
 pub mod unix;
+pub mod volumes;

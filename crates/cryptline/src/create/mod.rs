@@ -241,7 +241,8 @@ impl Create {
             }
             Source::Target(Target::Nbd(_) | Target::Rbd(_))
             | Source::Medium(_)
-            | Source::Device(_) => self.put_in_place(&source, None),
+            | Source::Device(_)
+            | Source::Image(_) => self.put_in_place(&source, None),
             Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
         })?;
         created.warnings.extend(Warning::of_key_memory());

@@ -9,13 +9,14 @@ use cryptline_nbd::{ExportLimits, Negotiated, ProtocolError, ServerOffer};
 use rustls::ServerConfig;
 
 use super::event::{ClientError, Event};
-use super::export::{Export, Exports};
+use super::export::Export;
+use super::exports::{Closing, ExportStatus, Exports, RemoveError, Retired};
 use super::handshake::negotiate;
 use super::wire::{NbdWire, Start};
 use crate::flush::{Flushed, flush_all};
 use crate::lane::{Lane, Orders, Poll};
-use crate::net::clients::{Clients, Member, NoPlace, Places};
-use crate::net::{Listener, Socket, StopHandle, Stream, wait_for_client};
+use crate::net::clients::{Clients, Member, NoPlace, Places, Whom};
+use crate::net::{Connected, Listener, Socket, StopHandle, Stream, wait_for_client};
 
 /// How to serve.
 pub struct ServerOptions {
@@ -37,6 +38,18 @@ pub struct ServerOptions {
     pub grace: Duration,
     /// Is told of each connection that ended badly.
     pub log: Box<dyn Fn(&Event) + Send + Sync>,
+}
+
+/// What became of an export that was to go.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It goes with the last of its clients.
+    Later {
+        /// How many there are.
+        clients: usize,
+    },
+    /// It is gone, and whether all of it is durable.
+    Closed(Flushed),
 }
 
 /// Serves exports to any number of clients.
@@ -81,10 +94,44 @@ impl Server {
                 }
             }
         }
-        self.clients.dismiss(self.options.grace);
-        let exports = self.exports.list().iter();
+        self.clients.dismiss(Whom::All, self.options.grace);
+        Ok(self.flush(&self.exports.status()))
+    }
+
+    /// What it offers.
+    #[must_use]
+    pub fn exports(&self) -> &Arc<Exports> {
+        &self.exports
+    }
+
+    /// Makes all that was written to these durable. Where a flush fails, the result names the first such export.
+    pub fn flush(&self, exports: &[ExportStatus]) -> Flushed {
+        let exports = exports.iter().map(|status| &status.export);
         let volumes = exports.map(|export| (export.name.as_str(), &export.gate));
-        Ok(flush_all(volumes, self.options.backend))
+        flush_all(volumes, self.options.backend)
+    }
+
+    /// Lets no new client have the export called `name`. It is flushed, and its volume closed, when its last client has
+    /// left; with `now`, its clients are made to leave as when the server stops, before this returns.
+    ///
+    /// # Errors
+    /// Where there is no such export, or somebody else is closing it.
+    pub fn remove(&self, name: &str, now: bool) -> Result<Removed, RemoveError> {
+        match self.exports.retire(name, now)? {
+            Retired::Leaving(clients) => Ok(Removed::Later { clients }),
+            Retired::Closing(closing) => {
+                let whom = Whom::Using(closing.id);
+                self.clients.dismiss(whom, self.options.grace);
+                Ok(Removed::Closed(self.close(closing)))
+            }
+        }
+    }
+
+    fn close(&self, closing: Closing) -> Flushed {
+        let volume = [(closing.export.name.as_str(), &closing.export.gate)];
+        let flushed = flush_all(volume, self.options.backend);
+        self.exports.forget(closing, &flushed);
+        flushed
     }
 
     fn accept(&self, listener: &Listener) -> Option<Socket> {
@@ -122,8 +169,8 @@ impl Server {
     /// One client, from its greeting to its end.
     fn serve(&self, socket: Socket, member: &Member) -> Result<(), ClientError> {
         let stream = Stream::new(socket, self.options.handshake_timeout);
-        let (offer, tls) = (self.exports.offer(), self.options.tls.as_ref());
-        let negotiated = negotiate(stream, member, &offer, tls).map_err(|error| {
+        let (offered, tls) = (self.exports.offered(), self.options.tls.as_ref());
+        let negotiated = negotiate(stream, member, &offered, tls).map_err(|error| {
             if member.is_displaced() {
                 NoPlace::Displaced.into()
             } else {
@@ -136,9 +183,31 @@ impl Server {
         // Dropped before the place is given up: when the client counts as gone, the traces of its work
         // are wiped. Only for clients in transmission, since locked memory is scarce.
         let _stack = cryptline_sys::StackGuard::new();
-        let export = self.exports.list().get(negotiated.export);
-        let export = export.ok_or(ProtocolError::UnknownExport)?;
-        let limits = self.limits(&offer, &negotiated, member, export)?;
+        let id = offered.id(negotiated.export);
+        let id = id.ok_or(ProtocolError::UnknownExport)?;
+        // It may have been removed meanwhile.
+        let visit = self.exports.enter(id);
+        let visit = visit.ok_or(ProtocolError::UnknownExport)?;
+        let limits = self.limits(&offered.offer, &negotiated, member, &visit.export);
+        let served = limits.and_then(|limits| {
+            self.serve_export(&visit.export, (negotiated, connected), limits, member)
+        });
+        drop(visit);
+        if let Some(closing) = self.exports.left(id) {
+            // Whoever serves is told by `Exports::on_closed`.
+            let _ = self.close(closing);
+        }
+        served
+    }
+
+    /// A client in transmission.
+    fn serve_export(
+        &self,
+        export: &Export,
+        (negotiated, connected): (Negotiated, Connected),
+        limits: ExportLimits,
+        member: &Member,
+    ) -> Result<(), ClientError> {
         let meter = export.stats.connect();
         let start = Start {
             connected,
