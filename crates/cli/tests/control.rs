@@ -26,7 +26,7 @@ impl Controlled {
         let folder = private.tempdir().unwrap();
         let socket = text(&folder.path().join("control"));
         let named = ["--export-name", "a", "--control", &socket];
-        let server = Server::start(arguments.iter().copied().chain(named));
+        let server = Server::start(named.into_iter().chain(arguments.iter().copied()));
         Self {
             server,
             socket,
@@ -47,7 +47,9 @@ impl Controlled {
 
     #[track_caller]
     fn ctl(&self, arguments: &[&str]) -> Run {
-        run(["ctl", &self.socket].into_iter().chain(arguments.iter().copied()))
+        run(["ctl", &self.socket]
+            .into_iter()
+            .chain(arguments.iter().copied()))
     }
 
     /// The URI of an export.
@@ -88,17 +90,25 @@ impl Foreign {
 
 #[test]
 fn exports_are_listed_counted_flushed_and_removed() {
-    let (Some(nbdinfo), Some(nbdcopy)) = (peer::require("nbdinfo"), peer::require("nbdcopy")) else {
+    let (Some(nbdinfo), Some(nbdcopy)) = (peer::require("nbdinfo"), peer::require("nbdcopy"))
+    else {
         return;
     };
     let controlled = Controlled::in_memory();
     assert_eq!(
-        std::fs::metadata(&controlled.socket).unwrap().permissions().mode() & 0o777,
+        std::fs::metadata(&controlled.socket)
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
         0o600
     );
     let listed = controlled.ctl(&["list"]).success().stdout_text();
     assert_eq!(listed.lines().count(), 2, "{listed}");
-    assert!(listed.starts_with("\"a\"  8 MiB  read-write  0 connections  ram:8M ("), "{listed}");
+    assert!(
+        listed.starts_with("\"a\"  8 MiB  read-write  0 connections  ram:8M ("),
+        "{listed}"
+    );
     let (a, b) = (controlled.uri("a"), controlled.uri("b"));
     nbdcopy.run([&*a, "null:"]).success();
 
@@ -109,7 +119,10 @@ fn exports_are_listed_counted_flushed_and_removed() {
         stats = foreign.asks(json!({"execute": "stats", "id": "s"}));
         stats["return"]["exports"][0]["operations"]["read"]["bytes"] == 8 << 20
     });
-    assert_eq!((&stats["id"], &stats["return"]["version"]), (&json!("s"), &json!(1)));
+    assert_eq!(
+        (&stats["id"], &stats["return"]["version"]),
+        (&json!("s"), &json!(1))
+    );
     let shown = controlled.ctl(&["stats"]).success().stdout_text();
     assert!(shown.contains("export \"a\"  8 MiB"), "{shown}");
 
@@ -153,7 +166,9 @@ impl Client {
         let uri = controlled.uri(export);
         command.args(["-c", CLIENT, &uri, &text(&pipe), script]);
         let process = Background::spawn(&mut command);
-        wait_until("the client is connected", || process.stdout_text().contains("ready"));
+        wait_until("the client is connected", || {
+            process.stdout_text().contains("ready")
+        });
         Self { process, pipe }
     }
 
@@ -167,7 +182,8 @@ impl Client {
 
 #[test]
 fn a_removed_export_stays_until_its_last_client_has_left() {
-    let (Some(libnbd), Some(nbdinfo)) = (peer::require("python3-libnbd"), peer::require("nbdinfo")) else {
+    let (Some(libnbd), Some(nbdinfo)) = (peer::require("python3-libnbd"), peer::require("nbdinfo"))
+    else {
         return;
     };
     let controlled = Controlled::in_memory();
@@ -176,14 +192,26 @@ fn a_removed_export_stays_until_its_last_client_has_left() {
     let client = Client::connect(&libnbd, &controlled, "b", script);
     let later = controlled.ctl(&["remove", "b"]).success().stdout_text();
     assert!(later.contains("after 1 connection"), "{later}");
-    assert!(!nbdinfo.run(["--size", &b]).status.success(), "no new clients");
+    assert!(
+        !nbdinfo.run(["--size", &b]).status.success(),
+        "no new clients"
+    );
     let listed = controlled.ctl(&["list"]).success().stdout_text();
-    assert!(listed.contains("\"b\"  1 MiB  leaving  1 connection "), "{listed}");
+    assert!(
+        listed.contains("\"b\"  1 MiB  leaving  1 connection "),
+        "{listed}"
+    );
     // Its client is served on.
     let served = client.goes_on().success();
     assert!(served.stdout_text().contains("b'x'"), "{served}");
     wait_until("it is gone", || {
-        controlled.ctl(&["list"]).success().stdout_text().lines().count() == 1
+        controlled
+            .ctl(&["list"])
+            .success()
+            .stdout_text()
+            .lines()
+            .count()
+            == 1
     });
     controlled.ctl(&["remove", "b"]).exited_with(1);
     controlled.server.stop();
@@ -197,7 +225,10 @@ fn force_makes_clients_leave_and_spares_those_of_others() {
     let controlled = Controlled::in_memory();
     let script = "try:\n  h.pread(512, 0)\n  print('served')\nexcept nbd.Error:\n  print('cut')";
     let clients = ["b", "a"].map(|name| Client::connect(&libnbd, &controlled, name, script));
-    let removed = controlled.ctl(&["remove", "b", "--force"]).success().stdout_text();
+    let removed = controlled
+        .ctl(&["remove", "b", "--force"])
+        .success()
+        .stdout_text();
     assert!(removed.starts_with("\"b\": closed"), "{removed}");
     for (client, expected) in clients.into_iter().zip(["cut", "served"]) {
         let ended = client.goes_on().success();
@@ -228,18 +259,27 @@ fn a_flush_that_fails_says_so_and_the_others_are_flushed() {
     let client = Client::connect(&libnbd, &controlled, "a", "h.pwrite(b'x' * 512, 0)");
     client.goes_on().success();
     let failed = controlled.ctl(&["flush"]).exited_with(4);
-    assert!(failed.stderr_text().contains("export \"a\": the flush failed"), "{failed}");
+    assert!(
+        failed
+            .stderr_text()
+            .contains("export \"a\": the flush failed"),
+        "{failed}"
+    );
     let listed = controlled.ctl(&["list"]).success().stdout_text();
     assert!(listed.contains("FAILED"), "{listed}");
     let removed = controlled.ctl(&["remove", "a"]).exited_with(4);
-    assert!(removed.stderr_text().contains("the export is closed"), "{removed}");
+    assert!(
+        removed.stderr_text().contains("the export is closed"),
+        "{removed}"
+    );
     assert_eq!(controlled.ctl(&["list"]).success().stdout_text(), "");
     controlled.server.stop();
 }
 
 #[test]
 fn growth_is_noticed_when_it_is_asked_for() {
-    let (Some(cryptsetup), Some(nbdinfo)) = (peer::require("cryptsetup"), peer::require("nbdinfo")) else {
+    let (Some(cryptsetup), Some(nbdinfo)) = (peer::require("cryptsetup"), peer::require("nbdinfo"))
+    else {
         return;
     };
     let disk = Disk::new(&cryptsetup, "luks2");
@@ -250,14 +290,18 @@ fn growth_is_noticed_when_it_is_asked_for() {
     file.set_len((16 << 20) + 2 * SIZE as u64).unwrap();
     let grown = controlled.ctl(&["resize"]).success().stdout_text();
     assert!(grown.starts_with("\"a\": 16 MiB, 8 MiB before"), "{grown}");
-    let size = nbdinfo.run(["--size", &controlled.server.uri]).success().stdout_text();
+    let size = nbdinfo
+        .run(["--size", &controlled.server.uri])
+        .success()
+        .stdout_text();
     assert_eq!(size.trim(), (2 * SIZE).to_string());
     controlled.server.stop();
 }
 
 #[test]
 fn a_volume_is_added_written_removed_and_is_cryptsetups_again() {
-    let (Some(cryptsetup), Some(nbdcopy)) = (peer::require("cryptsetup"), peer::require("nbdcopy")) else {
+    let (Some(cryptsetup), Some(nbdcopy)) = (peer::require("cryptsetup"), peer::require("nbdcopy"))
+    else {
         return;
     };
     let controlled = Controlled::in_memory();
@@ -293,8 +337,13 @@ fn what_cannot_be_added_is_named_with_the_next_step() {
     let disk = Disk::new(&cryptsetup, "luks2");
     let controlled = Controlled::in_memory();
     let refused = |arguments: &[&str], code: i32, text: &str| {
-        let refused = controlled.ctl(&[&["add"], arguments].concat()).exited_with(code);
-        assert!(refused.stderr_text().contains(text), "{text:?} is not in {refused}");
+        let refused = controlled
+            .ctl(&[&["add"], arguments].concat())
+            .exited_with(code);
+        assert!(
+            refused.stderr_text().contains(text),
+            "{text:?} is not in {refused}"
+        );
     };
     refused(&["nbd://localhost"], 1, "by a server of its own");
     refused(&["rbd:pool/image"], 1, "by a server of its own");
@@ -302,10 +351,32 @@ fn what_cannot_be_added_is_named_with_the_next_step() {
     refused(&["/nowhere/at/all"], 4, "/nowhere/at/all");
     refused(&["/dev/null"], 4, "neither a regular file");
     refused(&[&disk.clear, "--key-file", &disk.key], 4, "LUKS");
-    refused(&[&disk.image, "--key-file", &disk.clear, "--keyfile-size", "9"], 2, "");
+    refused(
+        &[
+            &disk.image,
+            "--key-file",
+            &disk.clear,
+            "--keyfile-size",
+            "9",
+        ],
+        2,
+        "",
+    );
     let [image, option, key] = disk.arguments();
-    refused(&[image, option, key, "--name", "b"], 5, "choose another name");
-    assert_eq!(controlled.ctl(&["list"]).success().stdout_text().lines().count(), 2);
+    refused(
+        &[image, option, key, "--name", "b"],
+        5,
+        "choose another name",
+    );
+    assert_eq!(
+        controlled
+            .ctl(&["list"])
+            .success()
+            .stdout_text()
+            .lines()
+            .count(),
+        2
+    );
     // Whoever could not add it has not kept the lock.
     controlled.ctl(&["add", image, option, key]).success();
     controlled.server.stop();
@@ -336,7 +407,10 @@ fn nonsense_is_answered_and_ends_no_session() {
     }
     // Several lines at once are answered in their order.
     foreign.says(b"{\"execute\": \"list\", \"id\": 1}\n{\"execute\": \"stats\", \"id\": 2}\n");
-    assert_eq!([foreign.hears(), foreign.hears()].map(|answer| answer["id"].clone()), [json!(1), json!(2)]);
+    assert_eq!(
+        [foreign.hears(), foreign.hears()].map(|answer| answer["id"].clone()),
+        [json!(1), json!(2)]
+    );
     controlled.server.stop();
 }
 
@@ -378,35 +452,80 @@ print(server.makefile().readline(), end="")
 
 #[test]
 fn a_foreign_client_gives_wrong_descriptors_and_nothing_is_exported() {
-    let (Some(python), Some(cryptsetup)) = (peer::require("python3"), peer::require("cryptsetup")) else {
+    let (Some(python), Some(cryptsetup)) = (peer::require("python3"), peer::require("cryptsetup"))
+    else {
         return;
     };
     let disk = Disk::new(&cryptsetup, "luks2");
     let controlled = Controlled::in_memory();
     let volume_key = disk.path("volume-key");
-    let dump = ["luksDump", "--dump-volume-key", "--volume-key-file", &volume_key, "-q", "--key-file", &disk.key, &disk.image];
+    let dump = [
+        "luksDump",
+        "--dump-volume-key",
+        "--volume-key-file",
+        &volume_key,
+        "-q",
+        "--key-file",
+        &disk.key,
+        &disk.image,
+    ];
     cryptsetup.run(dump).success();
     let ask = |image: &str, flags: &str, key: Option<&str>| {
-        let arguments = ["-c", FOREIGN_ADD, &controlled.socket, image, "disk.img", flags];
-        let answer = python.run(arguments.into_iter().chain(key)).success().stdout_text();
+        let arguments = [
+            "-c",
+            FOREIGN_ADD,
+            &controlled.socket,
+            image,
+            "disk.img",
+            flags,
+        ];
+        let answer = python
+            .run(arguments.into_iter().chain(key))
+            .success()
+            .stdout_text();
         serde_json::from_str::<Value>(&answer).unwrap()
     };
     for (image, flags, key, text) in [
-        ("/dev/null", "O_RDWR", Some(&*volume_key), "not a regular file"),
-        (&*disk.image, "O_RDONLY", Some(&*volume_key), "not open for reading and writing"),
-        (&*disk.image, "O_WRONLY", Some(&*volume_key), "not open for reading and writing"),
+        (
+            "/dev/null",
+            "O_RDWR",
+            Some(&*volume_key),
+            "not a regular file",
+        ),
+        (
+            &*disk.image,
+            "O_RDONLY",
+            Some(&*volume_key),
+            "not open for reading and writing",
+        ),
+        (
+            &*disk.image,
+            "O_WRONLY",
+            Some(&*volume_key),
+            "not open for reading and writing",
+        ),
         (&*disk.image, "O_PATH", Some(&*volume_key), "disk.img"),
         (&*disk.clear, "O_RDWR", Some(&*volume_key), "LUKS"),
-        (&*disk.image, "O_RDWR", Some(&*disk.clear), "cannot read the volume key"),
+        (
+            &*disk.image,
+            "O_RDWR",
+            Some(&*disk.clear),
+            "cannot read the volume key",
+        ),
         (&*disk.image, "O_RDWR", Some(&*disk.key), "key"),
         // An empty pipe that is still open at its other end is not waited for.
         (&*disk.image, "O_RDWR", None, "cannot read the volume key"),
     ] {
         let answer = ask(image, flags, key);
-        let said = answer["error"]["desc"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let said = answer["error"]["desc"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer}"));
         assert!(said.contains(text), "{text:?} is not in {said}");
     }
-    assert_eq!(ask(&disk.image, "O_RDWR", Some(&volume_key))["return"]["size"], SIZE);
+    assert_eq!(
+        ask(&disk.image, "O_RDWR", Some(&volume_key))["return"]["size"],
+        SIZE
+    );
     controlled.server.stop();
 }
 
@@ -425,9 +544,12 @@ fn another_user_is_refused() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
     let script = "import os, socket, sys\nos.setuid(65534)\ns = socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
-                  s.sendall(b'{\"execute\": \"list\"}\\n')\nprint(s.makefile().readline())";
+                  print(s.makefile().readline())";
     let answer = python.run(["-c", script, &controlled.socket]);
-    assert!(answer.stdout_text().contains("only root and the user 0"), "{answer}");
+    assert!(
+        answer.stdout_text().contains("only root and the user 0"),
+        "{answer}"
+    );
     controlled.ctl(&["list"]).success();
     controlled.server.stop();
 }
@@ -438,7 +560,12 @@ fn what_is_no_control_socket_is_named() {
     run(["serve", "ram:1M", "--control", &controlled.socket]).exited_with(5);
     let nowhere = text(&controlled.folder.path().join("nowhere"));
     let nobody = run(["ctl", &nowhere, "list"]).exited_with(4);
-    assert!(nobody.stderr_text().contains("cryptline serve --control SOCKET"), "{nobody}");
+    assert!(
+        nobody
+            .stderr_text()
+            .contains("cryptline serve --control SOCKET"),
+        "{nobody}"
+    );
     let listener = UnixListener::bind(&nowhere).unwrap();
     for nonsense in [&b"hello\n"[..], b"{}\n", b"[1]\n", b"{\"return\""] {
         let answer = std::thread::scope(|scope| {
@@ -450,7 +577,10 @@ fn what_is_no_control_socket_is_named() {
             run(["ctl", &nowhere, "list"])
         });
         let answer = answer.exited_with(4);
-        assert!(answer.stderr_text().contains("is no control socket"), "{answer}");
+        assert!(
+            answer.stderr_text().contains("is no control socket"),
+            "{answer}"
+        );
     }
     controlled.server.stop();
 }
@@ -460,12 +590,17 @@ fn is_as_documented(told: &Value, documented: &Value) -> bool {
     match (told, documented) {
         (_, Value::String(any)) if any == "…" => true,
         (Value::Object(told), Value::Object(documented)) => {
-            let same = |(name, value)| documented.get(name).is_some_and(|other| is_as_documented(value, other));
+            let same = |(name, value)| {
+                documented
+                    .get(name)
+                    .is_some_and(|other| is_as_documented(value, other))
+            };
             told.len() == documented.len() && told.iter().all(same)
         }
         (Value::Array(told), Value::Array(documented)) => {
             let mut pairs = told.iter().zip(documented);
-            told.len() == documented.len() && pairs.all(|(told, other)| is_as_documented(told, other))
+            told.len() == documented.len()
+                && pairs.all(|(told, other)| is_as_documented(told, other))
         }
         _ => told == documented,
     }

@@ -183,10 +183,17 @@ fn top_tells_servers_apart() {
     let Some(mut top) = top_on_a_terminal(&both.join("' '"), 60) else {
         return;
     };
-    wait_until("both are drawn", || top.stdout_text().contains(" @2  64 MiB"));
+    wait_until("both are drawn", || {
+        top.stdout_text().contains(" @2  64 MiB")
+    });
     one.server.stop();
-    wait_until("the one that ended is named", || top.stdout_text().contains("has ended   /"));
-    assert!(top.wait(std::time::Duration::ZERO).is_none(), "the other one goes on");
+    wait_until("the one that ended is named", || {
+        top.stdout_text().contains("has ended   /")
+    });
+    assert!(
+        top.wait(std::time::Duration::ZERO).is_none(),
+        "the other one goes on"
+    );
     other.server.stop();
     assert_eq!(top.wait(READY).and_then(|status| status.code()), Some(4));
 }

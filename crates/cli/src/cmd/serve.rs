@@ -187,7 +187,13 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     if let Some(socket) = control {
         let (volumes, places) = (front.volumes(), args.places(&sockets));
         let dispatch = &args.front.volume.dispatch;
-        socket.start(Control::new(&server, volumes, front.poll(), places, dispatch))?;
+        socket.start(Control::new(
+            &server,
+            volumes,
+            front.poll(),
+            places,
+            dispatch,
+        ))?;
     }
     front.serve(&args.banner(&uris, quiet), |stop| {
         server

@@ -269,12 +269,8 @@ impl<'a> Opened<'a> {
     ) -> Result<Entered<'a>, CliError> {
         let volumes = Volumes::new(Arc::clone(&self.volumes));
         let statistics = &self.options.statistics;
-        let metrics = statistics.start(
-            &volumes,
-            self.poll,
-            self.options.socket_mode,
-            &self.cleanup,
-        )?;
+        let metrics =
+            statistics.start(&volumes, self.poll, self.options.socket_mode, &self.cleanup)?;
         if let Some(path) = &self.options.pidfile {
             pidfile::write(path, &self.cleanup)?;
         }
@@ -348,9 +344,11 @@ impl Entered<'_> {
         let status = self.captive.take().map_or(0, Captive::finish);
         match flushed? {
             Ok(()) => Ok(ExitCode::from(status)),
-            Err((name, fault)) => Err(CliError::device(
-                self.volumes.lost(banner.noun, &name, fault),
-            )),
+            Err((name, fault)) => Err(CliError::device(self.volumes.lost(
+                banner.noun,
+                &name,
+                fault,
+            ))),
         }
     }
 

@@ -212,7 +212,11 @@ impl Source {
         }
         let Some(end) = self.text.iter().rposition(|&byte| byte == b'\n') else {
             let too_long = self.text.len() > LINE_MAX;
-            return if too_long { nonsense } else { Received::Nothing };
+            return if too_long {
+                nonsense
+            } else {
+                Received::Nothing
+            };
         };
         let lines: Vec<u8> = self.text.drain(..=end).collect();
         let newest = lines[..end].rsplit(|&byte| byte == b'\n').next();

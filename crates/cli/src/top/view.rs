@@ -53,8 +53,7 @@ impl Sort {
             let operations = export.operations.list().into_iter();
             operations.map(|(_, operation)| of(operation)).sum::<f64>()
         };
-        let most_first =
-            |of: fn(&OperationSample) -> f64| sum(other, of).total_cmp(&sum(one, of));
+        let most_first = |of: fn(&OperationSample) -> f64| sum(other, of).total_cmp(&sum(one, of));
         match self {
             Self::Server => Ordering::Equal,
             Self::Name => one.name.cmp(&other.name),
@@ -87,7 +86,10 @@ pub struct Shown {
 #[must_use]
 pub fn screen_lines(servers: &[Shown], sort: Sort, columns: usize) -> Vec<String> {
     let is_narrow = columns < TITLES.chars().count();
-    let mut lines: Vec<_> = servers.iter().map(|server| title(server, is_narrow)).collect();
+    let mut lines: Vec<_> = servers
+        .iter()
+        .map(|server| title(server, is_narrow))
+        .collect();
     lines.push(KEYS.to_owned());
     let of_server = |server: &'_ Shown| server.sample.exports.len();
     let mut exports = Vec::with_capacity(servers.iter().map(of_server).sum());
@@ -104,11 +106,7 @@ pub fn screen_lines(servers: &[Shown], sort: Sort, columns: usize) -> Vec<String
             wide_heading(export, whose)
         });
         lines.push((if is_narrow { NARROW_TITLES } else { TITLES }).to_owned());
-        let row = if is_narrow {
-            narrow_row
-        } else {
-            operation_row
-        };
+        let row = if is_narrow { narrow_row } else { operation_row };
         let operations = export.operations.list().into_iter();
         lines.extend(operations.map(|(name, operation)| row(name, operation)));
     }
@@ -121,7 +119,11 @@ fn title(server: &Shown, is_narrow: bool) -> String {
     let time = if server.ended {
         "has ended".to_owned()
     } else {
-        format!("up {}   each {:.1} s", duration(sample.uptime_s), sample.interval_s)
+        format!(
+            "up {}   each {:.1} s",
+            duration(sample.uptime_s),
+            sample.interval_s
+        )
     };
     if is_narrow {
         format!("{time}   {socket}")
@@ -329,15 +331,33 @@ mod tests {
         };
         let of = |exports: Value| from_value::<Sample>(json!({ "exports": exports })).unwrap();
         let servers = [
-            shown("one", of(json!([export("b", 1.0, 7.0), export("d", 2.0, 5.0)]))),
-            shown("two", of(json!([export("a", 4.0, 1.0), export("c", 3.0, 6.0)]))),
+            shown(
+                "one",
+                of(json!([export("b", 1.0, 7.0), export("d", 2.0, 5.0)])),
+            ),
+            shown(
+                "two",
+                of(json!([export("a", 4.0, 1.0), export("c", 3.0, 6.0)])),
+            ),
         ];
-        for (key, expected) in [(b's', "bdac"), (b'n', "abcd"), (b'I', "acdb"), (b'b', "bdca"), (b'l', "bcda")] {
+        for (key, expected) in [
+            (b's', "bdac"),
+            (b'n', "abcd"),
+            (b'I', "acdb"),
+            (b'b', "bdca"),
+            (b'l', "bcda"),
+        ] {
             let lines = screen_lines(&servers, Sort::of_key(key).unwrap(), 120);
-            let headings = lines.iter().filter_map(|line| line.strip_prefix("export \""));
+            let headings = lines
+                .iter()
+                .filter_map(|line| line.strip_prefix("export \""));
             let order: String = headings.filter_map(|line| line.chars().next()).collect();
             assert_eq!(order, expected, "{}", char::from(key));
-            assert!(lines.iter().any(|line| line.contains("\"a\"") && line.ends_with("server 2")));
+            assert!(
+                lines
+                    .iter()
+                    .any(|line| line.contains("\"a\"") && line.ends_with("server 2"))
+            );
         }
     }
 

@@ -106,7 +106,9 @@ impl Exports {
     /// Errors: an export that NBD cannot describe, such as a zoned volume.
     pub fn new(exports: Vec<Export>, tls: TlsMode) -> Result<Arc<Self>, OfferError> {
         exports.iter().try_for_each(refuse_zones)?;
-        let entries = (0..).zip(exports).map(|(id, export)| Entry::new(id, export));
+        let entries = (0..)
+            .zip(exports)
+            .map(|(id, export)| Entry::new(id, export));
         let mut inner = Inner {
             next: 0,
             entries: entries.collect(),

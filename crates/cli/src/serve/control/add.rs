@@ -97,7 +97,8 @@ fn read_key(pipe: File) -> Result<SecretBuf, CliError> {
         ))
     };
     let flags = rustix::fs::fcntl_getfl(&pipe);
-    let nonblocking = flags.and_then(|flags| rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK));
+    let nonblocking =
+        flags.and_then(|flags| rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK));
     nonblocking.map_err(|error| failed(error.to_string()))?;
     let most = KEY_LEN_MAX as usize;
     let key = keys::read_up_to(pipe, 0, most + 1).map_err(|error| failed(error.to_string()))?;

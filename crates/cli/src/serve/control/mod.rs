@@ -17,7 +17,7 @@ pub mod wire;
 
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,8 +43,6 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// A bound control socket.
 pub struct ControlSocket {
     listener: UnixListener,
-    /// Where it is.
-    pub path: PathBuf,
 }
 
 /// A client's place.
@@ -64,7 +62,6 @@ impl ControlSocket {
     pub fn bind(path: &Path, cleanup: &Cleanup) -> Result<Self, CliError> {
         Ok(Self {
             listener: unix::bind(path, PRIVATE, cleanup)?,
-            path: path.to_owned(),
         })
     }
 
@@ -108,7 +105,8 @@ fn take_seat(seats: &Seats, stream: UnixStream) -> Option<Arc<Seat>> {
     let mut seats = lock(seats);
     if seats.len() >= CLIENTS_MAX {
         let is_silent = |seat: &Arc<Seat>| !seat.is_busy.load(Ordering::Relaxed);
-        let silent = seats.remove(seats.iter().position(is_silent)?);
+        let place = seats.iter().position(is_silent)?;
+        let silent = seats.remove(place);
         // Failing means that it is gone already.
         let _ = silent.stream.shutdown(Shutdown::Both);
     }

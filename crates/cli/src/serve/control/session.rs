@@ -100,7 +100,6 @@ impl<'a> Session<'a> {
         self.input.extend_from_slice(&bytes[..received.bytes]);
         Ok(received.bytes > 0)
     }
-
 }
 
 /// Sends a line.
@@ -142,7 +141,10 @@ mod tests {
         });
         let mut session = Session::new(&ours);
         for expected in [&b"one"[..], b"two", b""] {
-            assert_eq!(session.next_line().unwrap_or_else(|_| panic!()).text, expected);
+            assert_eq!(
+                session.next_line().unwrap_or_else(|_| panic!()).text,
+                expected
+            );
         }
         assert!(matches!(session.next_line(), Err(End::Gone)));
         sender.join().unwrap();
