@@ -95,6 +95,8 @@ pub enum Command {
     Zones(cmd::zones::ZonesArgs),
     /// Show live statistics of a server
     Top(cmd::top::TopArgs),
+    /// Control a running server: list, add, remove, flush and grow its exports
+    Ctl(Box<cmd::ctl::CtlArgs>),
     /// Compare ways of encrypting, serving and storing a volume
     Bench(cryptline_bench::BenchArgs),
     /// Measure ciphers and key derivation functions
@@ -135,6 +137,7 @@ impl Command {
                 | Self::Header(_)
                 | Self::Erase(_)
                 | Self::Word(_)
+                | Self::Ctl(_)
                 | Self::Table(_)
         );
         if touches_keys {
@@ -170,6 +173,7 @@ impl Command {
             Self::Word(word) => word.run(),
             Self::Table(args) => cmd::table::run(&args),
             Self::Top(args) => cmd::top::run(&args),
+            Self::Ctl(args) => cmd::ctl::run(&args),
             Self::Bench(args) => cmd::bench::print(cryptline_bench::run(&args)),
             Self::Benchmark(args) => cmd::bench::print(cryptline_bench::benchmark(&args)),
             Self::Btt(args) => cmd::btt::run(&args),

@@ -167,11 +167,42 @@ fn top_prints_a_sample_for_people_and_for_programs() {
     assert!(top.wait(READY).is_some_and(|status| status.success()));
 }
 
+#[test]
+fn top_tells_servers_apart() {
+    let (one, other) = (Measured::start(), Measured::start());
+    let both = [&*one.socket, &*other.socket];
+    let once = run(["top", "--once"].into_iter().chain(both)).success();
+    let once = once.stdout_text();
+    assert_eq!(once.lines().count(), 2, "{once}");
+    for socket in both {
+        let of_server = |line: &str| line.starts_with(&format!("{socket} 00:"));
+        assert!(once.lines().any(of_server), "{once}");
+    }
+    run(["top", "--json"].into_iter().chain(both)).exited_with(1);
+
+    let Some(mut top) = top_on_a_terminal(&both.join("' '"), 60) else {
+        return;
+    };
+    wait_until("both are drawn", || {
+        top.stdout_text().contains(" @2  64 MiB")
+    });
+    one.server.stop();
+    wait_until("the one that ended is named", || {
+        top.stdout_text().contains("has ended   /")
+    });
+    assert!(
+        top.wait(std::time::Duration::ZERO).is_none(),
+        "the other one goes on"
+    );
+    other.server.stop();
+    assert_eq!(top.wait(READY).and_then(|status| status.code()), Some(4));
+}
+
 /// `top` on a terminal of its own, by script(1).
-fn top_on_a_terminal(socket: &str) -> Option<Background> {
+fn top_on_a_terminal(socket: &str, columns: u32) -> Option<Background> {
     let mut command = Command::new("script");
     let line = format!(
-        "stty rows 20 cols 100; '{}' top '{socket}'",
+        "stty rows 20 cols {columns}; '{}' top '{socket}'",
         env!("CARGO_BIN_EXE_cryptline")
     );
     command
@@ -189,7 +220,7 @@ fn top_on_a_terminal(socket: &str) -> Option<Background> {
 #[test]
 fn top_draws_in_place_and_leaves_the_terminal_as_it_was() {
     let measured = Measured::start();
-    let Some(mut top) = top_on_a_terminal(&measured.socket) else {
+    let Some(mut top) = top_on_a_terminal(&measured.socket, 100) else {
         return;
     };
     wait_until("it draws again and again", || {

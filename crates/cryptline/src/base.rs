@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cryptline_engine::base::{
@@ -16,6 +16,7 @@ use cryptline_engine::base::{
 use cryptline_engine::btt::{Btt, BttDevice, Medium as _, locate};
 use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::{Gate, OpenError};
+use cryptline_sys::lock;
 use rustix::fs::OFlags;
 
 use crate::bytes::{GateBytes, ReadSeek, WindowBytes};
@@ -69,6 +70,8 @@ pub(crate) enum Source {
     Target(Target),
     Medium(Arc<dyn Medium>),
     Device(Gate),
+    /// A file that the caller has opened; not there once it was taken.
+    Image(Mutex<Option<Image>>),
 }
 
 impl Source {
@@ -76,9 +79,10 @@ impl Source {
     pub fn open(&self, access: Access) -> Result<Base> {
         match self {
             Self::Target(target) => Base::open(target, access),
-            Self::Medium(_) | Self::Device(_) if access.shared => {
+            Self::Medium(_) | Self::Device(_) | Self::Image(_) if access.shared => {
                 Err(Problem::NotShareable.on(MEDIUM))
             }
+            Self::Image(image) => take(image).map(Base::Image),
             other => other.open_device(access).map(Base::Device),
         }
     }
@@ -89,6 +93,10 @@ impl Source {
             Self::Target(target) => BaseDevice::open(target, access),
             Self::Medium(medium) => BaseDevice::medium(medium, access),
             Self::Device(gate) => Ok(BaseDevice::own(gate, access)),
+            Self::Image(image) => {
+                let device = take(image)?.into_device(LEAST_BLOCK, access.direct)?;
+                Ok(BaseDevice::of_file(device))
+            }
         }
     }
 
@@ -112,8 +120,17 @@ impl fmt::Display for Source {
         match self {
             Self::Target(target) => target.fmt(f),
             Self::Medium(_) | Self::Device(_) => f.write_str(MEDIUM),
+            Self::Image(image) => match &*lock(image) {
+                Some(image) => image.path().display().fmt(f),
+                None => f.write_str(MEDIUM),
+            },
         }
     }
+}
+
+fn take(image: &Mutex<Option<Image>>) -> Result<Image> {
+    let taken = || Problem::Target("the image has been opened already".to_owned());
+    Ok(lock(image).take().ok_or_else(taken)?)
 }
 
 /// What messages call a [`Medium`], and a device that the caller has.

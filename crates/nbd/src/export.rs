@@ -195,6 +195,8 @@ pub enum TlsMode {
 pub struct ServerOffer {
     exports: Vec<ExportInfo>,
     tls: TlsMode,
+    /// The first export answers to the empty name.
+    has_default: bool,
 }
 
 /// An offer that the protocol does not allow.
@@ -254,7 +256,21 @@ impl ServerOffer {
                 return Err(OfferError::DuplicateName(export.name.clone()));
             }
         }
-        Ok(Self { exports, tls })
+        Ok(Self {
+            exports,
+            tls,
+            has_default: true,
+        })
+    }
+
+    /// The same, where the empty name means only an export of that name: the one that it meant is gone, and a client
+    /// that comes back for it must not get another disk.
+    #[must_use]
+    pub fn without_default(self) -> Self {
+        Self {
+            has_default: false,
+            ..self
+        }
     }
 
     /// The exports, in order.
@@ -270,7 +286,7 @@ impl ServerOffer {
     }
 
     /// The position of the export with this name. The empty name means the export with the empty
-    /// name or else the first.
+    /// name or else the first, unless [`without_default`](Self::without_default).
     #[must_use]
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         let exact = self
@@ -278,7 +294,7 @@ impl ServerOffer {
             .iter()
             .position(|export| export.name.as_bytes() == name);
         match exact {
-            None if name.is_empty() && !self.exports.is_empty() => Some(0),
+            None if name.is_empty() && self.has_default && !self.exports.is_empty() => Some(0),
             found => found,
         }
     }

@@ -134,6 +134,15 @@ impl fmt::Display for NbdUri {
 }
 
 impl NbdUri {
+    /// Another export at the same place.
+    #[must_use]
+    pub fn with_export(&self, name: &str) -> Self {
+        Self {
+            export: name.to_owned(),
+            ..self.clone()
+        }
+    }
+
     fn parameters(&self) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
         let path_bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
         let socket = match &self.address {

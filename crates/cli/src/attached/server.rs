@@ -29,6 +29,7 @@ use crate::serve::log::Log;
 use crate::serve::notify::Notifier;
 use crate::serve::options::StatsArgs;
 use crate::serve::signals::{self, Stopper, Successor};
+use crate::serve::volumes::Volumes;
 
 /// How long requests may take when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
@@ -143,7 +144,7 @@ fn start_statistics(
     let mut statistics = wanted.statistics.clone();
     statistics.make_absolute()?;
     let poll = Poll::default();
-    statistics.start(&Arc::from([served]), poll, SOCKET_MODE, cleanup)?;
+    statistics.start(&Volumes::new([served].into()), poll, SOCKET_MODE, cleanup)?;
     Ok(stats)
 }
 

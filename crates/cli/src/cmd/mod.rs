@@ -7,6 +7,7 @@ pub mod certs;
 pub mod completions;
 pub mod copy;
 pub mod create;
+pub mod ctl;
 pub mod detach;
 pub mod devices;
 pub mod encrypt;

@@ -22,6 +22,7 @@ use crate::output::warn;
 use crate::serve::activation;
 use crate::serve::banner::Banner;
 use crate::serve::certificates;
+use crate::serve::control::{Control, ControlSocket};
 use crate::serve::events;
 use crate::serve::front::{Front, Served};
 use crate::serve::listen::{Sockets, Wanted};
@@ -133,6 +134,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "TEXT")]
     pub description: Vec<String>,
 
+    /// Take commands on this Unix socket: exports can be added, removed, flushed and made to grow while the server
+    /// runs (see `cryptline ctl`). Only this user and root may give them, whatever --socket-mode says
+    #[arg(long, value_name = "SOCKET")]
+    pub control: Option<PathBuf>,
+
     /// Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port,
     /// $exportname and $tls are set
     #[arg(long, value_name = "COMMAND")]
@@ -155,6 +161,7 @@ pub struct ServerArgs {
 /// As [`open`](crate::args::open); exit code 5 for a socket in use, 4 for a failed last flush.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     let front = Front::begin(&args.front, &args.targets)?;
+    let front = front.counting(args.server.control.is_some());
     let passed = activation::take()?;
     args.check(passed.is_some())?;
     let tls = args.tls.load()?;
@@ -176,6 +183,9 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         None => wanted.bind(&front.cleanup)?,
     };
     args.warn_of_open_network(&sockets);
+    let control = args.server.control.as_deref();
+    let control = control.map(|path| ControlSocket::bind(path, &front.cleanup));
+    let control = control.transpose()?;
     let uris = args.uris(&sockets, &front.volumes);
     let needs = Needs {
         clients: args.server.max_connections,
@@ -185,6 +195,17 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     let front = front.enter(&needs, args.command(uris.first()))?;
     let tls = tls.map(|tls| tls.tls);
     let server = args.build(exports, (front.backend(), front.poll()), tls);
+    if let Some(socket) = control {
+        let (volumes, places) = (front.volumes(), args.places(&sockets));
+        let dispatch = &args.front.volume.dispatch;
+        socket.start(Control::new(
+            &server,
+            volumes,
+            front.poll(),
+            places,
+            dispatch,
+        ))?;
+    }
     front.serve(&args.banner(&uris, quiet), |stop| {
         server
             .run(&sockets.listeners, stop)
@@ -256,20 +277,23 @@ impl ServeArgs {
 
     /// Every export at every address, in the order of the exports.
     fn uris(&self, sockets: &Sockets, volumes: &[Served]) -> Vec<NbdUri> {
-        let uri = |export: &String, address: &_| NbdUri {
-            tls: self.tls.tls == TlsMode::Require,
-            address: Clone::clone(address),
-            export: export.clone(),
-            tls_options: self.tls.uri_options(),
-        };
+        let places = self.places(sockets);
         let at = |volume: &Served| {
-            sockets
-                .addresses
-                .iter()
-                .map(|at| uri(&volume.name, at))
-                .collect::<Vec<_>>()
+            let of_export = |place: &NbdUri| place.with_export(&volume.name);
+            places.iter().map(of_export).collect::<Vec<_>>()
         };
         volumes.iter().flat_map(at).collect()
+    }
+
+    /// Where the exports are, without their names.
+    fn places(&self, sockets: &Sockets) -> Vec<NbdUri> {
+        let place = |address: &Address| NbdUri {
+            tls: self.tls.tls == TlsMode::Require,
+            address: address.clone(),
+            export: String::new(),
+            tls_options: self.tls.uri_options(),
+        };
+        sockets.addresses.iter().map(place).collect()
     }
 
     fn warn_of_open_network(&self, sockets: &Sockets) {
@@ -292,6 +316,8 @@ impl ServeArgs {
 
     fn banner(&self, uris: &[NbdUri], quiet: bool) -> Banner {
         let tls = (self.tls.tls != TlsMode::Off).then(|| ("tls", self.tls.word().to_owned()));
+        let control = self.server.control.as_ref();
+        let control = control.map(|path| ("control", path.display().to_string()));
         let hints = uris.first().map(|uri| {
             vec![
                 format!("nbdinfo '{uri}'"),
@@ -302,7 +328,7 @@ impl ServeArgs {
         Banner {
             noun: "export",
             places: uris.iter().map(|uri| ("uri", uri.to_string())).collect(),
-            terms: tls.into_iter().collect(),
+            terms: tls.into_iter().chain(control).collect(),
             hints: hints.unwrap_or_default(),
             quiet,
         }

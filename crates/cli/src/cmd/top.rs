@@ -4,13 +4,15 @@ use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread::ScopedJoinHandle;
 
 use clap::Args;
 
 use crate::CliError;
+use crate::error::on_one_line;
 use crate::output::print;
 use crate::serve::statistics::Sample;
-use crate::top::{sample_lines, screen};
+use crate::top::{Sort, sample_lines, screen};
 
 /// Longest line of statistics that is read, in bytes.
 const LINE_MAX: u64 = 4 << 20;
@@ -19,62 +21,95 @@ const LINE_MAX: u64 = 4 << 20;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 SOCKET is the argument of `cryptline serve --stats SOCKET`. On a terminal, the display is updated in \
-place; press q or Ctrl-C to quit. Otherwise each sample is printed as one line per export. The first \
-sample covers the time since the server started; each later one, the time since the previous one.")]
+place; press q or Ctrl-C to quit, and s, n, i, b or l to sort the exports. 60 columns are enough. Otherwise \
+each sample is printed as one line per export. The first sample covers the time since the server started; \
+each later one, the time since the previous one.")]
 pub struct TopArgs {
-    /// The statistics socket of the server
-    #[arg(value_name = "SOCKET")]
-    pub socket: PathBuf,
+    /// The statistics sockets of the servers
+    #[arg(value_name = "SOCKET", required = true)]
+    pub sockets: Vec<PathBuf>,
 
-    /// Show one sample and exit
+    /// Show one sample of each server and exit
     #[arg(long)]
     pub once: bool,
+
+    /// Order of the exports on the terminal
+    #[arg(long, value_enum, default_value_t, value_name = "BY")]
+    pub sort: Sort,
 
     /// Print the server's JSON lines unchanged (see docs/stats.md)
     #[arg(long)]
     pub json: bool,
 }
 
-/// Shows samples until the server or the user ends it.
+/// Shows samples until the servers or the user end it.
 ///
 /// # Errors
-/// Exit code 4 when the server does not answer or makes no sense.
+/// Exit code 4 when a server does not answer or makes no sense.
 pub fn run(args: &TopArgs) -> Result<ExitCode, CliError> {
-    let stream = UnixStream::connect(&args.socket).map_err(|error| {
-        CliError::device(format!(
-            "no statistics at {}: {error}; give the socket of a running `cryptline serve --stats SOCKET`",
-            args.socket.display()
-        ))
-    })?;
+    if args.json && args.sockets.len() > 1 {
+        return Err(CliError::parameters(
+            "JSON lines do not say which server they are of; give --json one SOCKET",
+        ));
+    }
+    let sockets = args.sockets.iter();
+    let streams = sockets.map(|socket| Ok((connect(socket)?, socket.display().to_string())));
+    let streams = streams.collect::<Result<Vec<_>, CliError>>()?;
     if !args.once && !args.json && std::io::stdout().is_terminal() {
-        screen::run(stream, &args.socket)?;
+        screen::run(streams, args.sort)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let results: Vec<Result<(), CliError>> = std::thread::scope(|scope| {
+        let follow = |(stream, name)| scope.spawn(move || follow(args, stream, name));
+        let threads: Vec<_> = streams.into_iter().map(follow).collect();
+        let results = threads.into_iter().map(ScopedJoinHandle::join);
+        results.filter_map(Result::ok).collect()
+    });
+    results.into_iter().collect::<Result<(), _>>()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn connect(socket: &Path) -> Result<UnixStream, CliError> {
+    UnixStream::connect(socket).map_err(|error| {
+        CliError::device(format!(
+            "no statistics at {}: {error}; give the socket of a running `cryptline serve --stats SOCKET`",
+            socket.display()
+        ))
+    })
+}
+
+/// Prints what one server says, each sample in one piece.
+fn follow(args: &TopArgs, stream: UnixStream, name: String) -> Result<(), CliError> {
     let mut reader = BufReader::new(stream);
     let mut any = false;
-    while let Some(line) = next_line(&mut reader, &args.socket)? {
+    while let Some(line) = next_line(&mut reader, &name)? {
         any = true;
         if args.json {
-            print(&line)?
+            print(&line)?;
         } else {
-            let sample = Sample::read(line.as_bytes()).ok_or_else(|| nonsense(&args.socket))?;
-            print(&sample_lines(&sample))?
+            let sample = Sample::read(line.as_bytes()).ok_or_else(|| nonsense(&name))?;
+            let lines = sample_lines(&sample);
+            if args.sockets.len() > 1 {
+                let of_server = |line| format!("{} {line}\n", on_one_line(&name));
+                print(&lines.lines().map(of_server).collect::<String>())?;
+            } else {
+                print(&lines)?;
+            }
         }
         if args.once || stdout_is_closed() {
             break;
         }
     }
     if any {
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     } else {
         Err(CliError::device(format!(
-            "the server at {} has too many readers already, or has just ended",
-            args.socket.display()
+            "the server at {name} has too many readers already, or has just ended"
         )))
     }
 }
 
-fn next_line(reader: &mut impl BufRead, socket: &Path) -> Result<Option<String>, CliError> {
+fn next_line(reader: &mut impl BufRead, socket: &str) -> Result<Option<String>, CliError> {
     let mut line = String::new();
     let read = reader.take(LINE_MAX).read_line(&mut line);
     match read {
@@ -84,10 +119,9 @@ fn next_line(reader: &mut impl BufRead, socket: &Path) -> Result<Option<String>,
     }
 }
 
-fn nonsense(socket: &Path) -> CliError {
+fn nonsense(socket: &str) -> CliError {
     CliError::device(format!(
-        "{} does not give cryptline's statistics; give the socket of `cryptline serve --stats SOCKET`",
-        socket.display()
+        "{socket} does not give cryptline's statistics; give the socket of `cryptline serve --stats SOCKET`"
     ))
 }
 

@@ -15,7 +15,7 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 
 use cryptline::{Info, PartitionName, Target, Volume, Window};
-use cryptline_engine::{BackendChoice, Fault, Gate};
+use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::{Flushed, StopHandle};
@@ -33,6 +33,7 @@ use super::pidfile;
 use super::run::{Captive, Command};
 use super::sandbox::{InForce, Needs, Sandbox, Server};
 use super::signals::{self, Reload, Stopper};
+use super::volumes::Volumes;
 use crate::CliError;
 use crate::args::open;
 use crate::log;
@@ -56,6 +57,12 @@ pub struct Served {
 }
 
 impl Served {
+    /// Whether these are its counters: two volumes may have one name, one after the other.
+    #[must_use]
+    pub fn counts_in(&self, stats: &Arc<ExportStats>) -> bool {
+        Arc::ptr_eq(&self.stats, stats)
+    }
+
     /// Without `counts`, clients do not measure.
     pub fn new(name: String, volume: &Volume, counts: bool) -> Result<Self, CliError> {
         Ok(Self::over(
@@ -86,6 +93,7 @@ pub struct Front<'a> {
     sandbox: Sandbox,
     in_bytes: bool,
     reload: Option<Reload>,
+    counts: bool,
 }
 
 /// Refuses more queues, asked for with `option`, than a volume can have.
@@ -126,7 +134,7 @@ pub struct Opened<'a> {
 
 /// A front without the rights that it no longer needs.
 pub struct Entered<'a> {
-    volumes: Arc<[Served]>,
+    volumes: Volumes,
     options: &'a ProcessArgs,
     backend: Backend,
     poll: Poll,
@@ -159,6 +167,7 @@ impl<'a> Front<'a> {
             sandbox: args.sandbox.prepare()?,
             in_bytes: false,
             reload: None,
+            counts: options.statistics.counts(),
         })
     }
 
@@ -173,6 +182,13 @@ impl<'a> Front<'a> {
     #[must_use]
     pub fn on_hangup(mut self, reload: Option<Reload>) -> Self {
         self.reload = reload;
+        self
+    }
+
+    /// Counts what clients do where `yes` says so, and wherever statistics were asked for.
+    #[must_use]
+    pub fn counting(mut self, yes: bool) -> Self {
+        self.counts |= yes;
         self
     }
 
@@ -222,12 +238,11 @@ impl<'a> Front<'a> {
             warn_of(volume.warnings());
             events::opened(&volume);
             let name = name(index, last_part(target));
-            let counts = args.process.statistics.counts();
             if self.in_bytes {
                 let gate = volume.gate_for_any_bytes()?;
-                Ok(Served::over(name, &volume, gate, counts))
+                Ok(Served::over(name, &volume, gate, self.counts))
             } else {
-                Served::new(name, &volume, counts)
+                Served::new(name, &volume, self.counts)
             }
         };
         targets.map(open).collect()
@@ -268,13 +283,10 @@ impl<'a> Opened<'a> {
         needs: &Needs<'_>,
         command: Option<Command>,
     ) -> Result<Entered<'a>, CliError> {
+        let volumes = Volumes::new(Arc::clone(&self.volumes));
         let statistics = &self.options.statistics;
-        let metrics = statistics.start(
-            &self.volumes,
-            self.poll,
-            self.options.socket_mode,
-            &self.cleanup,
-        )?;
+        let metrics =
+            statistics.start(&volumes, self.poll, self.options.socket_mode, &self.cleanup)?;
         if let Some(path) = &self.options.pidfile {
             pidfile::write(path, &self.cleanup)?;
         }
@@ -296,7 +308,7 @@ impl<'a> Opened<'a> {
         });
         match entered {
             Ok((in_force, backend)) => Ok(Entered {
-                volumes: self.volumes,
+                volumes,
                 options: self.options,
                 backend,
                 poll: self.poll,
@@ -322,21 +334,16 @@ impl Entered<'_> {
         self.backend.choice
     }
 
+    /// What is served, and may change.
+    #[must_use]
+    pub fn volumes(&self) -> &Volumes {
+        &self.volumes
+    }
+
     /// Whether lanes look out for requests.
     #[must_use]
     pub fn poll(&self) -> Poll {
         self.poll
-    }
-
-    /// Why the flush of the volume called `name` failed. A server that was lost is named.
-    fn told(&self, name: &str, fault: Fault) -> String {
-        let volume = self.volumes.iter().find(|volume| volume.name == name);
-        match volume {
-            Some(volume) if fault == Fault::Lost => {
-                format!("the connection to {} was lost", volume.info.source)
-            }
-            _ => fault.to_string(),
-        }
     }
 
     /// Says that clients can connect, and serves them with `run` until its stop handle is used and every
@@ -355,10 +362,10 @@ impl Entered<'_> {
         let status = self.captive.take().map_or(0, Captive::finish);
         match flushed? {
             Ok(()) => Ok(ExitCode::from(status)),
-            Err((name, fault)) => Err(CliError::device(format!(
-                "{} {name:?}: the last flush failed ({}); what was written since the flush before it may be lost",
+            Err((name, fault)) => Err(CliError::device(self.volumes.lost(
                 banner.noun,
-                self.told(&name, fault)
+                &name,
+                fault,
             ))),
         }
     }
@@ -366,7 +373,7 @@ impl Entered<'_> {
     /// Standard output belongs to the client or command where there is one.
     fn say(&self, banner: &Banner) -> Result<(), CliError> {
         let text = banner.text(&Common {
-            volumes: &self.volumes,
+            volumes: &self.volumes.now(),
             io: &self.backend.description,
             poll: self.poll,
             sandbox: &self.in_force,

@@ -10,14 +10,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 
 use super::cleanup::Cleanup;
-use super::front::Served;
+use super::volumes::Volumes;
 use super::{metrics, unix};
 use crate::CliError;
 
@@ -146,9 +145,9 @@ impl MetricsSocket {
     ///
     /// # Errors
     /// Exit code 3 where no thread can be started.
-    pub fn start(self, volumes: Arc<[Served]>) -> Result<(), CliError> {
+    pub fn start(self, volumes: Volumes) -> Result<(), CliError> {
         let started = SystemTime::now();
-        let answer = move || metrics::text(&volumes, started);
+        let answer = move || metrics::text(&volumes.now(), started);
         std::thread::Builder::new()
             .name("metrics".into())
             .spawn(move || run(&self.listener, &answer))

@@ -13,6 +13,7 @@
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
 //! metrics              the same to Prometheus' text          metrics_socket  who gets it
+//! volumes              what is served now        control  JSON commands for a running server
 //! log                  so many lines about clients and no more          events  what they and the log's fields say
 //! certificates         those of TLS, read again when SIGHUP asks for it
 //! ```
@@ -22,6 +23,7 @@ pub mod backend;
 pub mod banner;
 pub mod certificates;
 pub mod cleanup;
+pub mod control;
 pub mod events;
 pub mod front;
 pub mod listen;
@@ -40,3 +42,4 @@ pub mod statistics;
 pub mod stats_socket;
 pub mod tls;
 pub mod unix;
+pub mod volumes;

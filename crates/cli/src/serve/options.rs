@@ -1,7 +1,6 @@
 //! The options that every front shares.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -11,11 +10,11 @@ use rustix::fs::Mode;
 
 use super::backend::{self, Backend};
 use super::cleanup::Cleanup;
-use super::front::Served;
 use super::metrics_socket::{MetricsSocket, Place};
 use super::sandbox::SandboxArgs;
 use super::statistics::Server;
 use super::stats_socket::StatsSocket;
+use super::volumes::Volumes;
 use crate::CliError;
 use crate::args::{KeyArgs, TargetArgs, choice};
 use crate::log::LogArgs;
@@ -139,21 +138,21 @@ impl StatsArgs {
     /// Exit code 5 where another program listens there.
     pub fn start(
         &self,
-        volumes: &Arc<[Served]>,
+        volumes: &Volumes,
         poll: Poll,
         mode: Mode,
         cleanup: &Cleanup,
     ) -> Result<Option<Place>, CliError> {
         if let Some(path) = &self.stats {
             StatsSocket::bind(path, mode, self.stats_interval, cleanup)?
-                .start(Server::new(Arc::clone(volumes), poll))?;
+                .start(Server::new(volumes.clone(), poll))?;
         }
         let Some(place) = &self.metrics else {
             return Ok(None);
         };
         let socket = MetricsSocket::bind(place, mode, cleanup)?;
         let place = socket.place.clone();
-        socket.start(Arc::clone(volumes))?;
+        socket.start(volumes.clone())?;
         Ok(Some(place))
     }
 }

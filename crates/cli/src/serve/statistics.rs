@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::front::Served;
+use super::volumes::Volumes;
 
 /// The number of the format; changes when a reader of the old one would be misled.
 const VERSION: u32 = 1;
@@ -110,7 +111,7 @@ impl Operations {
 /// What a server is, for all readers.
 #[derive(Clone)]
 pub struct Server {
-    volumes: Arc<[Served]>,
+    volumes: Volumes,
     poll: Poll,
     started: Instant,
 }
@@ -118,7 +119,7 @@ pub struct Server {
 impl Server {
     /// One that starts now.
     #[must_use]
-    pub fn new(volumes: Arc<[Served]>, poll: Poll) -> Self {
+    pub fn new(volumes: Volumes, poll: Poll) -> Self {
         let started = Instant::now();
         Self {
             volumes,
@@ -131,41 +132,48 @@ impl Server {
 /// One reader's view: remembers what it was told last.
 pub struct Sampler {
     server: Server,
-    /// When the last line was, and the counters then.
-    last: (Instant, Vec<Snapshot>),
+    /// When the last line was, and whose counters were what then.
+    last: (Instant, Vec<(Arc<ExportStats>, Snapshot)>),
 }
 
 impl Sampler {
     /// A reader that has been told nothing: its first line covers all since the server started.
     #[must_use]
     pub fn new(server: Server) -> Self {
-        let nothing = ExportStats::new(false).snapshot();
         Self {
-            last: (server.started, vec![nothing; server.volumes.len()]),
+            last: (server.started, Vec::new()),
             server,
         }
     }
 
     /// The next line, with its line end.
     pub fn line(&mut self) -> String {
+        // Numbers and names always are JSON.
+        serde_json::to_string(&self.sample()).unwrap_or_default() + "\n"
+    }
+
+    /// The same before it is text.
+    pub fn sample(&mut self) -> Sample {
         let now = Instant::now();
         let interval = now.duration_since(self.last.0);
-        let mut exports = Vec::with_capacity(self.server.volumes.len());
-        for (volume, last) in self.server.volumes.iter().zip(&mut self.last.1) {
+        let nothing = ExportStats::new(false).snapshot();
+        let (mut exports, mut told) = (Vec::new(), Vec::new());
+        for volume in &*self.server.volumes.now() {
             let snapshot = volume.stats.snapshot();
+            let mut before = self.last.1.iter();
+            let last = before.find(|(stats, _)| volume.counts_in(stats));
+            let last = last.map_or(&nothing, |(_, last)| last);
             exports.push(of_export(volume, &snapshot, last, interval));
-            *last = snapshot;
+            told.push((Arc::clone(&volume.stats), snapshot));
         }
-        self.last.0 = now;
-        let sample = Sample {
+        self.last = (now, told);
+        Sample {
             version: VERSION,
             uptime_s: seconds(now.duration_since(self.server.started)),
             interval_s: seconds(interval),
             poll: self.server.poll.to_string(),
             exports,
-        };
-        // Numbers and names always are JSON.
-        serde_json::to_string(&sample).unwrap_or_default() + "\n"
+        }
     }
 }
 
@@ -280,7 +288,8 @@ mod tests {
         let volume = Open::new("ram:1M").open().unwrap();
         let volume = Served::new("disk".into(), &volume, true).unwrap();
         let started = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
-        let mut server = Server::new([volume.clone()].into(), Poll::default());
+        let volumes = Volumes::new([volume.clone()].into());
+        let mut server = Server::new(volumes.clone(), Poll::default());
         server.started = started;
         let mut sampler = Sampler::new(server);
         let meter = volume.stats.connect().unwrap();
@@ -320,5 +329,15 @@ mod tests {
             (&json!(100), &json!(0.0))
         );
         assert_eq!(read["latency_us"], Value::Null);
+
+        // One that comes later has its own counts, and one that goes takes them along.
+        let later = Open::new("ram:1M").open().unwrap();
+        let later = Served::new("later".into(), &later, true).unwrap();
+        volumes.add(later.clone());
+        volumes.forget(&volume.stats);
+        let third: Value = serde_json::from_str(&sampler.line()).unwrap();
+        let exports = third["exports"].as_array().unwrap();
+        assert_eq!((exports.len(), &exports[0]["name"]), (1, &json!("later")));
+        assert_eq!(exports[0]["operations"]["read"]["requests"], 0);
     }
 }

@@ -119,6 +119,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::volumes::Volumes;
     use std::io::Read;
     use std::sync::Arc;
 
@@ -130,7 +131,7 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let mut reader = Reader {
             stream,
-            sampler: Sampler::new(Server::new(Arc::default(), Poll::default())),
+            sampler: Sampler::new(Server::new(Volumes::new(Arc::default()), Poll::default())),
             due: Instant::now(),
         };
         let told = (0..1_000_000).take_while(|_| reader.tell(Duration::ZERO));

@@ -8,4 +8,4 @@
 pub mod screen;
 pub mod view;
 
-pub use view::sample_lines;
+pub use view::{Sort, sample_lines};

@@ -3,14 +3,13 @@
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use super::view::screen_lines;
+use super::view::{Shown, Sort, screen_lines};
 use crate::CliError;
 use crate::serve::statistics::Sample;
 
@@ -19,74 +18,115 @@ const LINE_MAX: usize = 4 << 20;
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
-/// Shows samples from `stream` until the user or the server ends it.
-pub fn run(stream: UnixStream, socket: &Path) -> Result<(), CliError> {
+/// Shows samples from `streams`, one of each server, until the user or the last server ends it.
+pub fn run(streams: Vec<(UnixStream, String)>, sort: Sort) -> Result<(), CliError> {
     let failed = |error: io::Error| CliError::device(format!("cannot use the terminal: {error}"));
-    let mut watch = Watch::new(stream).map_err(failed)?;
+    let mut watch = Watch::new(streams, sort).map_err(failed)?;
     let terminal = Terminal::enter().map_err(failed)?;
-    let title = socket.display().to_string();
-    let mut sample = Sample::default();
     let why = loop {
-        match watch.next(&mut sample).map_err(failed)? {
-            Event::Redraw => draw(&screen_lines(&sample, &title)).map_err(failed)?,
+        match watch.next().map_err(failed)? {
+            Event::Redraw => watch.draw().map_err(failed)?,
             Event::Quit => break None,
-            Event::ServerEnded => break Some("the server has ended"),
-            Event::Nonsense => break Some("this is no statistics socket of cryptline"),
+            Event::Ended(why) => break Some(why),
         }
     };
     drop(terminal);
     match why {
         None => Ok(()),
-        Some(why) => Err(CliError::device(format!("{title}: {why}"))),
+        Some(why) => Err(CliError::device(why)),
     }
 }
 
 enum Event {
     Redraw,
     Quit,
-    ServerEnded,
-    Nonsense,
+    /// There is nothing more to see, and why.
+    Ended(String),
+}
+
+/// One server's statistics.
+struct Source {
+    stream: UnixStream,
+    text: Vec<u8>,
 }
 
 /// Everything that can happen.
 struct Watch {
-    stream: UnixStream,
+    sources: Vec<Source>,
+    /// What each said last.
+    shown: Vec<Shown>,
+    sort: Sort,
     /// Has a byte after SIGWINCH.
     resized: UnixStream,
     /// Has a byte after a signal that ends us.
     ended: UnixStream,
-    text: Vec<u8>,
 }
 
 impl Watch {
-    fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
+    fn new(streams: Vec<(UnixStream, String)>, sort: Sort) -> io::Result<Self> {
+        let (mut sources, mut shown) = (Vec::new(), Vec::new());
+        for (stream, socket) in streams {
+            stream.set_nonblocking(true)?;
+            let text = Vec::new();
+            sources.push(Source { stream, text });
+            shown.push(Shown {
+                socket,
+                ..Shown::default()
+            });
+        }
         Ok(Self {
-            stream,
+            sources,
+            shown,
+            sort,
             resized: signal_pipe(&[SIGWINCH])?,
             ended: signal_pipe(&[SIGINT, SIGTERM, SIGHUP])?,
-            text: Vec::new(),
         })
     }
 
-    fn next(&mut self, sample: &mut Sample) -> io::Result<Event> {
+    fn next(&mut self) -> io::Result<Event> {
         loop {
-            let [keys, stream, resized, ended] = self.wait()?;
-            if ended || keys && quit_pressed()? {
+            let ready = self.wait()?;
+            let [keys, resized, ended] = ready.own;
+            if ended {
                 return Ok(Event::Quit);
+            }
+            if keys {
+                match pressed()? {
+                    Pressed::Quit => return Ok(Event::Quit),
+                    Pressed::Sort(sort) => {
+                        self.sort = sort;
+                        return Ok(Event::Redraw);
+                    }
+                    Pressed::Nothing => {}
+                }
             }
             if resized {
                 drain(&mut self.resized)?;
                 return Ok(Event::Redraw);
             }
-            if stream && let Some(event) = self.receive(sample)? {
-                return Ok(event);
+            let mut is_new = false;
+            for number in ready.sources {
+                match self.sources[number].receive() {
+                    Received::Nothing => {}
+                    Received::Sample(sample) => self.shown[number].sample = *sample,
+                    Received::End(why) => {
+                        self.shown[number].ended = true;
+                        if self.shown.iter().all(|server| server.ended) {
+                            let socket = &self.shown[number].socket;
+                            return Ok(Event::Ended(format!("{socket}: {why}")));
+                        }
+                    }
+                }
+                is_new = true;
+            }
+            if is_new {
+                return Ok(Event::Redraw);
             }
         }
     }
 
-    /// Which of keyboard, statistics, resize and end have something.
-    fn wait(&self) -> io::Result<[bool; 4]> {
+    /// Which of keyboard, resize and end have something, and which servers.
+    fn wait(&self) -> io::Result<Ready> {
         let keyboard = rustix::stdio::stdin();
         // What is no keyboard (`top < /dev/null`) has nothing to say.
         let keys = if keyboard.is_terminal() {
@@ -94,40 +134,94 @@ impl Watch {
         } else {
             PollFlags::empty()
         };
-        let mut polled = [
+        let mut polled = vec![
             PollFd::from_borrowed_fd(keyboard, keys),
-            PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.resized.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.ended.as_fd(), PollFlags::IN),
         ];
-        match poll(&mut polled, None) {
-            Ok(_) => Ok(polled.map(|one| !one.revents().is_empty())),
-            Err(rustix::io::Errno::INTR) => Ok([false; 4]),
-            Err(error) => Err(error.into()),
+        let live = (0..self.sources.len()).filter(|&number| !self.shown[number].ended);
+        let live: Vec<_> = live.collect();
+        for &number in &live {
+            let stream = self.sources[number].stream.as_fd();
+            polled.push(PollFd::from_borrowed_fd(stream, PollFlags::IN));
         }
+        match poll(&mut polled, None) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(Ready::default()),
+            Err(error) => return Err(error.into()),
+        }
+        let has = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        let sources = live.iter().zip(&polled[3..]);
+        Ok(Ready {
+            own: [has(&polled[0]), has(&polled[1]), has(&polled[2])],
+            sources: sources
+                .filter(|(_, polled)| has(polled))
+                .map(|(number, _)| *number)
+                .collect(),
+        })
     }
 
-    fn receive(&mut self, sample: &mut Sample) -> io::Result<Option<Event>> {
+    /// As many lines and columns as there is room for, over what was there before.
+    fn draw(&self) -> io::Result<()> {
+        let (mut rows, mut columns) = (24, 80);
+        if let Ok(size) = tcgetwinsize(rustix::stdio::stdout())
+            && size.ws_row > 0
+            && size.ws_col > 0
+        {
+            (rows, columns) = (usize::from(size.ws_row), usize::from(size.ws_col));
+        }
+        let lines = screen_lines(&self.shown, self.sort, columns);
+        let mut frame = String::from("\x1b[H");
+        for (index, line) in lines.iter().take(rows).enumerate() {
+            if index > 0 {
+                frame.push_str("\r\n");
+            }
+            frame.extend(line.chars().take(columns));
+            frame.push_str("\x1b[K");
+        }
+        frame.push_str("\x1b[J");
+        let mut out = io::stdout().lock();
+        out.write_all(frame.as_bytes())?;
+        out.flush()
+    }
+}
+
+/// What can be read without waiting.
+#[derive(Default)]
+struct Ready {
+    own: [bool; 3],
+    sources: Vec<usize>,
+}
+
+enum Received {
+    Nothing,
+    Sample(Box<Sample>),
+    End(&'static str),
+}
+
+impl Source {
+    /// The newest whole line.
+    fn receive(&mut self) -> Received {
+        let nonsense = Received::End("this is no statistics socket of cryptline");
         let mut piece = [0; 16 * 1024];
         match self.stream.read(&mut piece) {
-            Ok(0) => return Ok(Some(Event::ServerEnded)),
+            Ok(0) => return Received::End("the server has ended"),
             Ok(length) => self.text.extend_from_slice(&piece[..length]),
-            Err(error) if is_temporary(&error) => return Ok(None),
-            Err(_) => return Ok(Some(Event::ServerEnded)),
+            Err(error) if is_temporary(&error) => return Received::Nothing,
+            Err(_) => return Received::End("the server has ended"),
         }
         let Some(end) = self.text.iter().rposition(|&byte| byte == b'\n') else {
             let too_long = self.text.len() > LINE_MAX;
-            return Ok(too_long.then_some(Event::Nonsense));
+            return if too_long {
+                nonsense
+            } else {
+                Received::Nothing
+            };
         };
         let lines: Vec<u8> = self.text.drain(..=end).collect();
         let newest = lines[..end].rsplit(|&byte| byte == b'\n').next();
-        match newest.and_then(Sample::read) {
-            Some(newest) => {
-                *sample = newest;
-                Ok(Some(Event::Redraw))
-            }
-            None => Ok(Some(Event::Nonsense)),
-        }
+        let sample = newest.and_then(Sample::read);
+        sample.map_or(nonsense, |sample| Received::Sample(Box::new(sample)))
     }
 }
 
@@ -154,40 +248,32 @@ fn drain(pipe: &mut UnixStream) -> io::Result<()> {
     }
 }
 
-/// q, Q, Ctrl-C, Ctrl-D, or a keyboard that went away.
-fn quit_pressed() -> io::Result<bool> {
-    let mut keys = [0; 64];
-    match rustix::io::read(rustix::stdio::stdin(), &mut keys) {
-        Ok(0) => Ok(true),
-        Ok(length) => Ok(keys[..length]
-            .iter()
-            .any(|key| matches!(key, b'q' | b'Q' | 3 | 4))),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+/// What the user wants.
+enum Pressed {
+    Nothing,
+    Sort(Sort),
+    Quit,
 }
 
-/// As many lines and columns as there is room for, over what was there before.
-fn draw(lines: &[String]) -> io::Result<()> {
-    let (mut rows, mut columns) = (24, 80);
-    if let Ok(size) = tcgetwinsize(rustix::stdio::stdout())
-        && size.ws_row > 0
-        && size.ws_col > 0
-    {
-        (rows, columns) = (usize::from(size.ws_row), usize::from(size.ws_col));
+/// q, Q, Ctrl-C, Ctrl-D and a keyboard that went away quit.
+fn pressed() -> io::Result<Pressed> {
+    let mut keys = [0; 64];
+    let keys = match rustix::io::read(rustix::stdio::stdin(), &mut keys) {
+        Ok(0) => return Ok(Pressed::Quit),
+        Ok(length) => &keys[..length],
+        Err(rustix::io::Errno::INTR) => return Ok(Pressed::Nothing),
+        Err(error) => return Err(error.into()),
+    };
+    if keys.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4)) {
+        return Ok(Pressed::Quit);
     }
-    let mut frame = String::from("\x1b[H");
-    for (index, line) in lines.iter().take(rows).enumerate() {
-        if index > 0 {
-            frame.push_str("\r\n");
-        }
-        frame.extend(line.chars().take(columns));
-        frame.push_str("\x1b[K");
-    }
-    frame.push_str("\x1b[J");
-    let mut out = io::stdout().lock();
-    out.write_all(frame.as_bytes())?;
-    out.flush()
+    // Of several the last; an arrow or a function key is none of them.
+    let is_sequence = keys.contains(&0x1b);
+    let mut sorts = keys.iter().rev().filter_map(|&key| Sort::of_key(key));
+    Ok(match sorts.next() {
+        Some(sort) if !is_sequence => Pressed::Sort(sort),
+        _ => Pressed::Nothing,
+    })
 }
 
 /// The other screen, without echo; dropped, it is as before.

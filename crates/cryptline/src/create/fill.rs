@@ -75,7 +75,8 @@ impl Create {
             }
             Source::Target(Target::Nbd(_) | Target::Rbd(_))
             | Source::Medium(_)
-            | Source::Device(_) => self.in_place_from(source, None, copy),
+            | Source::Device(_)
+            | Source::Image(_) => self.in_place_from(source, None, copy),
             Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
         }?;
         created.warnings.extend(Warning::of_key_memory());

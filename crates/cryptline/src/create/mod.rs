@@ -252,7 +252,8 @@ impl Create {
             (
                 Source::Target(Target::Nbd(_) | Target::Rbd(_))
                 | Source::Medium(_)
-                | Source::Device(_),
+                | Source::Device(_)
+                | Source::Image(_),
                 _,
             ) => self.put_in_place(&source, None),
             (Source::Target(target), _) => Err(Problem::NoPlace(target.to_string()).into()),

@@ -19,11 +19,11 @@ mod table;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cryptline_engine::Gate;
-use cryptline_engine::base::DirectMode;
+use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::dispatch::PerfFlags;
 use cryptline_engine::layer::{DelaySpec, Exclusion, FaultRule, Zeroes};
 use cryptline_luks::KdfLimits;
@@ -112,6 +112,13 @@ impl Open {
     #[must_use]
     pub fn device(gate: &Gate) -> Self {
         Self::of(Source::Device(gate.clone()).into())
+    }
+
+    /// Of a file that is open already, for who may not open any; see [`Image::of_file`]. It opens once, with
+    /// [`open`](Self::open).
+    #[must_use]
+    pub fn image(image: Image) -> Self {
+        Self::of(Source::Image(Mutex::new(Some(image))).into())
     }
 
     fn of(given: Given) -> Self {

@@ -129,6 +129,41 @@ impl Image {
         })
     }
 
+    /// A regular file that somebody else has opened, and calls `name`. The lock is the open file's, so it may have it
+    /// already. For writing, `file` must be open for that, and nobody else may sync it from here on.
+    ///
+    /// # Errors
+    /// What is no regular file, or not open as it must be; where another has the lock.
+    pub fn of_file(file: File, name: &Path, read_only: bool) -> Result<Self, OpenError> {
+        let wrong = |what| OpenError::WrongKind {
+            path: name.to_owned(),
+            what,
+        };
+        let failed = |error| OpenError::system("stat", name, error);
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(wrong("not a regular file"));
+        }
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(|error| failed(error.into()))?;
+        let access = flags & OFlags::RWMODE;
+        let can_read = access != OFlags::WRONLY && !flags.contains(OFlags::PATH);
+        if !can_read || !read_only && access != OFlags::RDWR {
+            return Err(wrong("not open for reading and writing"));
+        }
+        if flags.contains(OFlags::APPEND) {
+            return Err(wrong("open for appending"));
+        }
+        lock(&file, name, !read_only)?;
+        Ok(Self {
+            file,
+            path: name.to_owned(),
+            size: metadata.len(),
+            block: 512,
+            is_block_device: false,
+            read_only,
+        })
+    }
+
     /// Size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {

@@ -1,14 +1,11 @@
-//! Exports: volumes as clients see them, with names and transmission flags.
+//! An export: a volume as clients see it, with a name and transmission flags.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cryptline_engine::Gate;
-use cryptline_sys::lock;
 
 use crate::stats::ExportStats;
-use cryptline_nbd::{
-    BlockSizes, Capabilities, ExportInfo, OfferError, ServerOffer, TlsMode, TransmissionFlags,
-};
+use cryptline_nbd::{BlockSizes, Capabilities, ExportInfo, TransmissionFlags};
 
 /// The block size in bytes that a client assumes when it does not ask.
 const UNASKED_BLOCK: u32 = 512;
@@ -30,7 +27,7 @@ pub struct Export {
 }
 
 impl Export {
-    fn info(&self) -> ExportInfo {
+    pub(super) fn info(&self) -> ExportInfo {
         let geometry = self.gate.geometry();
         let fast_zero = geometry.write_zeroes;
         let minimum = self.minimum_block.max(geometry.logical_block);
@@ -64,55 +61,4 @@ impl Export {
             base_allocation: true,
         }
     }
-}
-
-/// All that one server offers.
-pub struct Exports {
-    exports: Vec<Export>,
-    tls: TlsMode,
-    offer: Mutex<Arc<ServerOffer>>,
-}
-
-impl Exports {
-    /// Checks and fixes the list.
-    ///
-    /// Errors: an export that NBD cannot describe, such as a zoned volume.
-    pub fn new(exports: Vec<Export>, tls: TlsMode) -> Result<Arc<Self>, OfferError> {
-        let zoned = |export: &&Export| export.gate.geometry().zones.is_some();
-        if let Some(export) = exports.iter().find(zoned) {
-            return Err(OfferError::Zoned(export.name.clone()));
-        }
-        Ok(Arc::new(Self {
-            offer: Mutex::new(offer_of(&exports, tls)?),
-            exports,
-            tls,
-        }))
-    }
-
-    /// The exports.
-    #[must_use]
-    pub fn list(&self) -> &[Export] {
-        &self.exports
-    }
-
-    /// What the next handshake offers: volumes that have grown are as large as they are now.
-    #[must_use]
-    pub fn offer(&self) -> Arc<ServerOffer> {
-        for export in &self.exports {
-            export.gate.grow();
-        }
-        let mut offer = lock(&self.offer);
-        let told = offer.exports().iter().map(|info| info.size);
-        if !told.eq(self.exports.iter().map(|export| export.gate.size()))
-            && let Ok(new) = offer_of(&self.exports, self.tls)
-        {
-            *offer = new;
-        }
-        Arc::clone(&offer)
-    }
-}
-
-fn offer_of(exports: &[Export], tls: TlsMode) -> Result<Arc<ServerOffer>, OfferError> {
-    let infos = exports.iter().map(Export::info).collect();
-    ServerOffer::new(infos, tls).map(Arc::new)
 }

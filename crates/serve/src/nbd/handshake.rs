@@ -6,10 +6,11 @@
 use std::io;
 use std::sync::Arc;
 
-use cryptline_nbd::{Handshake, Negotiated, ProtocolError, ServerOffer, Step};
+use cryptline_nbd::{Handshake, Negotiated, ProtocolError, Step};
 use rustls::ServerConfig;
 
 use super::event::ClientError;
+use super::exports::Offered;
 use crate::net::clients::Member;
 use crate::net::{Connected, Stream};
 
@@ -18,11 +19,11 @@ use crate::net::{Connected, Stream};
 pub(super) fn negotiate(
     mut stream: Stream,
     member: &Member,
-    offer: &Arc<ServerOffer>,
+    offered: &Offered,
     tls: Option<&Arc<ServerConfig>>,
 ) -> Result<Option<(Negotiated, Connected)>, ClientError> {
-    let mut state = Handshake::new(Arc::clone(offer));
-    match agree(&mut state, &mut stream, member, tls) {
+    let mut state = Handshake::new(Arc::clone(&offered.offer));
+    match agree(&mut state, &mut stream, (member, offered), tls) {
         Ok(Some((negotiated, leftover))) => {
             Ok(Some((negotiated, stream.into_connected(leftover)?)))
         }
@@ -44,7 +45,7 @@ pub(super) fn negotiate(
 fn agree(
     state: &mut Handshake,
     stream: &mut Stream,
-    member: &Member,
+    (member, offered): (&Member, &Offered),
     tls: Option<&Arc<ServerConfig>>,
 ) -> Result<Option<(Negotiated, Vec<u8>)>, ClientError> {
     stream.write(&state.greeting())?;
@@ -52,8 +53,9 @@ fn agree(
     loop {
         let progress = state.feed(&input, &mut output)?;
         input.drain(..progress.consumed);
-        if let Step::Transmission(_) = progress.step {
-            member.begin_transmission()?;
+        if let Step::Transmission(negotiated) = &progress.step {
+            let id = offered.id(negotiated.export);
+            member.begin_transmission(id.ok_or(ProtocolError::UnknownExport)?)?;
         }
         stream.write(&output)?;
         output.clear();

@@ -5,7 +5,7 @@
 //! handshake  until client and server agree on an export
 //! wire       the transmission phase, served by a lane
 //! status       its block status replies
-//! export     what is served
+//! export     what is served      exports  all of it, while it comes and goes
 //! event      what the log is told
 //! background one volume served while the caller goes on
 //! ```
@@ -13,6 +13,7 @@
 mod background;
 mod event;
 mod export;
+mod exports;
 mod handshake;
 mod server;
 mod status;
@@ -24,5 +25,6 @@ pub use crate::net::{
 };
 pub use background::Background;
 pub use event::{Client, ClientError, Event};
-pub use export::{Export, Exports};
-pub use server::{Server, ServerOptions};
+pub use export::Export;
+pub use exports::{ExportStatus, Exports, RemoveError};
+pub use server::{Removed, Server, ServerOptions};

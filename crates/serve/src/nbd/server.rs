@@ -8,13 +8,14 @@ use cryptline_engine::BackendChoice;
 use cryptline_nbd::{ExportLimits, Negotiated, ProtocolError, ServerOffer};
 
 use super::event::{Client, ClientError, Event};
-use super::export::{Export, Exports};
+use super::export::Export;
+use super::exports::{Closing, ExportStatus, Exports, RemoveError, Retired};
 use super::handshake::negotiate;
 use super::wire::{NbdWire, Start};
 use crate::flush::{Flushed, flush_all};
 use crate::lane::{Lane, Orders, Poll, Tally};
-use crate::net::clients::{Clients, Member, NoPlace, Places};
-use crate::net::{CurrentTls, Listener, Socket, StopHandle, Stream, wait_for_client};
+use crate::net::clients::{Clients, Member, NoPlace, Places, Whom};
+use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, Stream, wait_for_client};
 
 /// How to serve.
 pub struct ServerOptions {
@@ -36,6 +37,18 @@ pub struct ServerOptions {
     pub grace: Duration,
     /// Is told of each connection's beginning and end, and of those that did not come about.
     pub log: Box<dyn Fn(&Event) + Send + Sync>,
+}
+
+/// What became of an export that was to go.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// It goes with the last of its clients.
+    Later {
+        /// How many there are.
+        clients: usize,
+    },
+    /// It is gone, and whether all of it is durable.
+    Closed(Flushed),
 }
 
 /// Serves exports to any number of clients.
@@ -80,10 +93,44 @@ impl Server {
                 }
             }
         }
-        self.clients.dismiss(self.options.grace);
-        let exports = self.exports.list().iter();
+        self.clients.dismiss(Whom::All, self.options.grace);
+        Ok(self.flush(&self.exports.status()))
+    }
+
+    /// What it offers.
+    #[must_use]
+    pub fn exports(&self) -> &Arc<Exports> {
+        &self.exports
+    }
+
+    /// Makes all that was written to these durable. Where a flush fails, the result names the first such export.
+    pub fn flush(&self, exports: &[ExportStatus]) -> Flushed {
+        let exports = exports.iter().map(|status| &status.export);
         let volumes = exports.map(|export| (export.name.as_str(), &export.gate));
-        Ok(flush_all(volumes, self.options.backend))
+        flush_all(volumes, self.options.backend)
+    }
+
+    /// Lets no new client have the export called `name`. It is flushed, and its volume closed, when its last client has
+    /// left; with `now`, its clients are made to leave as when the server stops, before this returns.
+    ///
+    /// # Errors
+    /// Where there is no such export, or somebody else is closing it.
+    pub fn remove(&self, name: &str, now: bool) -> Result<Removed, RemoveError> {
+        match self.exports.retire(name, now)? {
+            Retired::Leaving(clients) => Ok(Removed::Later { clients }),
+            Retired::Closing(closing) => {
+                let whom = Whom::Using(closing.id);
+                self.clients.dismiss(whom, self.options.grace);
+                Ok(Removed::Closed(self.close(closing)))
+            }
+        }
+    }
+
+    fn close(&self, closing: Closing) -> Flushed {
+        let volume = [(closing.export.name.as_str(), &closing.export.gate)];
+        let flushed = flush_all(volume, self.options.backend);
+        self.exports.forget(closing, &flushed);
+        flushed
     }
 
     fn accept(&self, listener: &Listener) -> Option<Socket> {
@@ -146,9 +193,9 @@ impl Server {
         tally: &mut Tally,
     ) -> Result<(), ClientError> {
         let stream = Stream::new(socket, self.options.handshake_timeout);
-        let offer = self.exports.offer();
+        let offered = self.exports.offered();
         let tls = self.options.tls.as_ref().map(|tls| tls.config());
-        let negotiated = negotiate(stream, member, &offer, tls.as_ref()).map_err(|error| {
+        let negotiated = negotiate(stream, member, &offered, tls.as_ref()).map_err(|error| {
             if member.is_displaced() {
                 NoPlace::Displaced.into()
             } else {
@@ -161,12 +208,35 @@ impl Server {
         // Dropped before the place is given up: when the client counts as gone, the traces of its work
         // are wiped. Only for clients in transmission, since locked memory is scarce.
         let _stack = cryptline_sys::StackGuard::new();
-        let export = self.exports.list().get(negotiated.export);
-        let export = export.ok_or(ProtocolError::UnknownExport)?;
+        let id = offered.id(negotiated.export);
+        let id = id.ok_or(ProtocolError::UnknownExport)?;
+        // It may have been removed meanwhile.
+        let visit = self.exports.enter(id);
+        let visit = visit.ok_or(ProtocolError::UnknownExport)?;
         client.tls = negotiated.tls;
-        client.export = Some(export.name.clone());
+        client.export = Some(visit.export.name.clone());
         (self.options.log)(&Event::Began(client.clone()));
-        let limits = self.limits(&offer, &negotiated, member, export)?;
+        let limits = self.limits(&offered.offer, &negotiated, member, &visit.export);
+        let served = limits.and_then(|limits| {
+            self.serve_export(&visit.export, (negotiated, connected), limits, member, tally)
+        });
+        drop(visit);
+        if let Some(closing) = self.exports.left(id) {
+            // Whoever serves is told by `Exports::on_closed`.
+            let _ = self.close(closing);
+        }
+        served
+    }
+
+    /// A client in transmission.
+    fn serve_export(
+        &self,
+        export: &Export,
+        (negotiated, connected): (Negotiated, Connected),
+        limits: ExportLimits,
+        member: &Member,
+        tally: &mut Tally,
+    ) -> Result<(), ClientError> {
         let meter = export.stats.connect();
         let start = Start {
             connected,

@@ -44,6 +44,26 @@ struct Client {
     /// To cut the client off.
     socket: Socket,
     orders: Arc<Orders>,
+    /// The number of what it uses, once that is known.
+    uses: Option<u64>,
+}
+
+/// Who is to leave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whom {
+    /// Everybody.
+    All,
+    /// Those in transmission that use what has this number.
+    Using(u64),
+}
+
+impl Whom {
+    fn is(self, client: &Client) -> bool {
+        match self {
+            Self::All => true,
+            Self::Using(number) => client.uses == Some(number),
+        }
+    }
 }
 
 /// Why a client is refused.
@@ -106,6 +126,7 @@ impl Clients {
             peer,
             socket: handle,
             orders: Arc::clone(&orders),
+            uses: None,
         };
         live.insert(id, client);
         Ok(Member {
@@ -134,19 +155,19 @@ impl Clients {
         Ok(live)
     }
 
-    /// Ends all of them: no more requests at once, nothing more at all after `grace`. Returns when
-    /// the last has left.
-    pub fn dismiss(&self, grace: Duration) {
+    /// Ends these: no more requests at once, nothing more at all after `grace`. Returns when the last of them
+    /// has left.
+    pub fn dismiss(&self, whom: Whom, grace: Duration) {
         let mut live = lock(&self.live);
-        for client in live.values() {
+        for client in live.values().filter(|client| whom.is(client)) {
             client.orders.stop();
             client.socket.shutdown(Shutdown::Read);
         }
         let deadline = Instant::now() + grace;
-        while !live.is_empty() {
+        while live.values().any(|client| whom.is(client)) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                for client in live.values() {
+                for client in live.values().filter(|client| whom.is(client)) {
                     client.orders.abandon();
                     client.socket.shutdown(Shutdown::Both);
                 }
@@ -193,8 +214,8 @@ impl Member {
         &self.orders
     }
 
-    /// Takes a place in transmission in exchange for that of the handshake.
-    pub fn begin_transmission(&self) -> Result<(), NoPlace> {
+    /// Takes a place in transmission in exchange for that of the handshake, to use what has the number `uses`.
+    pub fn begin_transmission(&self, uses: u64) -> Result<(), NoPlace> {
         let mut live = lock(&self.clients.live);
         let taken = count(&live, Phase::Transmission);
         match live.get_mut(&self.id) {
@@ -203,6 +224,7 @@ impl Member {
                     return Err(NoPlace::Transmissions(taken));
                 }
                 client.phase = Phase::Transmission;
+                client.uses = Some(uses);
                 Ok(())
             }
             _ => Err(NoPlace::Displaced),

@@ -77,9 +77,9 @@ fn silent_clients_of_one_peer_displace_each_other_and_nobody_else() {
     let kept = silent.iter().filter(|guest| !guest.member.is_displaced());
     assert_eq!(kept.count(), 2);
     assert!(!silent.last().unwrap().member.is_displaced());
-    assert_eq!(honest.member.begin_transmission(), Ok(()));
-    assert_eq!(late.member.begin_transmission(), Ok(()));
-    assert_eq!(first.member.begin_transmission(), Err(NoPlace::Displaced));
+    assert_eq!(honest.member.begin_transmission(0), Ok(()));
+    assert_eq!(late.member.begin_transmission(0), Ok(()));
+    assert_eq!(first.member.begin_transmission(0), Err(NoPlace::Displaced));
     assert_eq!(first.theirs.read(&mut [0]).unwrap(), 0, "it was cut off");
 }
 
@@ -100,16 +100,16 @@ fn transmissions_have_their_own_places_and_are_never_displaced() {
     let mut inside = Vec::new();
     for _ in 0..PLACES.transmissions - 1 {
         let guest = hall.enter(1).unwrap();
-        guest.member.begin_transmission().unwrap();
+        guest.member.begin_transmission(0).unwrap();
         inside.push(guest);
     }
     let two: Vec<_> = (0..2).map(|_| hall.enter(1).unwrap()).collect();
-    assert_eq!(two[0].member.begin_transmission(), Ok(()));
+    assert_eq!(two[0].member.begin_transmission(0), Ok(()));
     let full = Err(NoPlace::Transmissions(PLACES.transmissions));
-    assert_eq!(two[1].member.begin_transmission(), full);
+    assert_eq!(two[1].member.begin_transmission(0), full);
     assert_eq!(hall.enter(2).map(drop), full);
     inside.pop();
-    assert_eq!(two[1].member.begin_transmission(), Ok(()));
+    assert_eq!(two[1].member.begin_transmission(0), Ok(()));
     assert!(inside.iter().all(|guest| !guest.member.is_displaced()));
 }
 
@@ -130,7 +130,7 @@ fn dismissal_asks_first_and_ends_all_after_the_grace() {
     let orders = Arc::clone(guest.member.orders());
     assert!(!orders.is_stopping());
     let clients = Arc::clone(&hall.clients);
-    let ending = std::thread::spawn(move || clients.dismiss(Duration::ZERO));
+    let ending = std::thread::spawn(move || clients.dismiss(Whom::All, Duration::ZERO));
     while !orders.is_abandoned() {
         std::thread::yield_now();
     }

@@ -1,0 +1,128 @@
+//! `ctl`: commands for a running server.
+
+mod add;
+mod connection;
+mod text;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::CliError;
+use crate::output::print;
+use crate::serve::control::wire::{Nothing, Remove, Whose};
+use add::AddArgs;
+use connection::Connection;
+
+/// Which server, and what it is to do.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cryptline serve disk.img --control /run/user/1000/c &
+  cryptline ctl /run/user/1000/c list
+  cryptline ctl /run/user/1000/c add data.img --name data     asks for its passphrase here
+  cryptline ctl /run/user/1000/c flush data
+  cryptline ctl /run/user/1000/c remove data --force
+  cryptline resize disk.img 20G && cryptline ctl /run/user/1000/c resize ''
+  cryptline ctl /run/user/1000/c --json list
+
+SOCKET is the argument of `cryptline serve --control SOCKET`. It speaks JSON lines, for other programs too: see
+docs/control.md. Only the server's user and root may use it.
+
+Exit codes: 0 success, 1 invalid parameters or an unknown export, 2 wrong passphrase, 3 out of memory, 4 no server, an I/O
+error or a flush that failed, 5 a name or an image that is in use.")]
+pub struct CtlArgs {
+    /// The control socket of the server
+    #[arg(value_name = "SOCKET")]
+    pub socket: PathBuf,
+
+    /// Print what the server answers as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CtlCommand,
+}
+
+/// The verbs of `ctl`.
+#[derive(Subcommand, Debug)]
+pub enum CtlCommand {
+    /// List the exports
+    List,
+    /// Show what the exports did since the server started (see also `cryptline top`)
+    Stats,
+    /// Make everything that was written durable
+    Flush(ExportArgs),
+    /// Notice that files have grown; clients see it when they connect again
+    Resize(ExportArgs),
+    /// Remove an export: new clients do not get it, and it is closed when its last client has left
+    Remove(RemoveArgs),
+    /// Open a LUKS volume in a file and export it
+    Add(Box<AddArgs>),
+}
+
+/// One export, or all.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// Name of the export; '' is the default one [default: all]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// Which export goes, and how.
+#[derive(Args, Debug)]
+pub struct RemoveArgs {
+    /// Name of the export; '' is the default one
+    #[arg(value_name = "NAME")]
+    pub name: String,
+
+    /// Make its clients leave: they get the answers to the requests that the server has taken, for up to 5 s
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Gives the command, and tells what came of it.
+///
+/// # Errors
+/// What the server says, with its exit code; exit code 4 where there is none.
+pub fn run(args: &CtlArgs) -> Result<ExitCode, CliError> {
+    let mut server = Connection::to(&args.socket)?;
+    let answer = match &args.command {
+        CtlCommand::List => server.ask("list", &Nothing {}, &[]),
+        CtlCommand::Stats => server.ask("stats", &Nothing {}, &[]),
+        CtlCommand::Flush(export) => server.ask("flush", &export.whose(), &[]),
+        CtlCommand::Resize(export) => server.ask("resize", &export.whose(), &[]),
+        CtlCommand::Remove(remove) => server.ask("remove", &remove.request(), &[]),
+        CtlCommand::Add(add) => add.run(&mut server),
+    }?;
+    let text = match &args.command {
+        _ if args.json => format!("{answer}\n"),
+        CtlCommand::List => text::list(&answer),
+        CtlCommand::Stats => text::stats(&answer),
+        CtlCommand::Flush(_) => text::flush(&answer),
+        CtlCommand::Resize(_) => text::resize(&answer),
+        CtlCommand::Remove(remove) => text::remove(&answer, &remove.name),
+        CtlCommand::Add(_) => text::add(&answer),
+    };
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl ExportArgs {
+    fn whose(&self) -> Whose {
+        Whose {
+            name: self.name.clone(),
+        }
+    }
+}
+
+impl RemoveArgs {
+    fn request(&self) -> Remove {
+        Remove {
+            name: self.name.clone(),
+            now: self.force,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `ctl add`: opens a volume here, where there are rights to, and hands it to the server.
+//!
+//! ```text
+//! opened, locked ─► key asked for and tried ─► [file, pipe with the volume key] ─► server: header read again, exported
+//! ```
+//!
+//! The lock goes along: it belongs to the open file. The passphrase stays here.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::slice;
+
+use clap::Args;
+use cryptline::{SecretBuf, Target};
+use cryptline_engine::base::Image;
+use rustix::pipe::PipeFlags;
+use serde_json::Value;
+
+use super::connection::Connection;
+use crate::CliError;
+use crate::args::{KeyArgs, TargetArgs, TokenArgs};
+use crate::error::luks_advice;
+use crate::output::{for_shell, warn, warn_of};
+use crate::serve::control::wire::Add;
+
+/// What to export, and how to open it.
+#[derive(Args, Debug)]
+pub struct AddArgs {
+    /// A file with a LUKS header; one with a key file of its own is TARGET?key-file=FILE
+    #[arg(value_name = "TARGET")]
+    pub target: String,
+
+    /// Name of the export [default: the file name]
+    #[arg(short, long, visible_alias = "export-name", value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Description of the export
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub description: String,
+
+    /// Open for reading only
+    #[arg(long, short = 'r')]
+    pub read_only: bool,
+
+    /// Pass discards (TRIM) down; this reveals which blocks are unused
+    #[arg(long)]
+    pub allow_discards: bool,
+
+    /// How to unlock it.
+    #[command(flatten)]
+    pub keys: KeyArgs,
+
+    /// By which tokens.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
+}
+
+impl AddArgs {
+    /// Opens the volume and hands it over.
+    pub fn run(&self, server: &mut Connection) -> Result<Value, CliError> {
+        let parsed = Target::parse(&self.target)?;
+        let path = self.path(&parsed)?;
+        let name = self.name.clone().or_else(|| {
+            let name = path.file_name().map(OsStr::to_string_lossy);
+            name.map(|name| name.into_owned())
+        });
+        // Locked before its header is read, so that nobody changes it in between.
+        let image = Image::open(path, self.read_only).map_err(cryptline::Error::from)?;
+        if image.is_block_device() {
+            return Err(self.elsewhere("a block device"));
+        }
+        let key = key_pipe(&self.unlock()?)?;
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let add = Add {
+            name: name.unwrap_or_default(),
+            description: self.description.clone(),
+            target: whole.display().to_string(),
+            read_only: self.read_only,
+            allow_discards: self.allow_discards,
+        };
+        let answer = server.ask("add", &add, &[image.file().as_fd(), key.as_fd()])?;
+        let warnings = answer["warnings"].as_array().into_iter().flatten();
+        let warnings = warnings.filter_map(Value::as_str).map(str::to_owned);
+        warn(&warnings.collect::<Vec<_>>());
+        Ok(answer)
+    }
+
+    /// The file, where it is one.
+    fn path<'a>(&self, target: &'a Target) -> Result<&'a Path, CliError> {
+        match target {
+            Target::Path(path) => Ok(path),
+            Target::Keyed(keyed) => self.path(&keyed.of),
+            Target::Slice(_) => Err(self.elsewhere("a part of a disk")),
+            _ => Err(self.elsewhere("no file")),
+        }
+    }
+
+    fn elsewhere(&self, what: &str) -> CliError {
+        CliError::parameters(format!(
+            "{} is {what}, and a running server takes only files; serve it by a server of its own: cryptline serve {}",
+            self.target,
+            for_shell(&self.target)
+        ))
+    }
+
+    /// The volume key.
+    fn unlock(&self) -> Result<SecretBuf, CliError> {
+        let options = TargetArgs {
+            tokens: self.tokens.clone(),
+            ..TargetArgs::default()
+        };
+        let open = options.to_open(&self.target, &self.keys)?;
+        let open = open.on_warning(|warning| warn_of(slice::from_ref(warning)));
+        let unlocked = open.unlock()?;
+        if let Err(why) = unlocked.usable {
+            let advice = luks_advice(&why);
+            return Err(CliError::device(format!("{}: {why}{advice}", self.target)));
+        }
+        Ok(unlocked.key)
+    }
+}
+
+/// The read end of a pipe that holds the key, closed at its other end. It is in the kernel's memory alone.
+fn key_pipe(key: &SecretBuf) -> Result<OwnedFd, CliError> {
+    let failed = |error| CliError::memory(format!("cannot pass the volume key on: {error}"));
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
+    let written = rustix::io::write(&write, key).map_err(failed)?;
+    if written < key.len() {
+        return Err(failed(rustix::io::Errno::NOSPC));
+    }
+    Ok(read)
+}

@@ -1,0 +1,252 @@
+//! What each command does. None of them opens anything: the server has given that right up.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use cryptline_engine::Fault;
+use cryptline_nbd::uri::NbdUri;
+use cryptline_serve::lane::Poll;
+use cryptline_serve::nbd::{ExportStatus, RemoveError, Removed, Server};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::session::Line;
+use super::wire::{Failure, Nothing, Remove, Reply, Request, Whose, parse};
+use crate::CliError;
+use crate::args::DispatchOptions;
+use crate::output::complain;
+use crate::serve::front::Served;
+use crate::serve::statistics::{self, Sampler};
+use crate::serve::volumes::Volumes;
+
+/// A running server, for those who may give it commands.
+pub struct Control {
+    pub(super) server: Arc<Server>,
+    pub(super) volumes: Volumes,
+    statistics: statistics::Server,
+    /// Where its exports are, each without a name.
+    places: Vec<NbdUri>,
+    /// Who runs the cipher of volumes that are added.
+    pub(super) dispatch: DispatchOptions,
+}
+
+impl Control {
+    /// Of a server that tells what it serves by `volumes`, at `places`.
+    #[must_use]
+    pub fn new(
+        server: &Arc<Server>,
+        volumes: &Volumes,
+        poll: Poll,
+        places: Vec<NbdUri>,
+        dispatch: &DispatchOptions,
+    ) -> Self {
+        let shown = volumes.clone();
+        server.exports().on_closed(move |export, flushed| {
+            if let Err((name, fault)) = flushed {
+                complain(&shown.lost("export", name, *fault));
+            }
+            shown.forget(&export.stats);
+        });
+        Self {
+            server: Arc::clone(server),
+            volumes: volumes.clone(),
+            statistics: statistics::Server::new(volumes.clone(), poll),
+            places,
+            dispatch: dispatch.clone(),
+        }
+    }
+
+    /// What one client is told of.
+    pub(super) fn sampler(&self) -> Sampler {
+        Sampler::new(self.statistics.clone())
+    }
+
+    /// Does what a line says; the reply, with its line end.
+    pub(super) fn answer(&self, line: Line, sampler: &mut Sampler) -> Vec<u8> {
+        let request = parse::<Request>(&line.text).map_err(|error| {
+            CliError::parameters(format!(
+                "not a command: {error}; send a line such as {{\"execute\": \"list\"}}"
+            ))
+        });
+        let (done, id) = match request {
+            Ok(Request {
+                execute,
+                arguments,
+                id,
+            }) => {
+                let done = self.execute(&execute, arguments, line.files, sampler);
+                (done, id)
+            }
+            Err(error) => (Err(error), None),
+        };
+        let (returned, error) = match done {
+            Ok(returned) => (Some(returned), None),
+            Err(error) => (None, Some(Failure::of(&error))),
+        };
+        line_of(&Reply {
+            returned,
+            error,
+            id,
+        })
+    }
+
+    fn execute(
+        &self,
+        command: &str,
+        arguments: Map<String, Value>,
+        files: Vec<OwnedFd>,
+        sampler: &mut Sampler,
+    ) -> Result<Value, CliError> {
+        match command {
+            "list" => {
+                let Nothing {} = of(command, arguments)?;
+                Ok(self.list())
+            }
+            "stats" => {
+                let Nothing {} = of(command, arguments)?;
+                Ok(json!(sampler.sample()))
+            }
+            "flush" => self.flush(&of(command, arguments)?),
+            "resize" => self.resize(&of(command, arguments)?),
+            "remove" => self.remove(&of(command, arguments)?),
+            "add" => self.add(&of(command, arguments)?, files),
+            other => Err(CliError::parameters(format!(
+                "there is no command {other:?}; there are add, flush, list, remove, resize and stats"
+            ))),
+        }
+    }
+
+    fn list(&self) -> Value {
+        let volumes = self.volumes.now();
+        let of_volume = |status: &ExportStatus| {
+            let mut volumes = volumes.iter();
+            let volume = volumes.find(|volume| volume.counts_in(&status.export.stats));
+            self.describe(status, volume)
+        };
+        let exports = self.server.exports().status();
+        json!({ "exports": exports.iter().map(of_volume).collect::<Vec<_>>() })
+    }
+
+    fn describe(&self, status: &ExportStatus, volume: Option<&Served>) -> Value {
+        let export = &status.export;
+        let info = volume.map(|volume| &volume.info);
+        json!({
+            "name": export.name,
+            "description": export.description,
+            "size": export.gate.size(),
+            "read_only": export.gate.geometry().read_only,
+            "connections": status.clients,
+            "leaving": status.leaving,
+            "failed": export.gate.is_latched(),
+            "target": info.map(|info| info.source.clone()),
+            "type": info.map(|info| info.kind.to_string()),
+            "cipher": info.map(|info| info.cipher.clone()),
+            "uris": self.uris(&export.name),
+        })
+    }
+
+    pub(super) fn uris(&self, name: &str) -> Vec<String> {
+        let of_export = |place: &NbdUri| place.with_export(name).to_string();
+        self.places.iter().map(of_export).collect()
+    }
+
+    /// The exports that are meant: all, or the one of this name.
+    fn meant(&self, whose: &Whose) -> Result<Vec<ExportStatus>, CliError> {
+        let mut exports = self.server.exports().status();
+        if let Some(name) = &whose.name {
+            exports.retain(|status| status.export.name == *name);
+            if exports.is_empty() {
+                return Err(self.unknown(name));
+            }
+        }
+        Ok(exports)
+    }
+
+    fn unknown(&self, name: &str) -> CliError {
+        let exports = self.server.exports().status();
+        let names = exports
+            .iter()
+            .map(|status| format!("{:?}", status.export.name));
+        let names: Vec<_> = names.take(16).collect();
+        let known = match names.len() {
+            0 => "none".to_owned(),
+            _ => names.join(", "),
+        };
+        CliError::parameters(format!("there is no export {name:?}; there are: {known}"))
+    }
+
+    /// All of them, even after one has failed.
+    fn flush(&self, whose: &Whose) -> Result<Value, CliError> {
+        let (mut flushed, mut failed) = (Vec::new(), Vec::new());
+        for status in self.meant(whose)? {
+            let name = &status.export.name;
+            match self.server.flush(std::slice::from_ref(&status)) {
+                Ok(()) => flushed.push(name.clone()),
+                Err((name, fault)) => failed.push(self.not_durable(&name, fault)),
+            }
+        }
+        if failed.is_empty() {
+            Ok(json!({ "flushed": flushed }))
+        } else {
+            Err(CliError::device(failed.join("; ")))
+        }
+    }
+
+    fn not_durable(&self, name: &str, fault: Fault) -> String {
+        let why = self.volumes.told(name, fault);
+        format!(
+            "export {name:?}: the flush failed ({why}); what was written since the flush before it may be lost"
+        )
+    }
+
+    /// Growth is noticed; whoever connects from now on sees it.
+    fn resize(&self, whose: &Whose) -> Result<Value, CliError> {
+        let grown = |status: &ExportStatus| {
+            let gate = &status.export.gate;
+            let before = gate.size();
+            json!({"name": status.export.name, "before": before, "size": gate.grow()})
+        };
+        let exports = self.meant(whose)?;
+        Ok(json!({ "exports": exports.iter().map(grown).collect::<Vec<_>>() }))
+    }
+
+    fn remove(&self, remove: &Remove) -> Result<Value, CliError> {
+        let removed = self.server.remove(&remove.name, remove.now);
+        let removed = removed.map_err(|error| match error {
+            RemoveError::Unknown(name) => self.unknown(&name),
+            closing @ RemoveError::Closing(_) => CliError::busy(closing.to_string()),
+        })?;
+        match removed {
+            Removed::Later { clients } => Ok(json!({"closed": false, "connections": clients})),
+            Removed::Closed(Ok(())) => Ok(json!({"closed": true, "connections": 0})),
+            Removed::Closed(Err((name, fault))) => Err(CliError::device(format!(
+                "{}; the export is closed",
+                self.not_durable(&name, fault)
+            ))),
+        }
+    }
+}
+
+/// The arguments of `command`.
+fn of<T: for<'de> Deserialize<'de>>(
+    command: &str,
+    arguments: Map<String, Value>,
+) -> Result<T, CliError> {
+    serde_json::from_value(Value::Object(arguments))
+        .map_err(|error| CliError::parameters(format!("the arguments of {command}: {error}")))
+}
+
+/// For who has asked for nothing that makes sense.
+pub(super) fn refusal(why: &CliError) -> Vec<u8> {
+    line_of(&Reply {
+        error: Some(Failure::of(why)),
+        ..Reply::default()
+    })
+}
+
+fn line_of(reply: &Reply) -> Vec<u8> {
+    // Numbers and names always are JSON.
+    let mut line = serde_json::to_vec(reply).unwrap_or_default();
+    line.push(b'\n');
+    line
+}

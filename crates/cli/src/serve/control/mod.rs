@@ -1,0 +1,177 @@
+//! `--control SOCKET`: commands for a running server, as JSON lines.
+//!
+//! ```text
+//! wire      the lines, for both sides
+//! session   one client: lines in, lines out, descriptors with them
+//! commands  what each command does
+//! add       one of them: a volume that comes as an open file with its key
+//! ```
+//!
+//! Each client has a thread of its own, which waits for that client alone: one that is silent, slow or in the middle of a
+//! long flush keeps nobody else waiting. Their number is bounded; one more takes the place of one that has been silent.
+
+mod add;
+mod commands;
+mod session;
+pub mod wire;
+
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cryptline_sys::lock;
+use rustix::fs::Mode;
+
+use super::cleanup::Cleanup;
+use super::unix;
+use crate::CliError;
+pub use commands::Control;
+use session::{End, Session, check_user, send};
+
+/// Clients at a time.
+const CLIENTS_MAX: usize = 16;
+/// How long a client may keep a reply waiting.
+const REPLY_MAX: Duration = Duration::from_secs(10);
+/// Pause when the system has no descriptor left for a new client.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// Only this user reaches it, and it admits nobody else but root.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// A bound control socket.
+pub struct ControlSocket {
+    listener: UnixListener,
+}
+
+/// A client's place.
+struct Seat {
+    stream: UnixStream,
+    /// A command is being carried out.
+    is_busy: AtomicBool,
+}
+
+type Seats = Mutex<Vec<Arc<Seat>>>;
+
+impl ControlSocket {
+    /// Binds `path`, removed at exit.
+    ///
+    /// # Errors
+    /// Exit code 5 where another program listens there.
+    pub fn bind(path: &Path, cleanup: &Cleanup) -> Result<Self, CliError> {
+        Ok(Self {
+            listener: unix::bind(path, PRIVATE, cleanup)?,
+        })
+    }
+
+    /// Serves clients for as long as the process lives.
+    ///
+    /// # Errors
+    /// Exit code 3 where no thread can be started.
+    pub fn start(self, control: Control) -> Result<(), CliError> {
+        std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || self.run(&Arc::new(control)))
+            .map(drop)
+            .map_err(|error| CliError::memory(format!("cannot start a thread: {error}")))
+    }
+
+    fn run(&self, control: &Arc<Control>) {
+        let seats = Arc::new(Seats::default());
+        loop {
+            let started = self.listener.accept().and_then(|(stream, _)| {
+                stream.set_write_timeout(Some(REPLY_MAX))?;
+                let Some(seat) = take_seat(&seats, stream) else {
+                    return Ok(());
+                };
+                let (control, seats) = (Arc::clone(control), Arc::clone(&seats));
+                let serve = move || {
+                    serve(&seat, &control);
+                    lock(&seats).retain(|other| !Arc::ptr_eq(other, &seat));
+                };
+                let thread = std::thread::Builder::new().name("control-client".into());
+                thread.spawn(serve).map(drop)
+            });
+            if started.is_err() {
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+/// The oldest one that has asked for nothing gives way; where all wait for answers, the new one does.
+fn take_seat(seats: &Seats, stream: UnixStream) -> Option<Arc<Seat>> {
+    let mut seats = lock(seats);
+    if seats.len() >= CLIENTS_MAX {
+        let is_silent = |seat: &Arc<Seat>| !seat.is_busy.load(Ordering::Relaxed);
+        let place = seats.iter().position(is_silent)?;
+        let silent = seats.remove(place);
+        // Failing means that it is gone already.
+        let _ = silent.stream.shutdown(Shutdown::Both);
+    }
+    let seat = Arc::new(Seat {
+        stream,
+        is_busy: AtomicBool::new(false),
+    });
+    seats.push(Arc::clone(&seat));
+    Some(seat)
+}
+
+/// One client, to its end.
+fn serve(seat: &Seat, control: &Control) {
+    if let End::Refused(why) = answer_all(seat, control) {
+        // Whether it hears that is its own affair.
+        let _ = send(&seat.stream, &commands::refusal(&why));
+    }
+    // The accepting thread may have a handle, too.
+    let _ = seat.stream.shutdown(Shutdown::Both);
+}
+
+fn answer_all(seat: &Seat, control: &Control) -> End {
+    if let Err(refused) = check_user(&seat.stream) {
+        return End::Refused(refused);
+    }
+    let mut session = Session::new(&seat.stream);
+    let mut sampler = control.sampler();
+    loop {
+        let line = match session.next_line() {
+            Ok(line) => line,
+            Err(end) => return end,
+        };
+        seat.is_busy.store(true, Ordering::Relaxed);
+        let reply = control.answer(line, &mut sampler);
+        let sent = send(&seat.stream, &reply);
+        seat.is_busy.store(false, Ordering::Relaxed);
+        if sent.is_err() {
+            return End::Gone;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn one_client_more_takes_the_place_of_a_silent_one_and_of_no_other() {
+        let seats = Seats::default();
+        let pair = || UnixStream::pair().unwrap();
+        let mut all: Vec<_> = (0..CLIENTS_MAX)
+            .map(|_| {
+                let (ours, theirs) = pair();
+                (take_seat(&seats, ours).unwrap(), theirs)
+            })
+            .collect();
+        for (seat, _) in &all {
+            seat.is_busy.store(true, Ordering::Relaxed);
+        }
+        assert!(take_seat(&seats, pair().0).is_none());
+        all[3].0.is_busy.store(false, Ordering::Relaxed);
+        assert!(take_seat(&seats, pair().0).is_some());
+        assert_eq!(all[3].1.read(&mut [0]).unwrap(), 0, "it is told to go");
+        assert_eq!(lock(&seats).len(), CLIENTS_MAX);
+    }
+}

@@ -1,0 +1,163 @@
+//! One client of the control socket: a line in, a line out, until either side ends.
+
+use std::io::{self, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg, sockopt,
+};
+
+use super::wire::{FILES_MAX, LINE_MAX};
+use crate::CliError;
+
+/// What a client sends.
+pub struct Session<'a> {
+    stream: &'a UnixStream,
+    input: Vec<u8>,
+    /// Those that came with the bytes so far.
+    files: Vec<OwnedFd>,
+}
+
+/// A line without its end, and the descriptors that came with it.
+pub struct Line {
+    pub text: Vec<u8>,
+    pub files: Vec<OwnedFd>,
+}
+
+/// Why there is no more line.
+#[derive(Debug)]
+pub enum End {
+    /// The client has left.
+    Gone,
+    /// It is told why it must.
+    Refused(CliError),
+}
+
+impl<'a> Session<'a> {
+    /// Nothing came so far.
+    #[must_use]
+    pub fn new(stream: &'a UnixStream) -> Self {
+        Self {
+            stream,
+            input: Vec::new(),
+            files: Vec::new(),
+        }
+    }
+
+    /// Waits for the next line. What comes behind the last line end is none.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn next_line(&mut self) -> Result<Line, End> {
+        loop {
+            if let Some(end) = self.input.iter().position(|&byte| byte == b'\n') {
+                let mut text: Vec<u8> = self.input.drain(..=end).collect();
+                text.truncate(end);
+                let files = std::mem::take(&mut self.files);
+                return Ok(Line { text, files });
+            }
+            if self.input.len() >= LINE_MAX {
+                return Err(End::Refused(CliError::parameters(format!(
+                    "a line has at most {LINE_MAX} bytes; send one command in each"
+                ))));
+            }
+            match self.receive() {
+                Ok(true) => {}
+                Ok(false) | Err(End::Gone) => return Err(End::Gone),
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+
+    /// Some bytes, and the descriptors that come with them; `false` at the end.
+    fn receive(&mut self) -> Result<bool, End> {
+        let mut bytes = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            match recvmsg(self.stream, &mut parts, &mut ancillary, flags) {
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(End::Gone),
+                Ok(received) => break received,
+            }
+        };
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.files.extend(files);
+            }
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) || self.files.len() > FILES_MAX {
+            return Err(End::Refused(CliError::parameters(format!(
+                "a line comes with at most {FILES_MAX} descriptors, and this server could not take all of them; \
+                 send fewer, or raise its `ulimit -n`"
+            ))));
+        }
+        self.input.extend_from_slice(&bytes[..received.bytes]);
+        Ok(received.bytes > 0)
+    }
+}
+
+/// Sends a line.
+///
+/// # Errors
+/// Where the client is gone, or does not read.
+pub fn send(mut stream: &UnixStream, line: &[u8]) -> io::Result<()> {
+    stream.write_all(line)
+}
+
+/// Whether the client may give commands: it is this user, or root.
+///
+/// # Errors
+/// What it is told otherwise.
+pub fn check_user(stream: &UnixStream) -> Result<(), CliError> {
+    let ours = rustix::process::geteuid();
+    let theirs = sockopt::socket_peercred(stream).map(|peer| peer.uid);
+    match theirs {
+        Ok(user) if user == ours || user.is_root() => Ok(()),
+        _ => Err(CliError::parameters(format!(
+            "only root and the user {} may control this server",
+            ours.as_raw()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_whole_however_they_are_sent_and_their_rest_is_dropped() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let sender = std::thread::spawn(move || {
+            for byte in b"one\n" {
+                theirs.write_all(&[*byte]).unwrap();
+            }
+            theirs.write_all(b"two\n\nfour").unwrap();
+        });
+        let mut session = Session::new(&ours);
+        for expected in [&b"one"[..], b"two", b""] {
+            assert_eq!(
+                session.next_line().unwrap_or_else(|_| panic!()).text,
+                expected
+            );
+        }
+        assert!(matches!(session.next_line(), Err(End::Gone)));
+        sender.join().unwrap();
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_when_it_is_too_long() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let sender = std::thread::spawn(move || theirs.write_all(&vec![b' '; 1 << 20]));
+        let refused = Session::new(&ours).next_line();
+        assert!(matches!(refused, Err(End::Refused(_))));
+        drop(ours);
+        // The rest is read by nobody.
+        assert!(sender.join().unwrap().is_err());
+    }
+}

@@ -1,0 +1,316 @@
+//! All that one server offers: exports that come and go while clients are served.
+//!
+//! ```text
+//! add ─► offered ─► leaving: no new clients ─► closing: the last client has left, the last flush is made ─► gone
+//! ```
+//!
+//! Who takes an export from one state to the next does what belongs to it: only one thread closes an export.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use cryptline_nbd::{OfferError, ServerOffer, TlsMode};
+use cryptline_sys::lock;
+
+use super::export::Export;
+use crate::flush::Flushed;
+
+/// The exports of a server.
+pub struct Exports {
+    tls: TlsMode,
+    inner: Mutex<Inner>,
+    on_closed: OnceLock<OnClosed>,
+}
+
+/// Told of an export that is gone, and of its last flush.
+type OnClosed = Box<dyn Fn(&Export, &Flushed) + Send + Sync>;
+
+struct Inner {
+    next: ExportId,
+    /// In the order in which they came.
+    entries: Vec<Entry>,
+    offered: Arc<Offered>,
+    /// The export that the empty name meant at first is gone.
+    default_is_gone: bool,
+}
+
+/// Never used twice: a name may be.
+pub(crate) type ExportId = u64;
+
+struct Entry {
+    id: ExportId,
+    export: Arc<Export>,
+    state: State,
+    /// In transmission.
+    clients: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Offered,
+    Leaving,
+    Closing,
+}
+
+/// What one handshake offers.
+pub(super) struct Offered {
+    pub offer: Arc<ServerOffer>,
+    /// In the order of the offer.
+    ids: Vec<ExportId>,
+}
+
+impl Offered {
+    /// Whose place in the offer this is.
+    pub fn id(&self, place: usize) -> Option<ExportId> {
+        self.ids.get(place).copied()
+    }
+}
+
+/// An export and who uses it.
+pub struct ExportStatus {
+    /// The export.
+    pub export: Arc<Export>,
+    /// Clients in transmission.
+    pub clients: usize,
+    /// New clients do not get it any more.
+    pub leaving: bool,
+}
+
+/// Why an export is not removed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RemoveError {
+    /// There is none of this name.
+    #[error("there is no export {0:?}")]
+    Unknown(String),
+    /// Somebody else removes it, and makes its last flush.
+    #[error("export {0:?} is being removed already")]
+    Closing(String),
+}
+
+/// What becomes of an export that is to go.
+pub(super) enum Retired {
+    /// It goes with the last of so many clients.
+    Leaving(usize),
+    /// Whoever has this closes it.
+    Closing(Closing),
+}
+
+/// An export that one thread closes.
+pub(super) struct Closing {
+    pub id: ExportId,
+    pub export: Arc<Export>,
+}
+
+impl Exports {
+    /// Checks the list that a server begins with.
+    ///
+    /// Errors: an export that NBD cannot describe, such as a zoned volume.
+    pub fn new(exports: Vec<Export>, tls: TlsMode) -> Result<Arc<Self>, OfferError> {
+        exports.iter().try_for_each(refuse_zones)?;
+        let entries = (0..)
+            .zip(exports)
+            .map(|(id, export)| Entry::new(id, export));
+        let mut inner = Inner {
+            next: 0,
+            entries: entries.collect(),
+            offered: Arc::new(Offered {
+                offer: Arc::new(ServerOffer::new(Vec::new(), tls)?),
+                ids: Vec::new(),
+            }),
+            default_is_gone: false,
+        };
+        inner.next = inner.entries.len() as ExportId;
+        inner.offer_anew(tls)?;
+        Ok(Arc::new(Self {
+            tls,
+            inner: Mutex::new(inner),
+            on_closed: OnceLock::new(),
+        }))
+    }
+
+    /// Has `observer` told of each export that is gone. The first observer stays.
+    pub fn on_closed(&self, observer: impl Fn(&Export, &Flushed) + Send + Sync + 'static) {
+        let _ = self.on_closed.set(Box::new(observer));
+    }
+
+    /// Offers one more from the next handshake on.
+    ///
+    /// # Errors
+    /// One that NBD cannot describe, or whose name is taken, also by one that is still leaving.
+    pub fn add(&self, export: Export) -> Result<(), OfferError> {
+        refuse_zones(&export)?;
+        let mut inner = self.inner();
+        let mut others = inner.entries.iter();
+        if others.any(|entry| entry.export.name == export.name) {
+            return Err(OfferError::DuplicateName(export.name));
+        }
+        let id = inner.next;
+        inner.next += 1;
+        inner.entries.push(Entry::new(id, export));
+        let offered = inner.offer_anew(self.tls);
+        if offered.is_err() {
+            inner.entries.pop();
+        }
+        offered
+    }
+
+    /// All that are not gone, in the order in which they came.
+    #[must_use]
+    pub fn status(&self) -> Vec<ExportStatus> {
+        let inner = self.inner();
+        let status = |entry: &Entry| ExportStatus {
+            export: Arc::clone(&entry.export),
+            clients: entry.clients,
+            leaving: entry.state != State::Offered,
+        };
+        inner.entries.iter().map(status).collect()
+    }
+
+    /// What the next handshake offers: volumes that have grown are as large as they are now.
+    pub(super) fn offered(&self) -> Arc<Offered> {
+        for status in self.status() {
+            status.export.gate.grow();
+        }
+        let mut inner = self.inner();
+        let told = inner.offered.offer.exports().iter().map(|info| info.size);
+        let sizes = inner.offered().map(|entry| entry.export.gate.size());
+        if !told.eq(sizes) {
+            // Growth makes no name wrong. If it did, the old offer would stay.
+            let _ = inner.offer_anew(self.tls);
+        }
+        Arc::clone(&inner.offered)
+    }
+
+    /// A client begins to use an export; `None` where that goes meanwhile.
+    pub(super) fn enter(self: &Arc<Self>, id: ExportId) -> Option<Visit> {
+        let mut inner = self.inner();
+        let entry = inner.entry(id)?;
+        if entry.state != State::Offered {
+            return None;
+        }
+        entry.clients += 1;
+        Some(Visit {
+            exports: Arc::clone(self),
+            id,
+            export: Arc::clone(&entry.export),
+        })
+    }
+
+    /// Keeps new clients from the export called `name`. With `now`, or where nobody uses it, the caller closes it.
+    pub(super) fn retire(&self, name: &str, now: bool) -> Result<Retired, RemoveError> {
+        let mut inner = self.inner();
+        let mut entries = inner.entries.iter();
+        let Some(place) = entries.position(|entry| entry.export.name == name) else {
+            return Err(RemoveError::Unknown(name.to_owned()));
+        };
+        if inner.entries[place].state == State::Closing {
+            return Err(RemoveError::Closing(name.to_owned()));
+        }
+        let entry = &mut inner.entries[place];
+        let is_last = now || entry.clients == 0;
+        entry.state = if is_last {
+            State::Closing
+        } else {
+            State::Leaving
+        };
+        let retired = if is_last {
+            Retired::Closing(entry.closing())
+        } else {
+            Retired::Leaving(entry.clients)
+        };
+        inner.default_is_gone |= place == 0;
+        // Fewer of what was right are right.
+        let _ = inner.offer_anew(self.tls);
+        Ok(retired)
+    }
+
+    /// Where its last client has left an export that is to go: the caller closes it.
+    pub(super) fn left(&self, id: ExportId) -> Option<Closing> {
+        let mut inner = self.inner();
+        let entry = inner.entry(id)?;
+        if entry.state != State::Leaving || entry.clients > 0 {
+            return None;
+        }
+        entry.state = State::Closing;
+        Some(entry.closing())
+    }
+
+    /// The export is gone; what keeps its volume open is dropped.
+    pub(super) fn forget(&self, closing: Closing, flushed: &Flushed) {
+        self.inner().entries.retain(|entry| entry.id != closing.id);
+        if let Some(observer) = self.on_closed.get() {
+            observer(&closing.export, flushed);
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+}
+
+impl Inner {
+    fn entry(&mut self, id: ExportId) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.id == id)
+    }
+
+    fn offered(&self) -> impl Iterator<Item = &Entry> {
+        let is_offered = |entry: &&Entry| entry.state == State::Offered;
+        self.entries.iter().filter(is_offered)
+    }
+
+    fn offer_anew(&mut self, tls: TlsMode) -> Result<(), OfferError> {
+        let infos = self.offered().map(|entry| entry.export.info()).collect();
+        let mut offer = ServerOffer::new(infos, tls)?;
+        if self.default_is_gone {
+            offer = offer.without_default();
+        }
+        self.offered = Arc::new(Offered {
+            offer: Arc::new(offer),
+            ids: self.offered().map(|entry| entry.id).collect(),
+        });
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn new(id: ExportId, export: Export) -> Self {
+        Self {
+            id,
+            export: Arc::new(export),
+            state: State::Offered,
+            clients: 0,
+        }
+    }
+
+    fn closing(&self) -> Closing {
+        Closing {
+            id: self.id,
+            export: Arc::clone(&self.export),
+        }
+    }
+}
+
+/// One client's use of an export, until this is dropped.
+pub(super) struct Visit {
+    exports: Arc<Exports>,
+    id: ExportId,
+    pub export: Arc<Export>,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if let Some(entry) = self.exports.inner().entry(self.id) {
+            entry.clients -= 1;
+        }
+    }
+}
+
+fn refuse_zones(export: &Export) -> Result<(), OfferError> {
+    match export.gate.geometry().zones {
+        Some(_) => Err(OfferError::Zoned(export.name.clone())),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "exports_tests.rs"]
+mod tests;
