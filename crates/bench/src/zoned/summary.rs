@@ -91,7 +91,8 @@ fn figures(report: &Report, other_cipher: Option<&str>) -> Vec<Figure> {
     // The least of some loads, and all of them for people.
     let least = |ways: [Way; 2], is_slow: bool, chosen: &dyn Fn(&Load) -> bool| {
         let loads = Load::all().filter(chosen);
-        let values = loads.filter_map(|load| Some((over(report, is_slow, ways, load)?, load.name())));
+        let values =
+            loads.filter_map(|load| Some((over(report, is_slow, ways, load)?, load.name())));
         let values: Vec<_> = values.collect();
         let listed = values
             .iter()

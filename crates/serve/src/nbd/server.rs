@@ -218,7 +218,13 @@ impl Server {
         (self.options.log)(&Event::Began(client.clone()));
         let limits = self.limits(&offered.offer, &negotiated, member, &visit.export);
         let served = limits.and_then(|limits| {
-            self.serve_export(&visit.export, (negotiated, connected), limits, member, tally)
+            self.serve_export(
+                &visit.export,
+                (negotiated, connected),
+                limits,
+                member,
+                tally,
+            )
         });
         drop(visit);
         if let Some(closing) = self.exports.left(id) {
