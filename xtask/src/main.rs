@@ -11,6 +11,7 @@
 //! cargo xtask arm      only the tests on an emulated ARM processor
 //! cargo xtask header   write crates/capi/include/cryptline.h again
 //! cargo xtask package  only the Debian package, from a release build
+//! cargo xtask notices  only the licences of what is in the program, and its list of components
 //! cargo xtask python   only the Python module: build it and run its tests
 //! cargo xtask bench-python  only the Python module's speed, beside pyluksde and dissect.fve
 //! cargo xtask golden   ask the kernel for crates/cipher/tests/data/kernel-golden.txt again
@@ -24,6 +25,7 @@ mod counts;
 mod golden;
 mod header;
 mod miri;
+mod notices;
 mod package;
 mod peers;
 mod python;
@@ -81,6 +83,11 @@ const VERBS: &[Verb] = &[
         "header",
         "write the C header again from the source",
         header::update,
+    ),
+    (
+        "notices",
+        "write the licences of what is in the program, and a CycloneDX list of it",
+        notices::run,
     ),
     (
         "package",

@@ -22,6 +22,8 @@ const FILES: &[&str] = &[
     "/usr/lib/systemd/system/cryptline@.service",
     "/usr/share/doc/cryptline/examples/90-cryptline-ublk.rules",
     "/usr/share/doc/cryptline/copyright",
+    "/usr/share/doc/cryptline/THIRD-PARTY.txt",
+    "/usr/share/doc/cryptline/cryptline.cdx.json",
 ];
 /// What a whole program may weigh on a disk.
 const PROGRAM_BYTES_MAX: u64 = 24 << 20;
@@ -36,6 +38,7 @@ pub fn run() -> Result<(), Failed> {
         );
     };
     cargo(&["build", "--release", "--package=cryptline-cli", "--locked"])?;
+    crate::notices::run()?;
     let package = "target/debian/cryptline.deb";
     run_command(Command::new(program).args([
         "deb",
