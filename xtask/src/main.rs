@@ -10,6 +10,7 @@
 //! cargo xtask miri     only what Miri can run
 //! cargo xtask arm      only the tests on an emulated ARM processor
 //! cargo xtask header   write crates/capi/include/cryptline.h again
+//! cargo xtask static   only the static program, in target/static
 //! cargo xtask package  only the Debian package, from a release build
 //! cargo xtask notices  only the licences of what is in the program, and its list of components
 //! cargo xtask python   only the Python module: build it and run its tests
@@ -27,6 +28,7 @@ mod miri;
 mod notices;
 mod package;
 mod peers;
+mod portable;
 mod python;
 mod step;
 mod suite;
@@ -82,6 +84,11 @@ const VERBS: &[Verb] = &[
         "header",
         "write the C header again from the source",
         header::update,
+    ),
+    (
+        "static",
+        "make the static program, with its debug information and notices beside it",
+        portable::run,
     ),
     (
         "notices",

@@ -71,6 +71,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("clevis", "clevis-luks"),
     program("cmp", "diffutils"),
     program("cryptsetup", "cryptsetup-bin"),
+    // Runs containers.
+    program("crun", "crun"),
     program("curl", "curl"),
     program("dd", "coreutils"),
     program("debugfs", "e2fsprogs"),
@@ -85,6 +87,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("mkfs.vfat", "dosfstools"),
     program("mkfs.xfs", "xfsprogs"),
     program("mkswap", "util-linux"),
+    // Compiles what is linked statically.
+    program("musl-gcc", "musl-tools"),
     program("nbdcopy", "libnbd-bin"),
     program("nbdinfo", "libnbd-bin"),
     program("nbdkit", "nbdkit"),
