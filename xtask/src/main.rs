@@ -14,6 +14,7 @@
 //! cargo xtask package  only the Debian package, from a release build
 //! cargo xtask notices  only the licences of what is in the program, and its list of components
 //! cargo xtask python   only the Python module: build it and run its tests
+//! cargo xtask wheel    only the Python module's wheel, from a release build
 //! cargo xtask golden   ask the kernel for crates/cipher/tests/data/kernel-golden.txt again
 //! ```
 
@@ -101,6 +102,11 @@ const VERBS: &[Verb] = &[
         package::run,
     ),
     ("python", "build and test the Python module", python::run),
+    (
+        "wheel",
+        "make a wheel of the Python module from a release build",
+        python::wheel,
+    ),
     (
         "golden",
         "write the kernel's golden ciphertexts again",

@@ -146,6 +146,12 @@ pub const PEERS: &[PeerInfo] = &[
         package: "python3-libnbd",
         probe: Probe::PythonModule("nbd"),
     },
+    // Makes environments for Python's packages.
+    PeerInfo {
+        name: "python3-venv",
+        package: "python3-venv",
+        probe: Probe::PythonModule("ensurepip"),
+    },
     // Reads what Prometheus is told.
     PeerInfo {
         name: "python3-prometheus-client",
