@@ -5,7 +5,8 @@
 
 use std::process::Command;
 
-use crate::step::{Failed, cannot_run, output, run as run_command, succeeds, toolchain_lacks};
+use crate::step::{Failed, cannot_run, run as run_command, succeeds, toolchain_lacks};
+use crate::tools::has_target;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
@@ -25,8 +26,7 @@ pub fn run() -> Result<(), Failed> {
         let why = format!("{EMULATOR} or {LINKER} is missing: cargo xtask peers");
         return cannot_run("ARM", &why);
     }
-    let added = installed()? || succeeds("rustup", &["target", "add", TARGET]);
-    if !added {
+    if !has_target(TARGET)? {
         let why = format!("Rust cannot compile for it: rustup target add {TARGET}");
         return toolchain_lacks("ARM", &why);
     }
@@ -41,13 +41,6 @@ pub fn run() -> Result<(), Failed> {
         &[&["test", "--package=cryptline-cipher"], &vectors[..]].concat(),
         &[],
     )
-}
-
-/// Whether the compiler has the standard library for the target.
-fn installed() -> Result<bool, Failed> {
-    let mut rustc = Command::new("rustc");
-    let folder = output(rustc.args(["--print=target-libdir", "--target", TARGET]))?;
-    Ok(std::path::Path::new(folder.trim()).is_dir())
 }
 
 fn cargo(arguments: &[&str], tests: &[&str]) -> Result<(), Failed> {

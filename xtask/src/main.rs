@@ -10,10 +10,12 @@
 //! cargo xtask miri     only what Miri can run
 //! cargo xtask arm      only the tests on an emulated ARM processor
 //! cargo xtask header   write crates/capi/include/cryptline.h again
+//! cargo xtask static   only the static program, in target/static
 //! cargo xtask package  only the Debian package, from a release build
 //! cargo xtask notices  only the licences of what is in the program, and its list of components
 //! cargo xtask python   only the Python module: build it and run its tests
 //! cargo xtask bench-python  only the Python module's speed, beside pyluksde and dissect.fve
+//! cargo xtask wheel    only the Python module's wheel, from a release build
 //! cargo xtask golden   ask the kernel for crates/cipher/tests/data/kernel-golden.txt again
 //! ```
 
@@ -28,6 +30,7 @@ mod miri;
 mod notices;
 mod package;
 mod peers;
+mod portable;
 mod python;
 mod step;
 mod suite;
@@ -85,6 +88,11 @@ const VERBS: &[Verb] = &[
         header::update,
     ),
     (
+        "static",
+        "make the static program, with its debug information and notices beside it",
+        portable::run,
+    ),
+    (
         "notices",
         "write the licences of what is in the program, and a CycloneDX list of it",
         notices::run,
@@ -99,6 +107,11 @@ const VERBS: &[Verb] = &[
         "bench-python",
         "measure the Python module beside pyluksde and dissect.fve",
         python::bench,
+    ),
+    (
+        "wheel",
+        "make a wheel of the Python module from a release build",
+        python::wheel,
     ),
     (
         "golden",

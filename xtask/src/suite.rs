@@ -20,6 +20,7 @@ pub fn run() -> Result<(), Failed> {
     let tools = peer::in_ci().then(|| Beside::start("tools")).transpose()?;
     let miri = Beside::start("miri")?;
     step("test peers", crate::peers::run)?;
+    let portable = Beside::start("static")?;
     step("tidy", crate::tidy::run)?;
     step("format", || cargo(&["fmt", "--all", "--check"]))?;
     step("clippy", || {
@@ -35,7 +36,8 @@ pub fn run() -> Result<(), Failed> {
     })?;
     tools.map_or(Ok(()), |tools| step("tools", || tools.finish()))?;
     step("licences and sources", deny)?;
-    step("release build and Debian package", crate::package::run)?;
+    step("static release build", || portable.finish())?;
+    step("Debian package", crate::package::run)?;
     step("documentation tests", || {
         cargo(&["test", "--workspace", "--doc", "--locked"])
     })?;
@@ -43,6 +45,7 @@ pub fn run() -> Result<(), Failed> {
     step("ARM", crate::arm::run)?;
     step("C header", crate::header::check)?;
     step("Python", crate::python::run)?;
+    step("Python wheel", crate::python::check_wheel)?;
     step("Miri", || miri.finish())?;
     step("fuzz", fuzz)?;
     // No line of ours after the runner's summary.

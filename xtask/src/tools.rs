@@ -1,7 +1,10 @@
 //! Programs that checks run and that are no dependencies: installed below `target`, so that somebody's own stay as
 //! they are.
 
-use crate::step::{Failed, cargo, succeeds};
+use std::path::Path;
+use std::process::Command;
+
+use crate::step::{Failed, cargo, output, succeeds};
 
 /// A program in a package of the same name.
 pub struct Tool {
@@ -29,6 +32,13 @@ pub fn run() -> Result<(), Failed> {
     [CARGO_DENY, CARGO_DEB, CBINDGEN]
         .iter()
         .try_for_each(Tool::install)
+}
+
+/// Whether the compiler has the standard library for `target`, or gets it now.
+pub fn has_target(target: &str) -> Result<bool, Failed> {
+    let mut rustc = Command::new("rustc");
+    let folder = output(rustc.args(["--print=target-libdir", "--target", target]))?;
+    Ok(Path::new(folder.trim()).is_dir() || succeeds("rustup", &["target", "add", target]))
 }
 
 impl Tool {

@@ -98,6 +98,7 @@ pub enum Command {
     /// Control a running server: list, add, remove, flush and grow its exports
     Ctl(Box<cmd::ctl::CtlArgs>),
     /// Compare ways of encrypting, serving and storing a volume
+    #[cfg(feature = "bench")]
     Bench(cryptline_bench::BenchArgs),
     /// Measure ciphers and key derivation functions
     Benchmark(cryptline_bench::BenchmarkArgs),
@@ -174,6 +175,7 @@ impl Command {
             Self::Table(args) => cmd::table::run(&args),
             Self::Top(args) => cmd::top::run(&args),
             Self::Ctl(args) => cmd::ctl::run(&args),
+            #[cfg(feature = "bench")]
             Self::Bench(args) => cmd::bench::print(cryptline_bench::run(&args)),
             Self::Benchmark(args) => cmd::bench::print(cryptline_bench::benchmark(&args)),
             Self::Btt(args) => cmd::btt::run(&args),

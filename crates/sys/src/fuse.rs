@@ -129,7 +129,13 @@ pub fn clone_fuse(device: impl AsFd) -> io::Result<OwnedFd> {
     let clone = open_device()?;
     let original: u32 = device.as_fd().as_raw_fd().cast_unsigned();
     // SAFETY: both descriptors are open, and the call reads one live `u32`.
-    let result = unsafe { libc::ioctl(clone.as_raw_fd(), FUSE_DEV_IOC_CLONE, &raw const original) };
+    let result = unsafe {
+        libc::ioctl(
+            clone.as_raw_fd(),
+            FUSE_DEV_IOC_CLONE as _,
+            &raw const original,
+        )
+    };
     if result == 0 {
         Ok(clone)
     } else {

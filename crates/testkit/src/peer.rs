@@ -72,6 +72,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("clevis", "clevis-luks"),
     program("cmp", "diffutils"),
     program("cryptsetup", "cryptsetup-bin"),
+    // Runs containers.
+    program("crun", "crun"),
     program("curl", "curl"),
     program("dd", "coreutils"),
     program("debugfs", "e2fsprogs"),
@@ -88,6 +90,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("mkfs.vfat", "dosfstools"),
     program("mkfs.xfs", "xfsprogs"),
     program("mkswap", "util-linux"),
+    // Compiles what is linked statically.
+    program("musl-gcc", "musl-tools"),
     program("nbdcopy", "libnbd-bin"),
     program("nbdinfo", "libnbd-bin"),
     program("nbdkit", "nbdkit"),
@@ -147,6 +151,12 @@ pub const PEERS: &[PeerInfo] = &[
         name: "python3-libnbd",
         package: "python3-libnbd",
         probe: Probe::PythonModule("nbd"),
+    },
+    // Makes environments for Python's packages.
+    PeerInfo {
+        name: "python3-venv",
+        package: "python3-venv",
+        probe: Probe::PythonModule("ensurepip"),
     },
     // Reads what Prometheus is told.
     PeerInfo {

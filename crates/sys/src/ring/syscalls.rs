@@ -175,7 +175,7 @@ fn timeout(patience: Patience) -> Option<libc::timespec> {
         Patience::Endless => return None,
     };
     Some(libc::timespec {
-        tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: left.subsec_nanos().into(),
     })
 }
