@@ -66,7 +66,8 @@ fn completions_are_up_to_date() {
 #[test]
 fn every_page_of_help_has_examples() {
     for (name, text) in man::pages(Cli::command()).expect("pages") {
-        if name != "cryptline-top.1" {
+        // Verbs of `ctl` have their examples in its own page, which shows them in turn.
+        if name != "cryptline-top.1" && !name.starts_with("cryptline-ctl-") {
             assert!(text.contains("Examples:"), "{name} has no examples");
         }
     }

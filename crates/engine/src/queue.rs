@@ -55,7 +55,7 @@ pub enum AtOnce {
     None,
     /// Those that nothing is in the way of.
     Some,
-    /// All.
+    /// All, on whichever thread.
     All,
 }
 
@@ -66,6 +66,11 @@ pub enum AtOnce {
 pub trait Immediate {
     /// Carries out a request that the gate has checked.
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault>;
+
+    /// Whether any thread may ask for it; otherwise only the one that submits. Never changes.
+    fn anywhere(&self) -> bool {
+        true
+    }
 }
 
 impl<Q: Immediate + Send> Queue for Q {
@@ -75,7 +80,11 @@ impl<Q: Immediate + Send> Queue for Q {
     }
 
     fn at_once(&self) -> AtOnce {
-        AtOnce::All
+        if self.anywhere() {
+            AtOnce::All
+        } else {
+            AtOnce::Some
+        }
     }
 
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {

@@ -106,7 +106,7 @@ fn serve(contents: Contents, stop: StopHandle) -> Peer {
             backend: BackendChoice::Auto,
             poll: Poll::default(),
             grace: Duration::from_secs(60),
-            log: Arc::new(|line| panic!("{line}")),
+            log: Arc::new(|event| assert!(!event.is_trouble(), "{event}")),
         };
         let server = Server::new(vec![disk], options).expect("a server");
         server.run(&stop).expect("it serves").expect("flushed");

@@ -66,7 +66,7 @@ pub struct LogArgs {
     #[arg(long, value_name = "FORMAT", value_parser = choice::of(FORMATS))]
     pub log: Option<Format>,
 
-    /// How much to log: this and what is worse [default: warn; with --verbose, info]
+    /// How much to log: this and what is worse [default: warn; where a server is verbose, info]
     #[arg(long, value_name = "LEVEL", value_parser = choice::of(LEVELS))]
     pub log_level: Option<Level>,
 }

@@ -467,14 +467,19 @@ impl Exchange {
     }
 }
 
-/// Nobody reads or writes the medium for a queue that is gone.
+/// No helper reads or writes the medium for a queue that is gone. (Workers of `queue` end what they have.)
 impl Drop for Exchange {
     fn drop(&mut self) {
+        let mut tries = 0;
         while self.lent > 0 {
             // What nobody has taken is not begun any more; what a helper has is soon over.
             match self.slots.take().or_else(|| self.slots.collect()) {
                 Some(job) => self.lent -= usize::from(job.lent),
-                None => std::thread::yield_now(),
+                None if tries < YIELDS => {
+                    tries += 1;
+                    std::thread::yield_now();
+                }
+                None => std::thread::sleep(PAUSE),
             }
         }
     }
