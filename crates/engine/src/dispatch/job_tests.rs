@@ -28,6 +28,8 @@ struct Notes {
     memory: SharedMemory,
     /// Requests that helpers have brought.
     by_helpers: AtomicUsize,
+    /// Only the thread that submits may bring any.
+    is_bound: bool,
     /// Helpers take their time.
     is_slow: AtomicBool,
     /// Nobody is to come any more.
@@ -88,13 +90,22 @@ impl Immediate for NotingQueue {
         }
         Ok(())
     }
+
+    fn anywhere(&self) -> bool {
+        !self.0.is_bound
+    }
 }
 
 /// A volume with a helper that always comes, over a medium that notes what it gets.
 fn volume() -> (Gate, Arc<Notes>) {
+    volume_over(false)
+}
+
+fn volume_over(is_bound: bool) -> (Gate, Arc<Notes>) {
     let notes = Arc::new(Notes {
         memory: SharedMemory::new(4 << 20).unwrap(),
         by_helpers: AtomicUsize::new(0),
+        is_bound,
         is_slow: AtomicBool::new(false),
         is_over: AtomicBool::new(false),
         came_late: AtomicBool::new(false),
@@ -164,6 +175,23 @@ fn helper_moves_the_bytes_of_its_parts_itself_and_they_are_the_same() {
         written += between - before;
         read += notes.by_helpers.load(Ordering::SeqCst) - between;
     }
+}
+
+#[test]
+fn medium_that_belongs_to_a_thread_is_called_by_no_helper() {
+    let (gate, notes) = volume_over(true);
+    let mut channel = open(&gate);
+    for _ in 0..50 {
+        let (_, result) = run(&mut channel, Request::write(0, data(), false, 1));
+        assert_eq!(result, Ok(()));
+        let target = Buffer::alloc(1 << 20).unwrap();
+        let (operation, result) = run(&mut channel, Request::read(0, target, 2));
+        let Operation::Read(found) = operation else {
+            panic!("a read comes back as a read")
+        };
+        assert!(result == Ok(()) && found[..] == data()[..]);
+    }
+    assert_eq!(notes.by_helpers.load(Ordering::SeqCst), 0);
 }
 
 #[test]

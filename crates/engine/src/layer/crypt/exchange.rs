@@ -11,7 +11,7 @@
 //! not, part k is decrypted while part k+1 is on its way.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cryptline_sys::{Buffer, Ring};
 
@@ -30,6 +30,9 @@ use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
 const SPLITS_MAX: usize = 64;
 /// Operations on a medium that pieces may cause beyond one for each request.
 const EXTRA_MAX: u32 = 128;
+/// How often a queue that closes lets others run before it sleeps between its looks.
+const YIELDS: u32 = 100;
+const PAUSE: Duration = Duration::from_micros(50);
 /// A finished read of fewer bytes is not worth sharing by itself.
 const ALONE_LEAST: usize = 8 * 1024;
 
