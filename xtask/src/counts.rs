@@ -5,6 +5,8 @@
 //!        └─► examples/instructions under callgrind ─► count ─► within 2 % of the committed one?
 //! ```
 //!
+//! The same counts hold without LTO: what calls a kernel is inlined, or small beside it.
+//!
 //! Counts do not vary with the load of a machine, so they show what times hide. They depend on the
 //! compiler, so they are compared only where it is the baseline's. They do not depend on the processor,
 //! since the back end is forced: valgrind emulates a processor with AES-NI and AVX2. It supports
@@ -40,6 +42,9 @@ const TOLERANCE: u64 = 2;
 /// Counts by back end, direction and shape, as the baseline's lines begin.
 type Counts = BTreeMap<String, u64>;
 
+/// How the program that is counted is built: as it is distributed, and without LTO.
+const PROFILES: [&str; 2] = ["release", "unlinked"];
+
 /// Compares with the baseline.
 pub fn run() -> Result<(), Failed> {
     if !succeeds("valgrind", &["--version"]) {
@@ -56,24 +61,26 @@ pub fn run() -> Result<(), Failed> {
         println!("SKIP counts: the baseline is of {of}, and this is {here}");
         return Ok(());
     }
-    let counts = count_all()?;
-    for (shape, count) in &counts {
-        println!("{shape} {count}");
+    for profile in PROFILES {
+        let counts = count_all(profile)?;
+        for (shape, count) in &counts {
+            println!("{profile} {shape} {count}");
+        }
+        let changed = changes(&baseline.counts, &counts);
+        if !changed.is_empty() {
+            let changed = changed.join("; ");
+            return Err(Failed(format!(
+                "{profile}: {changed}; if that is meant to be: cargo xtask recount"
+            )));
+        }
     }
-    let changed = changes(&baseline.counts, &counts);
-    if changed.is_empty() {
-        return Ok(());
-    }
-    let changed = changed.join("; ");
-    Err(Failed(format!(
-        "{changed}; if that is meant to be: cargo xtask recount"
-    )))
+    Ok(())
 }
 
 /// Writes the baseline again.
 pub fn update() -> Result<(), Failed> {
     let mut text = format!("{HEAD}{}\n", compiler()?);
-    for (shape, count) in count_all()? {
+    for (shape, count) in count_all(PROFILES[0])? {
         let _infallible = writeln!(text, "{shape} {count}");
     }
     std::fs::write(crate::root().join(BASELINE), text)
@@ -127,10 +134,11 @@ fn compiler() -> Result<String, Failed> {
     Ok(words.join(" "))
 }
 
-fn count_all() -> Result<Counts, Failed> {
+fn count_all(profile: &str) -> Result<Counts, Failed> {
     cargo(&[
         "build",
-        "--release",
+        "--profile",
+        profile,
         "--package",
         "cryptline-cipher",
         "--example",
@@ -140,7 +148,8 @@ fn count_all() -> Result<Counts, Failed> {
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let program = crate::root()
         .join(target)
-        .join("release/examples/instructions");
+        .join(profile)
+        .join("examples/instructions");
     let mut counts = Counts::new();
     for backend in BACKENDS {
         for (bytes, sector) in SHAPES {

@@ -40,18 +40,20 @@ use writer::{Load, Writer, places};
 const ZONES: u64 = 8;
 /// Zone sizes that hold a turn.
 const ZONE_SIZE_MIN: u64 = 1 << 20;
-/// Before each turn of `auto`: helpers look every 100 ms whether cores are idle, and may have to look twice.
+/// Before each turn: helpers look every 100 ms whether cores are idle, and may have to look twice. The other ways get as
+/// much, since memory and processor are faster once they are warm.
 const WARM_UP: Duration = Duration::from_millis(210);
 /// Where turns are shorter than usual, no longer than so many of them.
 const WARM_UP_TURNS: u32 = 7;
 /// Writes that are compared with what they should be: some to every zone.
 const CHECKED: usize = 64;
+const POOL_MAX: u32 = 64;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline bench zoned                                in about two minutes
+  cryptline bench zoned                                in about four minutes
   cryptline bench zoned --json zoned.json --html zoned.html
   cryptline bench zoned --slow write=10us,rate=5G      a faster SSD
 
@@ -72,9 +74,9 @@ pub struct ZonedArgs {
     #[arg(long, value_name = "SPEC", default_value = "aes-xts-plain64")]
     pub cipher: String,
 
-    /// Threads of the pool
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub pool: u32,
+    /// Threads of the pool [default: one more than there are helpers]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(POOL_MAX)))]
+    pub pool: Option<u32>,
 
     /// For `auto`.
     #[command(flatten)]
@@ -132,6 +134,23 @@ struct Subject {
     load: Load,
 }
 
+/// How many threads encrypt beside the one that submits, or instead of it.
+#[derive(Clone, Copy)]
+struct Threads {
+    helpers: usize,
+    pool: u32,
+}
+
+impl Threads {
+    /// As many in the pool as `auto` has, unless somebody wants others.
+    fn of(args: &ZonedArgs) -> Result<Self, Error> {
+        let helpers = args.helpers.count()?;
+        let with_submitter = u32::try_from(helpers + 1).unwrap_or(u32::MAX);
+        let pool = args.pool.unwrap_or(with_submitter.min(POOL_MAX));
+        Ok(Self { helpers, pool })
+    }
+}
+
 /// Measures.
 pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
     let time = runner::seconds(args.seconds)?;
@@ -139,11 +158,10 @@ pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
     let cipher = Cipher::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow)
         .map_err(|why| Error::parameters(format!("--slow {}: {why}", args.slow)))?;
-    let helpers = Helpers::start(args.helpers.count()?)?;
-    let mut media = [
-        Medium::new(None, args, &cipher, &helpers)?,
-        Medium::new(Some(slow), args, &cipher, &helpers)?,
-    ];
+    let threads = Threads::of(args)?;
+    let helpers = Helpers::start(threads.helpers)?;
+    let medium = |slow| Medium::new(slow, args.zone_size, &cipher, &helpers, threads.pool);
+    let mut media = [medium(None)?, medium(Some(slow))?];
     for medium in &mut media {
         medium.check(&cipher)?;
     }
@@ -156,13 +174,13 @@ pub fn measure(args: &ZonedArgs) -> Result<Report, Error> {
         let writer = &mut media[usize::from(*is_slow)].ways[*way as usize];
         let mut write = |time| writer.write(load, places(*load, args.zone_size), None, time);
         let (warm, warm_up) = (Instant::now(), WARM_UP.min(WARM_UP_TURNS * time));
-        while *way == Way::Auto && warm.elapsed() < warm_up {
+        while warm.elapsed() < warm_up {
             write(warm_up)?;
         }
         rows[turn.way].take_rate(write(time)?);
         Ok(())
     })?;
-    summary::fill(&mut report, args);
+    summary::fill(&mut report, args, threads);
     Ok(report)
 }
 
@@ -217,18 +235,19 @@ impl Medium {
     /// All ways over the same memory, each with write pointers of its own.
     fn new(
         slow: Option<DelaySpec>,
-        args: &ZonedArgs,
+        zone_size: u64,
         cipher: &Cipher,
         helpers: &Helpers,
+        pool: u32,
     ) -> Result<Self, Error> {
-        let bytes = args.zone_size.saturating_mul(ZONES);
+        let bytes = zone_size.saturating_mul(ZONES);
         let memory = ram(bytes, bytes.saturating_mul(2), " for two media")?;
         let is_slow = slow.is_some();
         let below = match slow {
             Some(slow) => Gate::new(DelayDevice::new(memory.clone(), slow)),
             None => memory.clone(),
         };
-        let layout = ZoneLayout::new(bytes, args.zone_size)
+        let layout = ZoneLayout::new(bytes, zone_size)
             .map_err(|error| Error::parameters(format!("--zone-size: {error}")))?;
         let zones = || Ok::<_, Error>(Gate::new(ZonedDevice::in_memory(below.clone(), layout)?));
         let sectors = || cipher.sectors();
@@ -243,12 +262,12 @@ impl Medium {
         };
         Ok(Self {
             is_slow,
-            zone_size: args.zone_size,
+            zone_size,
             ways: [
                 plain()?,
                 by(Mode::Inline)?,
                 by(Mode::Auto)?,
-                plain()?.with_pool(sectors()?, args.pool)?,
+                plain()?.with_pool(sectors()?, pool)?,
             ],
             memory,
         })
