@@ -27,9 +27,15 @@ pub const CBINDGEN: Tool = Tool {
     version: "0.29.4",
 };
 
+/// Tests of mounts run it.
+pub const FSX: Tool = Tool {
+    name: "fsx",
+    version: "0.3.2",
+};
+
 /// Installs what is missing.
 pub fn run() -> Result<(), Failed> {
-    [CARGO_DENY, CARGO_DEB, CBINDGEN]
+    [CARGO_DENY, CARGO_DEB, CBINDGEN, FSX]
         .iter()
         .try_for_each(Tool::install)
 }

@@ -232,6 +232,48 @@ fn map(options: &[&str]) {
 }
 
 #[test]
+fn fsx_finds_no_byte_that_it_has_not_written() {
+    for options in [&[][..], &["--cache"]] {
+        exercise(options);
+    }
+}
+
+/// Operations of all sorts and lengths in random order, each of which is compared with what a file would have.
+const FSX: &str = "\
+blockmode = true
+
+[opsize]
+max = 300000
+
+[weights]
+close_open = 0
+truncate = 0
+read = 10
+write = 10
+mapread = 5
+mapwrite = 5
+invalidate = 1
+fsync = 1
+fdatasync = 1
+punch_hole = 3
+posix_fadvise = 1
+";
+
+fn exercise(options: &[&str]) {
+    let (Some(fsx), Some(disk)) = (peer::tool("fsx"), Disk::mount("ram:2M", options)) else {
+        return;
+    };
+    let (settings, folder) = (disk.path("fsx.toml"), text(disk.folder.path()));
+    fs::write(&settings, FSX).expect("settings");
+    let said = succeeds(
+        &fsx,
+        &["-f", &settings, "-P", &folder, "-N", "3000", disk.file()],
+    );
+    assert!(said.contains("A-OK"), "{said}");
+    disk.end();
+}
+
+#[test]
 fn file_systems_and_images_survive_on_it() {
     check_images(&[]);
 }

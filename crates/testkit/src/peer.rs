@@ -223,6 +223,20 @@ pub fn require(name: &str) -> Option<Peer> {
     found
 }
 
+/// A program that `cargo xtask tools` installs, or `None` after a `SKIP` line.
+///
+/// # Panics
+/// When it is missing and `CI=true`.
+pub fn tool(name: &str) -> Option<Peer> {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
+    let path = tools.join(name);
+    if is_executable(&path) {
+        return Some(Peer { path });
+    }
+    skip(&format!("{name} is not installed (cargo xtask tools)"));
+    None
+}
+
 /// All of `names`, in order, or `None` after one `SKIP` line for each that is missing.
 ///
 /// # Panics

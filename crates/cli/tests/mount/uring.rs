@@ -17,6 +17,7 @@ fn disk_through_io_uring_keeps_what_is_written_to_it() {
     verify(URING);
     verify(&["--fuse-uring", "--cache", "--lanes=1"]);
     map(URING);
+    exercise(URING);
     check_images(URING);
     write_side_by_side(URING);
     // Each processor has a queue of its own.
