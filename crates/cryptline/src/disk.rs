@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::{Extent, Fault, Gate, OpenError, RoamingRing};
+use cryptline_engine::{Extent, Fault, Gate, OpenError, RoamingRing, ZEROS};
 use rustix::io::Errno;
 
 use crate::{Result, Volume};
@@ -112,7 +112,6 @@ impl Disk {
     /// # Errors
     /// A range that leaves the disk; a device that fails or cannot be written.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> std::result::Result<(), Fault> {
-        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
         let end = offset.checked_add(len).filter(|end| *end <= self.size());
         let end = end.ok_or(Fault::OutOfRange)?;
         self.with(|disk| {

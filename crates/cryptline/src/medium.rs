@@ -7,13 +7,10 @@ use std::sync::Arc;
 
 use cryptline_engine::queue::Immediate;
 use cryptline_engine::{
-    Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Ring,
+    Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, Ring, ZEROS,
 };
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-
-/// Bytes that are written at a time where zeros are.
-static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// A place for encrypted bytes that the caller brings along.
 ///

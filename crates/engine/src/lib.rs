@@ -53,3 +53,6 @@ pub use in_flight::InFlight;
 pub use queue::{Queue, Submitted};
 pub use request::{Completion, Fault, Operation, Request};
 pub use zone::{Zone, ZoneAction, ZoneCondition, ZoneModel, ZoneType};
+
+/// Zeros, for whoever writes or looks for them: once in a program, since they take room in it.
+pub static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];

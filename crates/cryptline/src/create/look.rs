@@ -12,13 +12,13 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use cryptline_engine::ZEROS;
 use cryptline_luks::signatures;
 use rustix::fs::SeekFrom as Place;
 use rustix::io::Errno;
 
 /// Bytes read at a time.
-const PIECE: usize = 64 * 1024;
-static ZEROS: [u8; PIECE] = [0; PIECE];
+const PIECE: usize = ZEROS.len();
 /// Pieces of a device that are looked at.
 const PLACES: u64 = 4096;
 /// Looked at in whole at both ends of a device.

@@ -21,10 +21,7 @@ use super::Image;
 use super::image::{lock, open_error};
 use crate::btt::Medium;
 use crate::queue::Immediate;
-use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request};
-
-/// Bytes that are cleared at a time where no hole can be punched.
-static ZEROS: [u8; 65536] = [0; 65536];
+use crate::{Device, Extent, Fault, Geometry, OpenError, Operation, Queue, Request, ZEROS};
 
 /// A mapped file or DAX device, opened and locked.
 pub struct PersistentMemory {
