@@ -92,7 +92,9 @@ fn one_seed_makes_the_same_image_each_time() {
         let options = [&CHEAP[..], &["--seed-file", seed, "--from", raw], options];
         let made = create(&folder, name, &options.concat()).success();
         let text = made.stdout_text();
-        assert!(text.contains("The seed gives the volume key"), "{text}");
+        let gives_key = !options.concat().contains(&"--volume-key-file");
+        let told = text.contains("The seed gives the volume key");
+        assert_eq!(told, gives_key, "{text}");
         fs::read(folder.path(name)).unwrap()
     };
     let first = made("a.img", &seed, &[]);
@@ -103,13 +105,28 @@ fn one_seed_makes_the_same_image_each_time() {
     let labelled = made("e.img", &seed, &["--label=e"]);
     assert!(first[16 << 20..] != labelled[16 << 20..]);
     folder.check(&folder.path("b.img")).success();
+    let volume_key = folder.path("volume-key");
+    fs::write(&volume_key, [5; 64]).unwrap();
+    let volume_key = ["--volume-key-file", volume_key.to_str().unwrap()];
+    assert!(first != made("g.img", &seed, &volume_key));
     let refused_with = |name: &str, seed: &Path, option: &str, why: &str| {
         let seed = seed.to_str().unwrap();
         let options = ["--size=32M", "--seed-file", seed, option];
         refused(create(&folder, name, &options), 1, why);
     };
     refused_with("f.img", &short, "--force", "15 bytes can be guessed");
-    refused_with("f.img", &seed, "--iter-time=10", "--iter-time");
+    let stream = ["--size=32M", "--cipher=aes-ctr-plain64", "--key-size=256"];
+    let stream = [&stream[..], &["--seed-file", seed.to_str().unwrap()]].concat();
+    refused(create(&folder, "f.img", &stream), 1, "one keystream");
+    // The words of the argument parser, with its usage.
+    let options = ["--size=32M", "--iter-time=10", "--seed-file"];
+    let options = [&options[..], &[seed.to_str().unwrap()]].concat();
+    let run = create(&folder, "f.img", &options).exited_with(1);
+    let why = run.stderr_text();
+    assert!(
+        why.contains("--iter-time") && why.contains("cannot be used with"),
+        "{why}"
+    );
     refused_with("seed", &seed, "--force", "the seed");
     assert_eq!(fs::read(&seed).unwrap(), [1; 32]);
 }

@@ -130,16 +130,38 @@ fn file_system_of_a_folder_has_the_size_that_was_asked_for_or_none_is_made() {
     assert!(!luks.exists());
 }
 
+/// As a fresh checkout is: other inodes, made in another order, changed and read at other times.
+fn copied(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    let mut names: Vec<_> = fs::read_dir(from)
+        .unwrap()
+        .map(|it| it.unwrap().file_name())
+        .collect();
+    names.reverse();
+    let mut copy = std::process::Command::new("cp");
+    // One command, which keeps the hard link.
+    copy.args(["-a", "--sparse=always"]);
+    copy.args(names.iter().map(|name| from.join(name)));
+    peer::run(copy.arg(to), Duration::from_secs(60)).success();
+    for path in [to, from] {
+        let mut touch = std::process::Command::new("touch");
+        touch.args(["-r"]).arg(from.join("a/text")).arg("-m");
+        peer::run(touch.arg(path), Duration::from_secs(60)).success();
+    }
+}
+
 #[test]
-fn folder_and_a_seed_make_the_same_image_each_time() {
-    let Some([e2fsck, _]) = peer::require_all(["e2fsck", "mkfs.ext4"]) else {
+fn folder_or_a_copy_of_it_and_a_seed_make_the_same_image_each_time() {
+    let Some([e2fsck, _, _]) = peer::require_all(["e2fsck", "debugfs", "mkfs.ext4"]) else {
         return;
     };
     let folder = Folder::new();
     let root = filled(&folder);
+    let copy = folder.path("copy");
+    copied(&root, &copy);
     let [seed, raw] = ["seed", "raw"].map(|name| folder.path(name));
     fs::write(&seed, [1; 32]).unwrap();
-    let made = |name: &str, epoch: &str| {
+    let made = |root: &Path, name: &str, epoch: &str| {
         let path = folder.path(name);
         let mut command = command();
         command.arg("create").arg(&path).arg("--from");
@@ -151,10 +173,14 @@ fn folder_and_a_seed_make_the_same_image_each_time() {
         peer::run(&mut command, Duration::from_secs(60)).success();
         fs::read(path).unwrap()
     };
-    let first = made("first", "");
-    assert!(first == made("second", ""));
+    let first = made(&root, "first", "");
+    let mut touch = std::process::Command::new("touch");
+    touch.args(["-a", "-d", "@1"]).arg(root.join("a/text"));
+    peer::run(&mut touch, Duration::from_secs(60)).success();
+    assert!(first == made(&root, "second", ""), "after a file was read");
+    assert!(first == made(&copy, "copied", ""), "of a copy");
     // Which shows that the time of the build is nowhere else.
-    assert!(first != made("third", "1000000000"));
+    assert!(first != made(&root, "third", "1000000000"));
     let key = format!("--key-file={}", folder.key().display());
     let second = folder.path("second");
     cryptline([

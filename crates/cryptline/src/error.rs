@@ -309,6 +309,9 @@ pub enum Problem {
     /// A copy onto itself.
     #[error("the source and the destination are the same")]
     SameFile,
+    /// A header that would be made where its data is.
+    #[error("the header would replace the data; give it a file of its own")]
+    HeaderOverData,
     /// A source of no bytes.
     #[error("it is empty, so there is nothing to copy")]
     NothingToCopy,

@@ -24,6 +24,22 @@ pub(crate) fn overlap(one: &Path, other: &Path) -> bool {
     one.contains(second) || other.contains(first)
 }
 
+/// Whether a file of one name would be written over by one of the other, though neither may be there yet.
+pub(crate) fn is_one_name(one: &Path, other: &Path) -> bool {
+    overlap(one, other) || settled(one) == settled(other)
+}
+
+/// `path` with its links resolved, those of its folder at least.
+fn settled(path: &Path) -> PathBuf {
+    let in_folder = || {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    let there = path.canonicalize().ok();
+    there.or_else(in_folder).unwrap_or_else(|| path.to_owned())
+}
+
 /// What `path` is, and what that lies on.
 fn below(path: &Path) -> Vec<Place> {
     let mut places = Vec::new();
@@ -74,6 +90,28 @@ fn disk_of(partition: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_what_is_not_there_yet_are_one_by_any_way_to_its_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [real, link] = ["real", "link"].map(|name| folder.path().join(name));
+        fs::create_dir(&real).expect("a folder");
+        std::os::unix::fs::symlink("real", &link).expect("a link");
+        for other in [
+            link.join("new"),
+            real.join("./new"),
+            real.join("../link/new"),
+        ] {
+            assert!(is_one_name(&real.join("new"), &other), "{other:?}");
+        }
+        assert!(!is_one_name(&real.join("new"), &real.join("other")));
+        assert!(!is_one_name(&real.join("new"), &folder.path().join("new")));
+        assert!(is_one_name(Path::new("new"), Path::new("./new")));
+        let missing = folder.path().join("missing");
+        assert!(!is_one_name(&missing.join("a"), &missing.join("b")));
+        fs::write(real.join("new"), "x").expect("a file");
+        assert!(is_one_name(&real.join("new"), &link.join("new")));
+    }
 
     #[test]
     fn names_of_one_file_overlap_and_two_files_do_not() {

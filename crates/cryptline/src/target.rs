@@ -166,6 +166,12 @@ impl Target {
         same.is_some_and(|path| other.is_on(path)) || self.to_string() == other.to_string()
     }
 
+    /// Whether a new file at `path` would replace what it lies on, or a part of it does, though it may not be there yet.
+    pub(crate) fn is_replaced_by(&self, path: &Path) -> bool {
+        self.path()
+            .is_some_and(|own| places::is_one_name(own, path))
+    }
+
     /// Whether it is all of the file or block device at `path`, or that lies on it.
     pub(crate) fn is_on(&self, path: &Path) -> bool {
         let own = self.path().filter(|_| !matches!(self, Self::Slice(_)));

@@ -16,6 +16,10 @@ use crate::random::{self, Random};
 use crate::unlock::check_passphrase;
 use crate::{luks1, luks2};
 
+/// Modes that combine the data with what only the key and the place determine: data under one key gives the other
+/// away, at least up to where they differ (`cfb`).
+const STREAMS: [&str; 4] = ["cfb", "ctr", "ofb", "xctr"];
+
 /// Writes a new header with one key slot to `device` and returns the volume key.
 ///
 /// What was there before is lost from the first write on. The order is such that a crash leaves
@@ -81,6 +85,12 @@ impl FormatOptions {
             return Err(Error::NullCipher("the new volume".into()));
         }
         check_cipher_takes(&self.cipher, key)?;
+        if self.seed.is_some() && STREAMS.contains(&parse_cipher(&self.cipher)?.chain_mode()) {
+            return Err(parameters(format!(
+                "with a seed, {} would encrypt two images with one keystream, which gives both away; use aes-xts-plain64",
+                quote(&self.cipher)
+            )));
+        }
         let hash = Hash::by_name(&self.hash)?;
         // cryptsetup 2.6.1 makes such volumes, and opens them with any passphrase.
         if hash.output_len() < HASH_LEN_MIN {
@@ -178,7 +188,17 @@ mod tests {
     #[test]
     fn one_seed_makes_one_header() {
         const SIZE: u64 = (2 << 20) + 4096;
-        for (version, golden) in [(Version::Luks1, "GOLD1"), (Version::Luks2, "GOLD2")] {
+        let golden = [
+            (
+                Version::Luks1,
+                "d2055e84dba251a6d5aef7d244cbedf6a51bd842841a480397a4dfe79a315199",
+            ),
+            (
+                Version::Luks2,
+                "8d81eaaa655dc443c394b7745ee695f46fab1585c978490a2c8fb5523370e06b",
+            ),
+        ];
+        for (version, golden) in golden {
             let image = Image::format(SIZE, &seeded(version));
             let mut hash = [0; 32];
             Hash::Sha256.digest(&[&image.bytes], &mut hash);
@@ -194,6 +214,31 @@ mod tests {
             assert!(*key == *others, "{version:?}");
             assert_ne!(PASSPHRASE, b"other");
         }
+    }
+
+    #[test]
+    fn seeds_and_ciphers_that_make_a_keystream_are_refused_together() {
+        let with = |cipher: &str, seed: Option<Seed>| {
+            let options = FormatOptions {
+                cipher: cipher.into(),
+                key_len: 32,
+                seed,
+                ..seeded(Version::Luks2)
+            };
+            let mut device = std::io::Cursor::new(vec![0; 4 << 20]);
+            let made = format(&mut device, 4 << 20, PASSPHRASE, &options);
+            let untouched = device.get_ref().iter().all(|&byte| byte == 0);
+            (made.map(drop), untouched)
+        };
+        let seed = || seeded(Version::Luks2).seed;
+        for cipher in ["aes-ctr-plain64", "capi:ctr(aes)-plain64"] {
+            let (made, untouched) = with(cipher, seed());
+            let error = made.unwrap_err();
+            assert!(error.to_string().contains("one keystream"), "{error}");
+            assert!(error.kind() == ErrorKind::Parameters && untouched);
+            with(cipher, None).0.unwrap();
+        }
+        with("aes-cbc-essiv:sha256", seed()).0.unwrap();
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub struct FormatOptions {
     pub metadata_size: Option<u64>,
     /// Bytes of the place for key slots (LUKS2), a multiple of 4096. `None`: all up to the data.
     pub keyslots_size: Option<u64>,
+    /// Leave the free place for key slots (LUKS2) as it is, which takes no room in a new file. Otherwise, random bytes
+    /// hide how much of it is used.
+    pub sparse: bool,
     /// Allow `cipher_null`, which encrypts nothing.
     pub allow_null_cipher: bool,
     /// What all random bytes come from, so that the same options make the same header. The volume key is one of them.
@@ -75,6 +78,7 @@ impl Default for FormatOptions {
             slot_cipher: None,
             metadata_size: None,
             keyslots_size: None,
+            sparse: false,
             allow_null_cipher: false,
             seed: None,
         }

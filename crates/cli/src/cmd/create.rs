@@ -252,11 +252,11 @@ impl CreateArgs {
             Version::Luks2 => "LUKS2",
         };
         let name = self.file.display().to_string();
-        let seed = match options.seed {
-            Some(_) => {
+        let seed = match (&options.seed, &self.volume.layout.volume_key_file) {
+            (Some(_), None) => {
                 "The seed gives the volume key, whatever the passphrase: keep it secret, and use it for no other image.\n"
             }
-            None => "",
+            _ => "",
         };
         let disk = match data_size {
             0 => "a header without data".to_owned(),

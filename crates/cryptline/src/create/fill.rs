@@ -15,11 +15,13 @@ use cryptline_luks::format::FormatOptions;
 use cryptline_luks::{Header, SegmentPolicy};
 use cryptline_sys::{SecretBuf, is_zero};
 
-use super::{Create, Created, Draft, Durable, Progress, draft, made_no_header, unreadable};
+use super::{
+    Create, Created, Draft, Durable, Progress, draft, fit_sector, made_no_header, unreadable,
+};
 use crate::base::{Base, BaseDevice, Source};
 use crate::bytes::GateBytes;
 use crate::copy::{Copy, Holes, Left, Moved, ResumeError, Transfer, Trouble, Zeros};
-use crate::error::Problem;
+use crate::error::{Error, Problem};
 use crate::keys::with_keys;
 use crate::target::Target;
 use crate::{DispatchOptions, Mode, Open, Result, Warning, Zeroes};
@@ -96,7 +98,11 @@ impl Create {
         let known = copy.source.size().map(|size| size.next_multiple_of(512));
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
         let data = known.unwrap_or(UNKNOWN);
-        let prepared = self.prepare(&name, passphrase, data, &self.format)?;
+        let mut options = self.format.clone();
+        for len in known.iter().chain(&self.size) {
+            fit_sector(&mut options, *len);
+        }
+        let prepared = self.prepare(&name, passphrase, data, &options)?;
         let start = prepared.start;
         let least = start + known.unwrap_or(0).next_multiple_of(prepared.sector);
         let size = self
@@ -107,9 +113,9 @@ impl Create {
             return Err(Problem::CopyTooSmall { has, needs }.on(&name));
         }
         draft.set_size(size, self.preallocate)?;
+        let header = self.header_apart(&prepared)?;
         let grows = known.is_none() && self.size.is_none();
         let moved = self.fill_file(&draft, &name, &prepared, &copy, grows)?;
-        let header = self.header_apart(&prepared)?;
         if header.is_none() {
             self.put_prepared(Durable(draft.file()), &prepared, Rest::IsZeros)
                 .map_err(|source| draft::failed("write", &name, source))?;
@@ -136,9 +142,7 @@ impl Create {
             None => self.check_file(&draft, &name, &prepared)?,
         };
         copy.refuse_stopped(&name)?;
-        draft.publish(self.replace)?;
-        // Last, as within one file: what has no header is no volume.
-        header.map_or(Ok(()), |header| header.publish(self.replace))?;
+        self.publish_both(draft, header)?;
         Ok(self.created(data_size, copy.copied(moved, Vec::new())))
     }
 
@@ -175,6 +179,7 @@ impl Create {
         if has < needs {
             return Err(Problem::CopyTooSmall { has, needs }.on(&name));
         }
+        let header = self.header_apart(&prepared)?;
         let failed = |error| unreadable(error, target);
         // An old header would be found where the new one is not finished.
         let wiped = || {
@@ -184,7 +189,6 @@ impl Create {
         };
         wiped()?;
         let moved = self.fill_device(&device, &name, &prepared, &copy)?;
-        let header = self.header_apart(&prepared)?;
         let data_size = match &header {
             Some(header) => self.check_file(header, &name, &prepared).map(|_| has)?,
             None => self.finish_place(&device, target, &prepared)?,
@@ -213,8 +217,8 @@ impl Create {
         };
         let place = Target::Path(path.clone());
         copy.source.refuse_same(&place)?;
-        if matches!(target, Source::Target(target) if target.is_same_place(&place)) {
-            return Err(Problem::SameFile.on(place));
+        if matches!(target, Source::Target(target) if target.is_replaced_by(path)) {
+            return Err(Problem::HeaderOverData.on(place));
         }
         if copy.resume.is_some() {
             return Err(Problem::Resume(ResumeError::Apart).on(target));
@@ -222,7 +226,21 @@ impl Create {
         Draft::new(path, self.replace).map(drop)
     }
 
-    /// The header in a file of its own, where it is to have one. It has no name yet.
+    /// Gives the data its name, and then the header: as within one file, what has no header is no volume. Data that has
+    /// its name gets its header even where that name may not be durable: nothing else has its key.
+    fn publish_both(&self, data: Draft, header: Option<Draft>) -> Result<()> {
+        let published = data.publish(self.replace);
+        let has_name = |error: &Error| matches!(error.problem(), Problem::NameNotDurable(_));
+        if published.as_ref().err().is_none_or(has_name)
+            && let Some(header) = header
+        {
+            header.publish(self.replace)?;
+        }
+        published
+    }
+
+    /// The header in a file of its own, where it is to have one. It has no name yet. Made before there is any data, so
+    /// that what finds no room for it has overwritten nothing.
     fn header_apart(&self, prepared: &Prepared) -> Result<Option<Draft>> {
         let Some(path) = &self.header else {
             return Ok(None);

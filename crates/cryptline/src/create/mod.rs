@@ -31,7 +31,7 @@ pub use btt::{CreateBtt, CreatedBtt};
 
 use crate::base::{Access, BaseDevice, Source};
 use crate::bytes::GateBytes;
-use crate::copy::{Copied, Copy};
+use crate::copy::{Copied, Copy, Holes};
 use crate::error::{Error, Problem};
 use crate::given::Given;
 use crate::info::BaseInfo;
@@ -237,6 +237,8 @@ impl Create {
             return Err(Problem::VolumeKeyLength { most }.on(&source));
         }
         if let Some(copy) = self.copy.take() {
+            // What shows which blocks are unused need not hide which key slots are.
+            self.format.sparse |= copy.holes == Holes::Keep;
             return self.create_from(&source, copy);
         }
         let mut created = with_keys(|| match (&source, &self.header) {
@@ -368,10 +370,7 @@ impl Create {
             return Err(Problem::ReadOnly.on(target));
         }
         let mut options = self.format.clone();
-        // Its size is not known where a header of its own is made, and need not be a multiple of the largest sector.
-        if options.detached && !size.is_multiple_of(LARGEST_SECTOR.into()) {
-            options.sector_size.get_or_insert(512);
-        }
+        fit_sector(&mut options, size);
         // What is larger than a table's sector can be torn; what is smaller cannot be written.
         let sector = geometry.logical_block;
         if let BaseInfo::Btt { .. } = device.info {
@@ -457,6 +456,13 @@ impl Create {
         self.observer
             .as_ref()
             .map_or(Ok(()), |observer| observer(progress))
+    }
+}
+
+/// A header of its own does not know the size of its data, which need not be a multiple of the largest sector.
+fn fit_sector(options: &mut FormatOptions, size: u64) {
+    if options.detached && !size.is_multiple_of(LARGEST_SECTOR.into()) {
+        options.sector_size.get_or_insert(512);
     }
 }
 

@@ -69,7 +69,9 @@ pub(crate) fn format(
         offset: 2 * copy_size,
         size: layout.keyslots_size,
     };
-    fill_random(device, keyslots, &random)?;
+    if !options.sparse {
+        fill_random(device, keyslots, &random)?;
+    }
     let area = KeyArea {
         offset: keyslots.offset,
         encryption: &slot.encryption,

@@ -2,12 +2,13 @@
 //! machine swaps.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use cryptline::CopySource;
 use cryptline_sys::keep_descriptors;
@@ -17,14 +18,23 @@ use crate::CliError;
 use crate::error::on_one_line;
 use crate::size::human;
 
-/// What makes the file system, and where it may be beside `PATH`.
+/// What makes the file system, what changes it, and where they may be beside `PATH`.
 const PROGRAM: &str = "mke2fs";
+const DEBUGGER: &str = "debugfs";
 const SYSTEM: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 const OPTIONS: [&str; 9] = ["-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-N"];
 const BLOCK: u64 = 4096;
 /// Bytes of an inode, and inodes that no file of the folder has.
 const INODE: u64 = 256;
 const RESERVED_INODES: u64 = 64;
+/// The inode of the uppermost folder, and the first of what is in it.
+const ROOT_INODE: u32 = 2;
+const FIRST_INODE: u32 = 11;
+/// Where the superblock has the number of inodes, and of those that are free.
+const INODES_AT: u64 = 1024;
+const FREE_INODES_AT: u64 = 1024 + 16;
+/// What a fixed time is given to the programs of e2fsprogs in.
+const CLOCK: &str = "E2FSPROGS_FAKE_TIME";
 const SMALLEST: u64 = 8 << 20;
 /// How often a larger file system is tried where the first is too small.
 const TRIES: u32 = 5;
@@ -40,7 +50,7 @@ pub fn of(name: &Path) -> Option<&Path> {
 pub struct FileSystem {
     /// Its bytes. `None`: what it takes.
     pub room: Option<u64>,
-    /// Its UUID. It is then the same each time that the folder is. `None`: a random one.
+    /// Its UUID. It is then the same each time that the folder is, or a copy of it. `None`: a random one.
     pub uuid: Option<String>,
 }
 
@@ -51,12 +61,11 @@ pub struct FileSystem {
 pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> {
     let contents = Contents::of(folder)?;
     contents.check_memory(folder)?;
-    let program = find().ok_or_else(|| {
-        CliError::parameters(format!(
-            "{PROGRAM} makes the file system of dir:{}, and is not there; install e2fsprogs",
-            shown(folder)
-        ))
-    })?;
+    let program = find(PROGRAM, folder)?;
+    let pinned = match &wanted.uuid {
+        Some(uuid) => Some((uuid, find(DEBUGGER, folder)?)),
+        None => None,
+    };
     // The program must have none of those that keys come from.
     keep_descriptors().map_err(|error| {
         CliError::parameters(format!(
@@ -75,7 +84,7 @@ pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> 
     loop {
         let mut command = Command::new(&program);
         command.args(OPTIONS).arg(contents.inodes().to_string());
-        if let Some(uuid) = &wanted.uuid {
+        if let Some((uuid, _)) = &pinned {
             pin(&mut command, uuid, contents.newest);
         }
         let made = make(command, folder, &memory, size);
@@ -85,6 +94,14 @@ pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> 
             Err(why) if tries == 0 || !why.is_too_small => return Err(why.error),
             Err(_) => size = (size + size / 4).next_multiple_of(1 << 20),
         }
+    }
+    if let Some((_, debugger)) = &pinned {
+        pin_inodes(debugger, &memory, contents.newest).map_err(|why| {
+            let (folder, why) = (shown(folder), on_one_line(&why.to_string()));
+            CliError::device(format!(
+                "dir:{folder}: {DEBUGGER} cannot set the times of its files: {why}"
+            ))
+        })?;
     }
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
     Ok(CopySource::raw(path)?.named(format!("dir:{}", folder.display())))
@@ -166,14 +183,70 @@ struct NotMade {
     is_too_small: bool,
 }
 
-/// Leaves nothing to chance, nor to the clock: its time is what `SOURCE_DATE_EPOCH` says, or that of the newest file.
-fn pin(command: &mut Command, uuid: &str, newest: i64) {
-    command.args(["-U", uuid, "-E", &format!("hash_seed={uuid}")]);
+/// When it was made, whenever that is: what `SOURCE_DATE_EPOCH` says, or the time of the newest file.
+fn time_of(newest: i64) -> i64 {
     let asked = std::env::var("SOURCE_DATE_EPOCH").ok();
     let asked = asked.and_then(|seconds| seconds.parse().ok());
     // What is not positive is taken for no time at all.
-    let time = asked.unwrap_or(newest).max(1);
-    command.env("E2FSPROGS_FAKE_TIME", time.to_string());
+    asked.unwrap_or(newest).max(1)
+}
+
+/// Leaves nothing to chance, nor to the clock.
+fn pin(command: &mut Command, uuid: &str, newest: i64) {
+    command.args(["-U", uuid, "-E", &format!("hash_seed={uuid}")]);
+    command.env(CLOCK, time_of(newest).to_string());
+}
+
+/// Gives all files one time of access and of change. The program takes over the folder's, which differ where it was read
+/// meanwhile (`relatime`), and in each copy of it.
+fn pin_inodes(debugger: &Path, memory: &File, newest: i64) -> io::Result<()> {
+    let number = |at| {
+        let mut bytes = [0; 4];
+        memory.read_exact_at(&mut bytes, at)?;
+        Ok::<_, io::Error>(u32::from_le_bytes(bytes))
+    };
+    // Nothing was removed, so those in use are the first ones.
+    let used = number(INODES_AT)?.saturating_sub(number(FREE_INODES_AT)?);
+    let time = time_of(newest);
+    // Without O_CLOEXEC: the program opens it by this number, since the script is its input.
+    let inherited = rustix::io::dup(memory)?;
+    let mut child = Command::new(debugger)
+        .args(["-w", "-f", "-"])
+        .arg(format!("/proc/self/fd/{}", inherited.as_raw_fd()))
+        .env("LC_ALL", "C")
+        .env(CLOCK, time.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let input = child.stdin.take();
+    let script = move || {
+        let mut input = BufWriter::new(input.ok_or(io::ErrorKind::BrokenPipe)?);
+        for inode in std::iter::once(ROOT_INODE).chain(FIRST_INODE..=used) {
+            writeln!(input, "set_inode_field <{inode}> atime @{time}")?;
+            writeln!(input, "set_inode_field <{inode}> ctime @{time}")?;
+        }
+        input.flush()
+    };
+    // Beside it, so that neither waits for the other.
+    let (written, ran) = thread::scope(|scope| {
+        let writer = scope.spawn(script);
+        let ran = child.wait_with_output();
+        (writer.join(), ran)
+    });
+    let ran = ran?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    // It says what failed, and goes on; its version comes first.
+    let banner = format!("{DEBUGGER} ");
+    let failure = said
+        .lines()
+        .find(|line| !line.trim().is_empty() && !line.starts_with(&banner));
+    match (failure, written) {
+        (Some(why), _) => Err(io::Error::other(why.to_owned())),
+        (None, Ok(Ok(()))) if ran.status.success() => Ok(()),
+        (None, Ok(Err(error))) => Err(error),
+        (None, _) => Err(io::Error::other("it failed")),
+    }
 }
 
 /// Makes a file system of `size` bytes.
@@ -209,12 +282,18 @@ fn make(mut command: Command, folder: &Path, memory: &File, size: u64) -> Result
     Err(failed(lines.next_back().unwrap_or("it failed")))
 }
 
-fn find() -> Option<PathBuf> {
+fn find(program: &str, folder: &Path) -> Result<PathBuf, CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SYSTEM.map(PathBuf::from));
-    folders
-        .map(|folder| folder.join(PROGRAM))
-        .find(|program| program.is_file())
+    let found = folders
+        .map(|folder| folder.join(program))
+        .find(|program| program.is_file());
+    found.ok_or_else(|| {
+        CliError::parameters(format!(
+            "{program} makes the file system of dir:{}, and is not there; install e2fsprogs",
+            shown(folder)
+        ))
+    })
 }
 
 fn shown(path: &Path) -> String {
