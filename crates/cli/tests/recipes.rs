@@ -66,6 +66,12 @@ fn every_recipe_is_tried() {
     for block in &blocks {
         assert!(!block.marks.is_empty(), "{}: nobody tries it", block.title);
     }
+    let source = include_str!("recipes.rs");
+    for title in TRIED {
+        // On the list, and in its test.
+        let count = source.matches(&format!("\"{title}\"")).count();
+        assert!(count >= 2, "{title}: there is no test");
+    }
 }
 
 /// A guest has read the first sector, and written it again behind itself.
@@ -257,6 +263,29 @@ fn examples_of_the_readme_run_as_pasted() {
             fs::read(place.path("clear.raw")).unwrap() == fs::read(place.path("disk.raw")).unwrap()
         );
     }
+}
+
+#[test]
+fn recipe_that_is_killed_leaves_no_mount() {
+    if peer::require("fusermount3").is_none() {
+        return;
+    }
+    let place = Place::new();
+    let mut mounted = Vec::new();
+    for name in ["files", "clear", "mnt"] {
+        fs::create_dir(place.path(name)).unwrap();
+        let mut mount = Command::new(place.path(".bin/real"));
+        mount.args(["mount", "ram:1M"]).arg(place.path(name));
+        peer::run(&mut mount, READY).success();
+        mounted.push(format!(" {} ", place.path(name).display()));
+    }
+    let are_there = || {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        mounted.iter().filter(|path| mounts.contains(*path)).count()
+    };
+    assert_eq!(are_there(), 3);
+    drop(place);
+    assert_eq!(are_there(), 0);
 }
 
 #[test]
