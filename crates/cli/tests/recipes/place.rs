@@ -109,6 +109,7 @@ finish() {
 trap 'finish > /dev/null 2>&1' EXIT
 listens() {
     local flags name
+    [[ -n $1 ]] || return 1
     while read -r _ _ _ flags _ _ _ name; do
         if [[ $flags == 00010000 && ( $name == "$1" || $name == "$PWD/$1" ) ]]; then return 0; fi
     done < /proc/net/unix
@@ -116,7 +117,7 @@ listens() {
 }
 ready() {
     for ((tries = 0; tries < 6000; tries++)); do
-        if [[ -s $PIDFILES/$! ]] || [[ -n ${1:-} ]] && listens "$1"; then return 0; fi
+        if [[ -s $PIDFILES/$! ]] || listens "${1:-}"; then return 0; fi
         kill -0 $! || return 1
         sleep 0.01
     done
