@@ -46,7 +46,13 @@ impl Outlet {
         }
         let before = text.len();
         text += line;
-        let patience = patience.map(|limit| if self.dropped > 0 { Duration::ZERO } else { limit });
+        let patience = patience.map(|limit| {
+            if self.dropped > 0 {
+                Duration::ZERO
+            } else {
+                limit
+            }
+        });
         let until = patience.map(|limit| Instant::now() + limit);
         let written = write_until(to, text.as_bytes(), until);
         if written >= before {
