@@ -14,7 +14,8 @@ use clap::Parser as _;
 use cryptline_cli::command_line::Cli;
 use cryptline_testkit::peer::{self, Background};
 use page::{Block, blocks};
-use place::{Place, SIZE, boot_sector};
+use place::{BEGIN, Place, SIZE, boot_sector};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 use serde_json::Value;
 
 const PAGE: &str = "docs/recipes.md";
@@ -263,6 +264,25 @@ fn examples_of_the_readme_run_as_pasted() {
             fs::read(place.path("clear.raw")).unwrap() == fs::read(place.path("disk.raw")).unwrap()
         );
     }
+}
+
+#[test]
+fn recipe_waits_until_a_socket_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let unready = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&unready, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    // The command before it has ended without a word.
+    let script = format!("{BEGIN}true &\nwait\nready socket");
+    let is_ready = || {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script]).current_dir(folder.path());
+        let run = peer::run(shell.env("PIDFILES", folder.path()), READY);
+        run.status.success()
+    };
+    assert!(!is_ready());
+    listen(&unready, 1).unwrap();
+    assert!(is_ready());
 }
 
 #[test]

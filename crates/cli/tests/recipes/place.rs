@@ -98,7 +98,7 @@ exec "$@"
 
 /// Before the commands. A command in the background is waited for until it listens at its socket (a socket has its name
 /// a moment before), and a server of ours until it says so.
-const BEGIN: &str = r#"
+pub const BEGIN: &str = r#"
 set -eu -o pipefail
 finish() {
     kill -9 $(jobs -p) $(cat "$PIDFILES"/{docker,web}) || true
