@@ -2,6 +2,8 @@
 
 #[path = "control/foreign.rs"]
 mod foreign;
+#[path = "control/lost.rs"]
+mod lost;
 mod server;
 
 use std::fs::File;

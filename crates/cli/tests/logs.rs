@@ -2,13 +2,17 @@
 
 mod server;
 
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Command;
 
 use cryptline_testkit::peer;
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
+use rustix::process::Signal;
 use serde_json::Value;
-use server::{Disk, SIZE, Server, socket_of, wait_until};
+use server::{Disk, READY, SIZE, Server, socket_of, text, wait_until};
 
 /// Every line of a log in JSON.
 #[track_caller]
@@ -174,7 +178,7 @@ fn a_lost_flush_is_told_when_it_happens() {
     };
     let clear = tempfile::NamedTempFile::new().unwrap();
     clear.as_file().set_len(1 << 20).unwrap();
-    let clear = server::text(clear.path());
+    let clear = text(clear.path());
     let server = Server::start(["ram:1M", "--log=json", "--fault", "flush:nth=1"]);
     assert!(
         !nbdcopy
@@ -198,6 +202,18 @@ fn a_lost_flush_is_told_when_it_happens() {
             .unwrap()
             .contains("the last flush failed")
     );
+}
+
+#[test]
+fn each_volume_that_loses_its_last_flush_is_told_of() {
+    let fault = ["--fault", "flush:after=0"];
+    let log = ["ram:1M", "ram:2M", "--log=json"];
+    let server = Server::start(log.into_iter().chain(fault));
+    let ended = server.process.stop().exited_with(4);
+    let latched = of(&objects(&ended.stderr_text()), "latched");
+    let mut sources: Vec<_> = latched.iter().map(|it| it["source"].to_string()).collect();
+    sources.sort();
+    assert_eq!(sources, ["\"ram:1M\"", "\"ram:2M\""], "{ended}");
 }
 
 #[test]
@@ -230,4 +246,75 @@ fn levels_are_what_they_say() {
             );
         }
     }
+}
+
+/// A server whose standard error is a full pipe that nobody reads, and whose last flush fails.
+struct Unread {
+    server: Server,
+    manager: UnixDatagram,
+    pipe: File,
+    _folder: tempfile::TempDir,
+}
+
+impl Unread {
+    fn start(options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, notify] = ["pipe", "notify"].map(|name| folder.path().join(name));
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let manager = UnixDatagram::bind(&notify).unwrap();
+        manager.set_read_timeout(Some(READY)).unwrap();
+        let mut both = OpenOptions::new();
+        let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+        let both = both.read(true).write(true).custom_flags(nonblock);
+        let mut pipe = both.open(&path).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$@\" 2>\"$0\"", &text(&path)]);
+        command.args([env!("CARGO_BIN_EXE_cryptline"), "serve", "ram:1M"]);
+        command.args(["--fault", "flush:after=0"]).args(options);
+        let server = Server::spawn(command.env("NOTIFY_SOCKET", &notify));
+        let full = loop {
+            if let Err(error) = pipe.write(&[b'\n'; 4096]) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::WouldBlock);
+        let unread = Self {
+            server,
+            manager,
+            pipe,
+            _folder: folder,
+        };
+        assert_eq!(unread.told(), "READY=1");
+        unread
+    }
+
+    fn told(&self) -> String {
+        let mut message = [0; 100];
+        let length = self.manager.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).into_owned()
+    }
+
+    /// SIGTERM ends it, after a flush.
+    fn ends(self) {
+        self.server.process.stop().exited_with(4);
+    }
+}
+
+#[test]
+fn a_server_that_nobody_reads_from_hears_signals() {
+    let unread = Unread::start(&["-v"]);
+    unread.server.process.signal(Signal::HUP);
+    assert!(unread.told().starts_with("RELOADING=1"));
+    unread.ends();
+}
+
+#[test]
+fn a_server_that_nobody_reads_from_is_not_held_up_by_clients() {
+    let unread = Unread::start(&[]);
+    let mut garbage = UnixStream::connect(socket_of(&unread.server.uri)).unwrap();
+    garbage.write_all(&[0xa5; 64]).unwrap();
+    garbage.set_read_timeout(Some(READY)).unwrap();
+    // However it ends, the server has something to say of it.
+    let _ = garbage.read_to_end(&mut Vec::new());
+    unread.ends();
 }

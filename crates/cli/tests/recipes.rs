@@ -14,7 +14,8 @@ use clap::Parser as _;
 use cryptline_cli::command_line::Cli;
 use cryptline_testkit::peer::{self, Background};
 use page::{Block, blocks};
-use place::{Place, SIZE, boot_sector};
+use place::{BEGIN, Place, SIZE, boot_sector};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 use serde_json::Value;
 
 const PAGE: &str = "docs/recipes.md";
@@ -65,6 +66,12 @@ fn every_recipe_is_tried() {
     assert_eq!(titles, TRIED);
     for block in &blocks {
         assert!(!block.marks.is_empty(), "{}: nobody tries it", block.title);
+    }
+    let source = include_str!("recipes.rs");
+    for title in TRIED {
+        // On the list, and in its test.
+        let count = source.matches(&format!("\"{title}\"")).count();
+        assert!(count >= 2, "{title}: there is no test");
     }
 }
 
@@ -257,6 +264,48 @@ fn examples_of_the_readme_run_as_pasted() {
             fs::read(place.path("clear.raw")).unwrap() == fs::read(place.path("disk.raw")).unwrap()
         );
     }
+}
+
+#[test]
+fn recipe_waits_until_a_socket_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let unready = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&unready, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    // The command before it has ended without a word.
+    let script = format!("{BEGIN}true &\nwait\nready socket");
+    let is_ready = || {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &script]).current_dir(folder.path());
+        let run = peer::run(shell.env("PIDFILES", folder.path()), READY);
+        run.status.success()
+    };
+    assert!(!is_ready());
+    listen(&unready, 1).unwrap();
+    assert!(is_ready());
+}
+
+#[test]
+fn recipe_that_is_killed_leaves_no_mount() {
+    if peer::require("fusermount3").is_none() {
+        return;
+    }
+    let place = Place::new();
+    let mut mounted = Vec::new();
+    for name in ["files", "clear", "mnt"] {
+        fs::create_dir(place.path(name)).unwrap();
+        let mut mount = Command::new(place.path(".bin/real"));
+        mount.args(["mount", "ram:1M"]).arg(place.path(name));
+        peer::run(&mut mount, READY).success();
+        mounted.push(format!(" {} ", place.path(name).display()));
+    }
+    let are_there = || {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        mounted.iter().filter(|path| mounts.contains(*path)).count()
+    };
+    assert_eq!(are_there(), 3);
+    drop(place);
+    assert_eq!(are_there(), 0);
 }
 
 #[test]

@@ -71,13 +71,18 @@ fn default_polls_with_io_uring_and_two_processors_and_never_with_one() {
     let (default, asked) = (poll(&[]), poll(&["--poll-us=50"]));
     sched_setaffinity(None, &all).unwrap();
     let has_ring = asked != NO_RING;
-    let expected = match (has_ring, all.count()) {
-        (false, _) => [NO_RING; 2],
-        (true, 1) => ["never (one processor)", "50 µs"],
-        // Its clients may be on the others.
-        (true, _) => ["up to 100 µs while it pays off", "50 µs"],
+    assert_eq!(asked, if has_ring { "50 µs" } else { NO_RING });
+    // Its clients may be on the others, if the machine has others and need not save power.
+    let one_of = if has_ring {
+        &[
+            "up to 100 µs while it pays off",
+            "never (one processor)",
+            "never (on battery)",
+        ][..]
+    } else {
+        &[NO_RING]
     };
-    assert_eq!([default.as_str(), &asked], expected);
+    assert!(one_of.contains(&&*default), "{default}");
     if has_ring && usable_cores() >= 2.0 {
         // A busy machine may give the measurement no time.
         let mut tries = (0..5).map(|_| poll(&[]));

@@ -74,7 +74,7 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     let cleanup = Cleanup::default();
     let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
     signals::watch(stopper.clone(), cleanup.remover(), None)?;
-    events::watch_latch(&volume.info().source, volume.gate(), &stopper);
+    events::watch_latch(&volume.info().source, volume.gate());
     // What is known of the device is kept before it can be used, and so a successor may ask for it that early.
     let asked = Successor::expect()?;
     stay_in_memory();

@@ -3,17 +3,20 @@
 //! ```text
 //! output::complain, output::warn ──┐
 //! serve::events ── serve::log ─────┼─► tracing ─► subscriber ─► lines ─► standard error
-//!   (a quota for clients)          ┘   (control path only)      (one line, one write)
+//!   (a quota for clients)          ┘   (control path only)    outlet (dropped where
+//!                                                                     nobody reads)
 //! ```
 //!
 //! All that the program says there goes this way, so `--log json` has one object in every line. Nothing here is
 //! on the path of a request. It opens no file, so it works in the sandbox as before it.
 
 mod lines;
+mod outlet;
 mod subscriber;
 mod time;
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use clap::Args;
 use rustix::fs::fstat;
@@ -24,6 +27,9 @@ use lines::Form;
 
 /// What warnings are called that the program has for whoever started it.
 const WARNING: &str = "cryptline::warning";
+
+/// How long a line of a server waits for whoever reads standard error.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// `--log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +82,15 @@ pub struct LogArgs {
 struct Settings {
     form: Form,
     most: Level,
+    /// Whoever starts a program that serves nobody may take any time to read.
+    patience: Option<Duration>,
 }
 
 /// Until somebody says otherwise.
 const USUAL: Settings = Settings {
     form: Form::Plain,
     most: Level::WARN,
+    patience: None,
 };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -99,6 +108,7 @@ impl LogArgs {
         let _ = SETTINGS.set(Settings {
             form,
             most: self.log_level.unwrap_or(usual),
+            patience: Some(PATIENCE),
         });
     }
 }

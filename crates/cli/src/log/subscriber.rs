@@ -2,16 +2,21 @@
 //! registry of spans, filters and a clock, none of which is wanted here.
 
 use std::fmt::Debug;
-use std::io::{self, Write};
+use std::sync::Mutex;
 use std::time::SystemTime;
 
+use cryptline_sys::lock;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
-use tracing::{Event, Metadata};
+use tracing::{Event, Level, Metadata};
 
-use super::lines::Line;
+use super::lines::{Form, Line};
+use super::outlet::Outlet;
+
+/// Not the lock of the library: a panic holds that one for as long as nobody reads what it says.
+static OUTLET: Mutex<Outlet> = Mutex::new(Outlet::new());
 
 /// Prints events to standard error. There are no spans.
 pub struct Lines;
@@ -36,10 +41,12 @@ impl Subscriber for Lines {
             message: &said.message,
             fields: said.fields,
         };
-        let text = line.text(super::settings().form, SystemTime::now());
-        // In one call, so that lines of other processes do not come in between. Nobody is left to be told when this
-        // fails.
-        let _ = io::stderr().lock().write_all(text.as_bytes());
+        let now = SystemTime::now();
+        let settings = super::settings();
+        let text = line.text(settings.form, now);
+        let notice = |count| notice_of_dropped(count, settings.form, now);
+        let to = rustix::stdio::stderr();
+        lock(&OUTLET).write(to, &text, settings.patience, notice);
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -53,6 +60,21 @@ impl Subscriber for Lines {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
+}
+
+/// The line in place of those that were dropped.
+fn notice_of_dropped(count: u64, form: Form, now: SystemTime) -> String {
+    let message =
+        format!("log messages dropped before this one, since they could not be written: {count}");
+    let fields = [("event", "dropped".into()), ("lines", count.into())];
+    let fields = fields.map(|(name, value): (&str, Value)| (name.to_owned(), value));
+    let line = Line {
+        level: Level::WARN,
+        is_warning: false,
+        message: &message,
+        fields: fields.into_iter().collect(),
+    };
+    line.text(form, now)
 }
 
 /// What an event has.

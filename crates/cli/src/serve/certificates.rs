@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use cryptline_serve::nbd::{Certificates, Clients, CurrentTls, FILES};
+use cryptline_serve::nbd::{Certificates, Clients, CurrentTls, FILES, read_file};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -48,7 +48,7 @@ impl Renewable {
     /// # Errors
     /// Exit code 1 where they cannot be used.
     pub fn read(directory: &Path, clients: Clients) -> Result<Self, CliError> {
-        let found = Certificates::read(directory, &clients, &|path| std::fs::read(path));
+        let found = Certificates::read(directory, &clients, &read_file);
         let found = found.map_err(|error| CliError::parameters(error.to_string()))?;
         if let Err(error) = found.check(directory, SystemTime::now()) {
             warn(&[format!("{error}; until then clients refuse it")]);
@@ -155,7 +155,7 @@ impl Reader {
         })
     }
 
-    fn read(&self, path: &Path) -> Result<Vec<u8>, Trouble> {
+    fn read(&self, path: &Path) -> Result<Zeroizing<Vec<u8>>, Trouble> {
         let name = path.file_name();
         let number = FILES.iter().position(|known| name == Some(known.as_ref()));
         let number = number.and_then(|number| u8::try_from(number).ok());
@@ -164,7 +164,7 @@ impl Reader {
         answer.map_err(|errno| Trouble::File(errno.into()))
     }
 
-    fn ask(&self, number: u8) -> io::Result<Result<Vec<u8>, Errno>> {
+    fn ask(&self, number: u8) -> io::Result<Result<Zeroizing<Vec<u8>>, Errno>> {
         let mut socket = &self.socket;
         socket.write_all(&[number])?;
         let (error, len) = (word(socket)?, word(socket)?);
@@ -172,7 +172,7 @@ impl Reader {
         if len > FILE_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut contents = vec![0; len];
+        let mut contents = Zeroizing::new(vec![0; len]);
         socket.read_exact(&mut contents)?;
         match i32::try_from(error) {
             Ok(0) => Ok(Ok(contents)),

@@ -7,7 +7,6 @@ use cryptline_serve::vhost_user::Event as FrontEnd;
 use tracing::Level;
 
 use super::log::Log;
-use super::signals::Stopper;
 
 /// A volume is open. Which key slot opened it is no secret: the header shows them all.
 pub fn opened(volume: &Volume) {
@@ -23,14 +22,11 @@ pub fn opened(volume: &Volume) {
     );
 }
 
-/// Tells once of the write or flush that was lost and after which no flush succeeds. Of a server that ends, that is the
-/// last word anyway.
-pub fn watch_latch(name: &str, gate: &Gate, stopper: &Stopper) {
-    let (name, stopper) = (name.to_owned(), stopper.clone());
+/// Tells once of the write or flush that was lost and after which no flush succeeds; also while the server ends, since
+/// its last word names one volume only.
+pub fn watch_latch(name: &str, gate: &Gate) {
+    let name = name.to_owned();
     gate.when_latched(move |fault| {
-        if stopper.is_stopping() {
-            return;
-        }
         let why = why_latched(fault);
         tracing::error!(
             event = "latched",

@@ -205,7 +205,7 @@ impl<'a> Front<'a> {
         let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
         signals::watch(stopper.clone(), cleanup.remover(), self.reload.take())?;
         for volume in volumes.iter() {
-            events::watch_latch(&volume.info.source, &volume.gate, &stopper);
+            events::watch_latch(&volume.info.source, &volume.gate);
         }
         Ok(Opened {
             volumes,

@@ -42,7 +42,7 @@ impl Stopper {
     }
 
     /// Whether the server has been asked to end.
-    pub fn is_stopping(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cryptline_testkit::peer::{self, Peer, Run};
@@ -96,25 +96,53 @@ fi
 exec "$@"
 "#;
 
-/// Before the commands. A command in the background is waited for until its socket is there, and a server of ours
-/// until it says so.
-const BEGIN: &str = r#"
+/// Before the commands. A command in the background is waited for until it listens at its socket (a socket has its name
+/// a moment before), and a server of ours until it says so.
+pub const BEGIN: &str = r#"
 set -eu -o pipefail
 finish() {
     kill -9 $(jobs -p) $(cat "$PIDFILES"/{docker,web}) || true
     fusermount3 -uz files || true
     fusermount3 -uz clear || true
+    fusermount3 -uz mnt || true
 }
 trap 'finish > /dev/null 2>&1' EXIT
+listens() {
+    local flags name
+    [[ -n $1 ]] || return 1
+    while read -r _ _ _ flags _ _ _ name; do
+        if [[ $flags == 00010000 && ( $name == "$1" || $name == "$PWD/$1" ) ]]; then return 0; fi
+    done < /proc/net/unix
+    return 1
+}
 ready() {
     for ((tries = 0; tries < 6000; tries++)); do
-        if [[ -s $PIDFILES/$! || -S ${1:-} ]]; then return 0; fi
+        if [[ -s $PIDFILES/$! ]] || listens "${1:-}"; then return 0; fi
         kill -0 $! || return 1
         sleep 0.01
     done
     return 1
 }
 "#;
+
+/// Where recipes mount.
+const MOUNTED: [&str; 3] = ["files", "clear", "mnt"];
+/// What a container is made with, as far as the system may forbid it.
+const NAMESPACES: [&str; 6] = [
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "--net",
+    "--ipc",
+];
+/// For root: the user who has no rights.
+const AS_NOBODY: [&str; 4] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+];
 
 /// A folder for one recipe.
 pub struct Place {
@@ -124,8 +152,15 @@ pub struct Place {
 }
 
 impl Drop for Place {
-    /// A device of the system keeps its flag when it is detached, for whoever gets it next.
+    /// A recipe that was late has cleaned up nothing. A device of the system keeps its flag when it is detached, for
+    /// whoever gets it next.
     fn drop(&mut self) {
+        for name in MOUNTED {
+            let mut unmount = Command::new("fusermount3");
+            unmount.arg("-uz").arg(self.path(name));
+            // There may be nothing.
+            let _ = unmount.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
         if let Some((blockdev, device)) = &self.device {
             blockdev.run(["--setrw", &device.0]);
         }
@@ -187,12 +222,15 @@ impl Place {
     pub fn prepare(&mut self, block: &Block) -> Option<()> {
         for mark in &block.marks {
             match mark.as_str() {
-                "key" | "nothing" | "a network" | "as nobody" => {}
+                "key" | "nothing" | "as nobody" => {}
+                "a network" => may_run(own_network())?,
+                "a container" if is_root() => may_run(&[&AS_NOBODY[..], &NAMESPACES].concat())?,
+                "a container" => may_run(&NAMESPACES)?,
                 "web" => self.web()?,
                 "README" => self.readme(),
                 "disk" => self.disk("disk.img")?,
                 "device" => self.device()?,
-                "as root" if !rustix::process::geteuid().is_root() => {
+                "as root" if !is_root() => {
                     peer::skip("it takes root");
                     return None;
                 }
@@ -285,23 +323,14 @@ impl Place {
 
     /// A program of the place's, as whom and where the block says.
     pub fn shell(&self, block: &Block, program: &[&str]) -> Command {
-        let is_root = rustix::process::geteuid().is_root();
         let mut words: Vec<&str> = Vec::new();
         if block.says("a network") {
-            words.extend(["unshare", "--net"]);
-            if !is_root {
-                words.extend(["--user", "--map-root-user"]);
-            }
+            words.extend(own_network());
             words.extend(["sh", "-c", NETWORK, "sh"]);
         }
-        if is_root && block.says("as nobody") {
+        if is_root() && block.says("as nobody") {
             self.give_away(self.folder.path());
-            words.extend([
-                "setpriv",
-                "--reuid=65534",
-                "--regid=65534",
-                "--clear-groups",
-            ]);
+            words.extend(AS_NOBODY);
         }
         words.extend(program);
         let path = std::env::var("PATH").unwrap_or_default();
@@ -347,6 +376,27 @@ impl Place {
     }
 }
 
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// What a command is run with in a network of its own.
+fn own_network() -> &'static [&'static str] {
+    const NETWORK: &[&str] = &["unshare", "--net", "--user", "--map-root-user"];
+    if is_root() { &NETWORK[..2] } else { NETWORK }
+}
+
+/// Whether a command can be run so. `None` where the system forbids it, and then the test is skipped.
+fn may_run(words: &[&str]) -> Option<()> {
+    let mut command = Command::new(words[0]);
+    let run = peer::run(command.args(&words[1..]).arg("true"), TIMEOUT);
+    if !run.status.success() {
+        peer::skip("users may make no namespaces here");
+        return None;
+    }
+    Some(())
+}
+
 /// [`BOOT`] with the mark that makes it one.
 pub fn boot_sector() -> [u8; 512] {
     let mut sector = [0; 512];
@@ -364,7 +414,9 @@ fn script(steps: &[Step]) -> String {
         script += "printf '\\n@@\\n'\n";
         let verbs = ["cryptline serve ", "cryptline vhost-user "];
         let serves = verbs.iter().any(|verb| command.starts_with(verb));
-        let _ = if command.ends_with('&') {
+        let _ = if command.ends_with('&') && serves {
+            writeln!(script, "{command}\nready")
+        } else if command.ends_with('&') {
             let words = command.split([' ', '=']);
             let options = ["--unix", "--socket", "--socket-path"];
             let socket = words.skip_while(|word| !options.contains(word)).nth(1);

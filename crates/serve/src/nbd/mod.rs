@@ -21,7 +21,7 @@ pub(crate) mod wire;
 
 pub use crate::net::{
     Certificates, Clients, CurrentTls, FILES, Listener, NoPlace, Place, StopHandle, Subject,
-    SubjectError, TlsConfigError, private_key_path, server_config,
+    SubjectError, TlsConfigError, private_key_path, read_file, server_config,
 };
 pub use background::Background;
 pub use event::{Client, ClientError, Event};

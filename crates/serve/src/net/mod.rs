@@ -24,6 +24,6 @@ pub(crate) use socket::{Peer, Socket};
 pub(crate) use stream::{Connected, Stream};
 pub use tls::{
     Certificates, Clients, CurrentTls, FILES, Subject, SubjectError, TlsConfigError,
-    private_key_path, server_config,
+    private_key_path, read_file, server_config,
 };
 pub(crate) use transport::Transport;

@@ -11,7 +11,8 @@ mod current;
 mod key;
 mod subject;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,6 +26,7 @@ use rustls::{Error, InconsistentKeys, ServerConfig};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 use x509_cert::time::Validity;
+use zeroize::Zeroizing;
 
 pub use clients::Clients;
 pub(super) use clients::why_refused;
@@ -34,6 +36,8 @@ pub use subject::{Subject, SubjectError};
 const CERTIFICATE: &str = "server-cert.pem";
 const KEY: &str = "server-key.pem";
 const AUTHORITY: &str = "ca-cert.pem";
+/// More bytes than such files have.
+const ROOM: usize = 1 << 20;
 
 /// Why the certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -82,16 +86,23 @@ pub fn private_key_path(directory: &Path) -> PathBuf {
     directory.join(KEY)
 }
 
-/// How files are read: as the system does it, or by somebody with more rights.
-pub type Read<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
+/// How files are read: as the system does it, or by somebody with more rights. One of them is the private key.
+pub type Read<'a> = &'a dyn Fn(&Path) -> io::Result<Zeroizing<Vec<u8>>>;
+
+/// As the system does it.
+pub fn read_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    // A vector that grows leaves copies behind.
+    let mut contents = Zeroizing::new(Vec::with_capacity(ROOM));
+    File::open(path)?.read_to_end(&mut contents)?;
+    Ok(contents)
+}
 
 /// A server's TLS configuration (TLS 1.2 and 1.3) from a directory of certificates, for these clients.
 pub fn server_config(
     directory: &Path,
     clients: &Clients,
 ) -> Result<Arc<ServerConfig>, TlsConfigError> {
-    let read: Read<'_> = &|path| std::fs::read(path);
-    Certificates::read(directory, clients, read).map(|certificates| certificates.config)
+    Certificates::read(directory, clients, &read_file).map(|certificates| certificates.config)
 }
 
 /// What was read from a directory of certificates.
@@ -206,7 +217,7 @@ fn certificates(
     }
 }
 
-fn contents(path: &Path, read: Read<'_>) -> Result<Vec<u8>, TlsConfigError> {
+fn contents(path: &Path, read: Read<'_>) -> Result<Zeroizing<Vec<u8>>, TlsConfigError> {
     read(path).map_err(|source| TlsConfigError::Read {
         path: path.to_owned(),
         source,

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::commands::Control;
 use super::wire::Add;
 use crate::CliError;
+use crate::serve::events;
 use crate::serve::front::Served;
 
 /// Most exports that are offered.
@@ -42,6 +43,8 @@ impl Control {
         drop(key);
         let volume = self.dispatch.apply(open).open()?;
         let served = Served::new(add.name.clone(), &volume, true)?;
+        events::opened(&volume);
+        events::watch_latch(&served.info.source, &served.gate);
         let export = Export {
             name: add.name.clone(),
             description: add.description.clone(),

@@ -28,10 +28,11 @@ pub fn read(path: &Path, read: Read<'_>) -> Result<PrivateKeyDer<'static>, TlsCo
 
 /// What people put there instead, and what to do about it.
 fn obstacle(file: &[u8]) -> Option<&'static str> {
-    let text = String::from_utf8_lossy(file);
-    let has = |label: &str| text.contains(&format!("-----BEGIN {label}-----"));
+    // Where it lies: a copy would have to be wiped.
+    let says = |text: &str| file.windows(text.len()).any(|part| part == text.as_bytes());
+    let has = |label: &str| says(&format!("-----BEGIN {label}-----"));
     let is_key = has("PRIVATE KEY") || has("RSA PRIVATE KEY") || has("EC PRIVATE KEY");
-    if has("ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
+    if has("ENCRYPTED PRIVATE KEY") || says("Proc-Type: 4,ENCRYPTED") {
         Some(
             "it is encrypted, and a server has nobody to ask for the passphrase; decrypt it with `openssl pkey -in OLD -out NEW`, and let only the server read it",
         )
