@@ -252,7 +252,8 @@ fn levels_are_what_they_say() {
 struct Unread {
     server: Server,
     manager: UnixDatagram,
-    pipe: File,
+    /// A pipe without a reader would be an error.
+    _pipe: File,
     _folder: tempfile::TempDir,
 }
 
@@ -281,7 +282,7 @@ impl Unread {
         let unread = Self {
             server,
             manager,
-            pipe,
+            _pipe: pipe,
             _folder: folder,
         };
         assert_eq!(unread.told(), "READY=1");

@@ -60,7 +60,7 @@ pub(super) fn destroy(
             continue;
         }
         let mut mark = || -> Result<(), Error> {
-            let mut sector = Random::Kernel.bytes("filler", SECTOR as usize)?;
+            let mut sector = Random::Kernel.bytes("filler", 512)?;
             sector[..MARK.len()].copy_from_slice(&MARK);
             write_at(device, place.offset, &sector)
         };
