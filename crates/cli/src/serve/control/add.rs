@@ -137,9 +137,10 @@ fn read_through_cache(image: &File) -> Result<(), CliError> {
     let read = || {
         let flags = rustix::fs::fcntl_getfl(image)?;
         // What is not open at all (O_PATH) is refused later.
-        match flags.contains(OFlags::DIRECT) && !flags.contains(OFlags::PATH) {
-            true => rustix::fs::fcntl_setfl(image, flags - OFlags::DIRECT),
-            false => Ok(()),
+        if flags.contains(OFlags::DIRECT) && !flags.contains(OFlags::PATH) {
+            rustix::fs::fcntl_setfl(image, flags - OFlags::DIRECT)
+        } else {
+            Ok(())
         }
     };
     read().map_err(|error: rustix::io::Errno| {
