@@ -1,4 +1,4 @@
-//! The last flush of a server.
+//! Flushes that no client asks for: the last one of a server, above all.
 
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Fault, Gate, OpenError};
@@ -14,17 +14,24 @@ pub fn flush_all<'a>(
 ) -> Flushed {
     let mut result = Ok(());
     for (name, gate) in volumes {
-        if gate.geometry().read_only {
-            continue;
-        }
-        let flushed = Blocking::new(gate, backend)
-            .map_err(|error| match error {
+        let flushed = flush(gate, backend).unwrap_or_else(|error| {
+            Err(match error {
                 OpenError::Remote { .. } => Fault::Lost,
                 _ => Fault::Io(Errno::IO),
             })
-            .and_then(|mut volume| volume.flush())
-            .map_err(|fault| (name.to_owned(), fault));
-        result = result.and(flushed);
+        });
+        result = result.and(flushed.map_err(|fault| (name.to_owned(), fault)));
     }
     result
+}
+
+/// Flushes one volume, whoever writes.
+///
+/// # Errors
+/// Where it cannot be asked to: that says nothing of what was written.
+pub fn flush(gate: &Gate, backend: BackendChoice) -> Result<Result<(), Fault>, OpenError> {
+    if gate.geometry().read_only {
+        return Ok(Ok(()));
+    }
+    Ok(Blocking::new(gate, backend)?.flush())
 }

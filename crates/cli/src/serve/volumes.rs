@@ -34,13 +34,15 @@ impl Volumes {
     /// Why a flush of the volume called `name` failed. A server below that was lost is named.
     #[must_use]
     pub fn told(&self, name: &str, fault: Fault) -> String {
+        why_lost(self.source(name).as_deref(), fault)
+    }
+
+    /// What the volume called `name` is read from.
+    #[must_use]
+    pub fn source(&self, name: &str) -> Option<String> {
         let volumes = self.now();
-        match volumes.iter().find(|volume| volume.name == name) {
-            Some(volume) if fault == Fault::Lost => {
-                format!("the connection to {} was lost", volume.info.source)
-            }
-            _ => fault.to_string(),
-        }
+        let volume = volumes.iter().find(|volume| volume.name == name);
+        volume.map(|volume| volume.info.source.clone())
     }
 
     /// The same of its last flush; `noun` is what the front calls a volume.
@@ -57,5 +59,14 @@ impl Volumes {
         let mut volumes = lock(&self.0);
         let others = volumes.iter().filter(|volume| !volume.counts_in(stats));
         *volumes = others.cloned().collect();
+    }
+}
+
+/// Why a flush of a volume from `source` failed.
+#[must_use]
+pub fn why_lost(source: Option<&str>, fault: Fault) -> String {
+    match source {
+        Some(source) if fault == Fault::Lost => format!("the connection to {source} was lost"),
+        _ => fault.to_string(),
     }
 }

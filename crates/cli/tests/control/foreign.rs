@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
-use cryptline_testkit::peer;
+use cryptline_testkit::peer::{self, Peer};
 use serde_json::Value;
 
 use crate::Controlled;
@@ -23,14 +23,8 @@ socket.send_fds(server, [line.encode()], files)
 print(server.makefile().readline(), end="")
 "#;
 
-#[test]
-fn a_foreign_client_gives_wrong_descriptors_and_nothing_is_exported() {
-    let (Some(python), Some(cryptsetup)) = (peer::require("python3"), peer::require("cryptsetup"))
-    else {
-        return;
-    };
-    let disk = Disk::new(&cryptsetup, "luks2");
-    let controlled = Controlled::in_memory();
+/// The file that cryptsetup writes a volume's key to.
+fn dump_key(cryptsetup: &Peer, disk: &Disk) -> String {
     let volume_key = disk.path("volume-key");
     let dump = [
         "luksDump",
@@ -43,6 +37,18 @@ fn a_foreign_client_gives_wrong_descriptors_and_nothing_is_exported() {
         &disk.image,
     ];
     cryptsetup.run(dump).success();
+    volume_key
+}
+
+#[test]
+fn a_foreign_client_gives_wrong_descriptors_and_nothing_is_exported() {
+    let (Some(python), Some(cryptsetup)) = (peer::require("python3"), peer::require("cryptsetup"))
+    else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let controlled = Controlled::in_memory();
+    let volume_key = dump_key(&cryptsetup, &disk);
     let ask = |image: &str, flags: &str, key: Option<&str>| {
         let arguments = [
             "-c",
@@ -99,6 +105,63 @@ fn a_foreign_client_gives_wrong_descriptors_and_nothing_is_exported() {
         ask(&disk.image, "O_RDWR", Some(&volume_key))["return"]["size"],
         SIZE
     );
+    controlled.server.stop();
+}
+
+/// Keeps the image open, and gives it again and again.
+const FOREIGN_ADD_AGAIN: &str = r#"
+import json, os, socket, sys
+control, image, key = sys.argv[1:]
+server = socket.socket(socket.AF_UNIX)
+server.connect(control)
+answers = server.makefile()
+image = os.open(image, os.O_RDWR)
+def ask(command, files, **arguments):
+    line = json.dumps({"execute": command, "arguments": arguments}) + "\n"
+    socket.send_fds(server, [line.encode()], files)
+    print(answers.readline(), end="")
+def add(name, **more):
+    ask("add", [image, os.open(key, os.O_RDONLY)], name=name, target="disk.img", **more)
+add("first")
+add("second")
+add("second", read_only=True)
+ask("remove", [], name="first")
+add("second")
+"#;
+
+#[test]
+fn an_open_image_is_added_once_at_a_time() {
+    let (Some(python), Some(cryptsetup)) = (peer::require("python3"), peer::require("cryptsetup"))
+    else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let controlled = Controlled::in_memory();
+    let volume_key = dump_key(&cryptsetup, &disk);
+    let script = [
+        "-c",
+        FOREIGN_ADD_AGAIN,
+        &controlled.socket,
+        &disk.image,
+        &volume_key,
+    ];
+    let answers = python.run(script).success().stdout_text();
+    let answers: Vec<Value> = answers
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [first, again, read_only, removed, anew] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    for refused in [again, read_only] {
+        assert_eq!(refused["error"]["class"], "busy", "{refused}");
+        let said = refused["error"]["desc"].as_str().unwrap();
+        assert!(said.contains("has that image open already"), "{said}");
+    }
+    for added in [first, anew] {
+        assert_eq!(added["return"]["size"], SIZE, "{added}");
+    }
+    assert_eq!(removed["return"]["closed"], true, "{removed}");
     controlled.server.stop();
 }
 

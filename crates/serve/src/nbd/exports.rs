@@ -135,12 +135,14 @@ impl Exports {
     /// Offers one more from the next handshake on.
     ///
     /// # Errors
-    /// One that NBD cannot describe, or whose name is taken, also by one that is still leaving.
+    /// One that NBD cannot describe, or whose name is taken, also by one that is still leaving. The empty name is taken
+    /// while it means another export.
     pub fn add(&self, export: Export) -> Result<(), OfferError> {
         refuse_zones(&export)?;
         let mut inner = self.inner();
         let mut others = inner.entries.iter();
-        if others.any(|entry| entry.export.name == export.name) {
+        let is_default = export.name.is_empty() && inner.default().is_some();
+        if is_default || others.any(|entry| entry.export.name == export.name) {
             return Err(OfferError::DuplicateName(export.name));
         }
         let id = inner.next;
@@ -151,6 +153,13 @@ impl Exports {
             inner.entries.pop();
         }
         offered
+    }
+
+    /// The name of the export that the empty name means.
+    #[must_use]
+    pub fn default_name(&self) -> Option<String> {
+        let inner = self.inner();
+        inner.default().map(|entry| entry.export.name.clone())
     }
 
     /// All that are not gone, in the order in which they came.
@@ -250,6 +259,12 @@ impl Exports {
 impl Inner {
     fn entry(&mut self, id: ExportId) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| entry.id == id)
+    }
+
+    /// What the empty name means, unless another has it for a name.
+    fn default(&self) -> Option<&Entry> {
+        let first = self.entries.first();
+        first.filter(|_| !self.default_is_gone)
     }
 
     fn offered(&self) -> impl Iterator<Item = &Entry> {

@@ -75,10 +75,13 @@ fn nobody_gets_another_disk_than_the_one_that_an_empty_name_meant() {
     ));
     assert_eq!(find(&exports, ""), find(&exports, "a"));
     exports.add(export("c")).unwrap();
+    let taken = exports.add(export(""));
+    assert_eq!(taken, Err(OfferError::DuplicateName(String::new())));
+    assert_eq!(exports.default_name().as_deref(), Some("a"));
     let unknown = exports.retire("x", true).err();
     assert_eq!(unknown, Some(RemoveError::Unknown("x".to_owned())));
     assert!(matches!(exports.retire("a", true), Ok(Retired::Closing(_))));
-    assert_eq!(find(&exports, ""), None);
+    assert_eq!((find(&exports, ""), exports.default_name()), (None, None));
     exports.add(export("")).unwrap();
     assert!(find(&exports, "").is_some() && find(&exports, "c").is_some());
 }

@@ -1,18 +1,19 @@
 //! The server: accepts clients, gives each a thread, and stops without losing what it was told.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cryptline_engine::BackendChoice;
+use cryptline_engine::{BackendChoice, Fault, OpenError};
 use cryptline_nbd::{ExportLimits, Negotiated, ProtocolError, ServerOffer};
+use cryptline_sys::lock;
 
 use super::event::{Client, ClientError, Event};
 use super::export::Export;
-use super::exports::{Closing, ExportStatus, Exports, RemoveError, Retired};
+use super::exports::{Closing, Exports, RemoveError, Retired};
 use super::handshake::negotiate;
 use super::wire::{NbdWire, Start};
-use crate::flush::{Flushed, flush_all};
+use crate::flush::{Flushed, flush, flush_all};
 use crate::lane::{Lane, Orders, Poll, Tally};
 use crate::net::clients::{Clients, Member, NoPlace, Places, Whom};
 use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, Stream, wait_for_client};
@@ -56,6 +57,8 @@ pub struct Server {
     exports: Arc<Exports>,
     options: ServerOptions,
     clients: Arc<Clients>,
+    /// The first export that went with its last client, and whose last flush failed.
+    lost: Mutex<Option<(String, Fault)>>,
 }
 
 impl Server {
@@ -70,11 +73,13 @@ impl Server {
             exports,
             options,
             clients,
+            lost: Mutex::default(),
         })
     }
 
     /// Accepts clients until `stop` is used; then lets the connections finish the requests that they have
-    /// taken, and flushes every export. Where a flush fails, the result names the first such export.
+    /// taken, and flushes every export. Where a flush fails, the result names the first such export; so it does where the
+    /// last flush of one that went with its last client has failed, now or before.
     ///
     /// Stopping takes no longer than [`grace`](ServerOptions::grace), what one connection has under way
     /// when that is over (a chunk of 256 KiB in the cipher, 64 small reads, and what the system is already
@@ -94,7 +99,11 @@ impl Server {
             }
         }
         self.clients.dismiss(Whom::All, self.options.grace);
-        Ok(self.flush(&self.exports.status()))
+        let exports = self.exports.status();
+        let exports = exports.iter().map(|status| &status.export);
+        let volumes = exports.map(|export| (export.name.as_str(), &export.gate));
+        let flushed = flush_all(volumes, self.options.backend);
+        Ok(lock(&self.lost).take().map_or(flushed, Err))
     }
 
     /// What it offers.
@@ -103,11 +112,12 @@ impl Server {
         &self.exports
     }
 
-    /// Makes all that was written to these durable. Where a flush fails, the result names the first such export.
-    pub fn flush(&self, exports: &[ExportStatus]) -> Flushed {
-        let exports = exports.iter().map(|status| &status.export);
-        let volumes = exports.map(|export| (export.name.as_str(), &export.gate));
-        flush_all(volumes, self.options.backend)
+    /// Makes all that was written to this durable.
+    ///
+    /// # Errors
+    /// Where it cannot be asked to, as where clients have all the connections of a server below. Nothing is lost by that.
+    pub fn flush(&self, export: &Export) -> Result<Result<(), Fault>, OpenError> {
+        flush(&export.gate, self.options.backend)
     }
 
     /// Lets no new client have the export called `name`. It is flushed, and its volume closed, when its last client has
@@ -228,8 +238,10 @@ impl Server {
         });
         drop(visit);
         if let Some(closing) = self.exports.left(id) {
-            // Whoever serves is told by `Exports::on_closed`.
-            let _ = self.close(closing);
+            // Whoever serves is told by `Exports::on_closed`, too.
+            if let Err(lost) = self.close(closing) {
+                lock(&self.lost).get_or_insert(lost);
+            }
         }
         served
     }

@@ -5,13 +5,17 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use cryptline::luks::KEY_LEN_MAX;
 use cryptline::{Open, SecretBuf, keys};
 use cryptline_engine::base::Image;
 use cryptline_nbd::OfferError;
 use cryptline_serve::nbd::Export;
+use cryptline_serve::stats::ExportStats;
+use cryptline_sys::lock;
 use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
@@ -24,6 +28,13 @@ use crate::serve::front::Served;
 /// Most exports that are offered.
 const EXPORTS_MAX: usize = 256;
 
+/// An image that was added, and is open while its export is there.
+pub struct Added {
+    /// Device and inode.
+    image: (u64, u64),
+    stats: Arc<ExportStats>,
+}
+
 impl Control {
     pub(super) fn add(&self, add: &Add, files: Vec<OwnedFd>) -> Result<Value, CliError> {
         let [image, key] = <[OwnedFd; 2]>::try_from(files).map_err(|files| {
@@ -35,7 +46,13 @@ impl Control {
         })?;
         self.check_name(&add.name)?;
         let key = read_key(File::from(key))?;
-        let image = Image::of_file(File::from(image), Path::new(&add.target), add.read_only);
+        let image = File::from(image);
+        let place = place_of(&image)?;
+        // To the end: nobody adds the same meanwhile.
+        let mut added = lock(&self.added);
+        self.check_image(&mut added, place)?;
+        read_through_cache(&image)?;
+        let image = Image::of_file(image, Path::new(&add.target), add.read_only);
         let open = Open::image(image.map_err(cryptline::Error::from)?)
             .key(&key[..])
             .read_only(add.read_only)
@@ -57,10 +74,14 @@ impl Control {
         if let Err(error) = self.server.exports().add(export) {
             self.volumes.forget(&stats);
             return Err(match error {
-                OfferError::DuplicateName(name) => taken(&name),
+                OfferError::DuplicateName(name) => self.taken(&name),
                 error => CliError::parameters(error.to_string()),
             });
         }
+        added.push(Added {
+            image: place,
+            stats,
+        });
         let warnings = volume.warnings().iter().map(crate::error::warning);
         Ok(json!({
             "name": add.name,
@@ -79,17 +100,65 @@ impl Control {
             )));
         }
         let mut names = exports.iter().map(|status| &status.export.name);
-        if names.any(|other| other == name) {
-            return Err(taken(name));
+        let is_default = name.is_empty() && self.server.exports().default_name().is_some();
+        if is_default || names.any(|other| other == name) {
+            return Err(self.taken(name));
+        }
+        Ok(())
+    }
+
+    fn taken(&self, name: &str) -> CliError {
+        let default = self.server.exports().default_name();
+        let what = match default.filter(|default| name.is_empty() && !default.is_empty()) {
+            Some(default) => format!("the empty name means export {default:?}"),
+            None => format!("there is an export {name:?} already"),
+        };
+        CliError::busy(format!(
+            "{what}; choose another name, or remove that one first"
+        ))
+    }
+
+    /// Its lock keeps out whoever opens it again, but not a client that sends the same open file again; and taking that
+    /// lock again could weaken it.
+    fn check_image(&self, added: &mut Vec<Added>, image: (u64, u64)) -> Result<(), CliError> {
+        let exports = self.server.exports().status();
+        added.retain(|added| {
+            let mut exports = exports.iter();
+            exports.any(|status| Arc::ptr_eq(&status.export.stats, &added.stats))
+        });
+        if added.iter().any(|added| added.image == image) {
+            return Err(CliError::busy(
+                "this server has that image open already; remove its export first",
+            ));
         }
         Ok(())
     }
 }
 
-fn taken(name: &str) -> CliError {
-    CliError::busy(format!(
-        "there is an export {name:?} already; choose another name, or remove that one first"
-    ))
+/// For the header. O_DIRECT is the open file's, and stays when an export that had it is gone.
+fn read_through_cache(image: &File) -> Result<(), CliError> {
+    let read = || {
+        let flags = rustix::fs::fcntl_getfl(image)?;
+        // What is not open at all (O_PATH) is refused later.
+        if flags.contains(OFlags::DIRECT) && !flags.contains(OFlags::PATH) {
+            rustix::fs::fcntl_setfl(image, flags - OFlags::DIRECT)
+        } else {
+            Ok(())
+        }
+    };
+    read().map_err(|error: rustix::io::Errno| {
+        CliError::parameters(format!(
+            "cannot read the image through the page cache: {error}"
+        ))
+    })
+}
+
+/// Device and inode: the same for all who have opened it.
+fn place_of(image: &File) -> Result<(u64, u64), CliError> {
+    let metadata = image.metadata();
+    let metadata = metadata
+        .map_err(|error| CliError::parameters(format!("cannot stat the image: {error}")))?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// The key, straight into key memory. It is all there already: nobody waits for it.

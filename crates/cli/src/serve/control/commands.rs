@@ -1,7 +1,7 @@
 //! What each command does. None of them opens anything: the server has given that right up.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cryptline_engine::Fault;
 use cryptline_nbd::uri::NbdUri;
@@ -10,14 +10,16 @@ use cryptline_serve::nbd::{ExportStatus, RemoveError, Removed, Server};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::add::Added;
 use super::session::Line;
 use super::wire::{Failure, Nothing, Remove, Reply, Request, Whose, parse};
 use crate::CliError;
 use crate::args::DispatchOptions;
+use crate::error::Kind;
 use crate::output::complain;
 use crate::serve::front::Served;
 use crate::serve::statistics::{self, Sampler};
-use crate::serve::volumes::Volumes;
+use crate::serve::volumes::{Volumes, why_lost};
 
 /// A running server, for those who may give it commands.
 pub struct Control {
@@ -28,6 +30,7 @@ pub struct Control {
     places: Vec<NbdUri>,
     /// Who runs the cipher of volumes that are added.
     pub(super) dispatch: DispatchOptions,
+    pub(super) added: Mutex<Vec<Added>>,
 }
 
 impl Control {
@@ -53,6 +56,7 @@ impl Control {
             statistics: statistics::Server::new(volumes.clone(), poll),
             places,
             dispatch: dispatch.clone(),
+            added: Mutex::default(),
         }
     }
 
@@ -177,26 +181,51 @@ impl Control {
 
     /// All of them, even after one has failed.
     fn flush(&self, whose: &Whose) -> Result<Value, CliError> {
+        let named = |status: ExportStatus| status.export.name.clone();
+        let names: Vec<_> = self.meant(whose)?.into_iter().map(named).collect();
         let (mut flushed, mut failed) = (Vec::new(), Vec::new());
-        for status in self.meant(whose)? {
-            let name = &status.export.name;
-            match self.server.flush(std::slice::from_ref(&status)) {
-                Ok(()) => flushed.push(name.clone()),
-                Err((name, fault)) => failed.push(self.not_durable(&name, fault)),
+        for name in names {
+            // One at a time: what is kept here cannot be closed.
+            let mut exports = self.server.exports().status().into_iter();
+            let Some(status) = exports.find(|status| status.export.name == name) else {
+                // Another session has removed it meanwhile, and was told what became of it.
+                continue;
+            };
+            drop(exports);
+            match self.flush_one(&status) {
+                Ok(()) => flushed.push(name),
+                Err(error) => failed.push(error),
             }
         }
-        if failed.is_empty() {
-            Ok(json!({ "flushed": flushed }))
-        } else {
-            Err(CliError::device(failed.join("; ")))
-        }
+        let Some(first) = failed.first() else {
+            return Ok(json!({ "flushed": flushed }));
+        };
+        let is_alike = failed.iter().all(|error| error.kind() == first.kind());
+        let kind = if is_alike { first.kind() } else { Kind::Device };
+        let texts: Vec<_> = failed.iter().map(ToString::to_string).collect();
+        Err(CliError::new(kind, texts.join("; ")))
     }
 
-    fn not_durable(&self, name: &str, fault: Fault) -> String {
+    fn flush_one(&self, status: &ExportStatus) -> Result<(), CliError> {
+        let (export, clients) = (&status.export, status.clients);
+        let name = &export.name;
+        let fault = match self.server.flush(export) {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(fault)) => fault,
+            // That flush is known to fail.
+            Err(_) if export.gate.is_latched() => Fault::Lost,
+            Err(error) => {
+                let text = format!(
+                    "export {name:?}: could not be flushed now ({error}); that alone loses nothing: flush again, or let \
+                     its clients flush"
+                );
+                let is_busy = clients >= export.gate.most_queues();
+                let kind = if is_busy { Kind::Busy } else { Kind::Device };
+                return Err(CliError::new(kind, text));
+            }
+        };
         let why = self.volumes.told(name, fault);
-        format!(
-            "export {name:?}: the flush failed ({why}); what was written since the flush before it may be lost"
-        )
+        Err(CliError::device(not_durable(name, &why)))
     }
 
     /// Growth is noticed; whoever connects from now on sees it.
@@ -211,6 +240,8 @@ impl Control {
     }
 
     fn remove(&self, remove: &Remove) -> Result<Value, CliError> {
+        // Before it is gone.
+        let source = self.volumes.source(&remove.name);
         let removed = self.server.remove(&remove.name, remove.now);
         let removed = removed.map_err(|error| match error {
             RemoveError::Unknown(name) => self.unknown(&name),
@@ -221,10 +252,16 @@ impl Control {
             Removed::Closed(Ok(())) => Ok(json!({"closed": true, "connections": 0})),
             Removed::Closed(Err((name, fault))) => Err(CliError::device(format!(
                 "{}; the export is closed",
-                self.not_durable(&name, fault)
+                not_durable(&name, &why_lost(source.as_deref(), fault))
             ))),
         }
     }
+}
+
+fn not_durable(name: &str, why: &str) -> String {
+    format!(
+        "export {name:?}: the flush failed ({why}); what was written since the flush before it may be lost"
+    )
 }
 
 /// The arguments of `command`.

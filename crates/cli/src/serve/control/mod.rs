@@ -15,6 +15,7 @@ mod commands;
 mod session;
 pub mod wire;
 
+use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -82,22 +83,44 @@ impl ControlSocket {
         loop {
             let started = self.listener.accept().and_then(|(stream, _)| {
                 stream.set_write_timeout(Some(REPLY_MAX))?;
-                let Some(seat) = take_seat(&seats, stream) else {
-                    return Ok(());
-                };
-                let (control, seats) = (Arc::clone(control), Arc::clone(&seats));
-                let serve = move || {
-                    serve(&seat, &control);
-                    lock(&seats).retain(|other| !Arc::ptr_eq(other, &seat));
-                };
-                let thread = std::thread::Builder::new().name("control-client".into());
-                thread.spawn(serve).map(drop)
+                seat_client(&seats, stream, |seat| {
+                    let (control, seats) = (Arc::clone(control), Arc::clone(&seats));
+                    let serve = move || {
+                        serve(&seat, &control);
+                        leave_seat(&seats, &seat);
+                    };
+                    let thread = std::thread::Builder::new().name("control-client".into());
+                    thread.spawn(serve).map(drop)
+                })
             });
             if started.is_err() {
                 std::thread::sleep(ACCEPT_PAUSE);
             }
         }
     }
+}
+
+/// Has `start` begin to serve a client that gets a seat. Where it cannot, the client is sent away.
+fn seat_client(
+    seats: &Seats,
+    stream: UnixStream,
+    start: impl FnOnce(Arc<Seat>) -> io::Result<()>,
+) -> io::Result<()> {
+    let Some(seat) = take_seat(seats, stream) else {
+        return Ok(());
+    };
+    let started = start(Arc::clone(&seat));
+    if started.is_err() {
+        leave_seat(seats, &seat);
+    }
+    started
+}
+
+/// Its end: the accepting thread may have a handle of the stream, too.
+fn leave_seat(seats: &Seats, seat: &Arc<Seat>) {
+    // Failing means that the client is gone already.
+    let _ = seat.stream.shutdown(Shutdown::Both);
+    lock(seats).retain(|other| !Arc::ptr_eq(other, seat));
 }
 
 /// The oldest one that has asked for nothing gives way; where all wait for answers, the new one does.
@@ -124,8 +147,6 @@ fn serve(seat: &Seat, control: &Control) {
         // Whether it hears that is its own affair.
         let _ = send(&seat.stream, &commands::refusal(&why));
     }
-    // The accepting thread may have a handle, too.
-    let _ = seat.stream.shutdown(Shutdown::Both);
 }
 
 fn answer_all(seat: &Seat, control: &Control) -> End {
@@ -173,5 +194,14 @@ mod tests {
         assert!(take_seat(&seats, pair().0).is_some());
         assert_eq!(all[3].1.read(&mut [0]).unwrap(), 0, "it is told to go");
         assert_eq!(lock(&seats).len(), CLIENTS_MAX);
+    }
+
+    #[test]
+    fn a_client_that_no_thread_can_serve_is_sent_away_and_keeps_no_seat() {
+        let seats = Seats::default();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let refused = seat_client(&seats, ours, |_| Err(io::ErrorKind::OutOfMemory.into()));
+        assert!(refused.is_err() && lock(&seats).is_empty());
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0, "it is told to go");
     }
 }

@@ -17,8 +17,8 @@ use crate::CliError;
 pub struct Session<'a> {
     stream: &'a UnixStream,
     input: Vec<u8>,
-    /// Those that came with the bytes so far.
-    files: Vec<OwnedFd>,
+    /// Each with the place of the last byte that was received with it: the kernel lets a read end there.
+    files: Vec<(usize, OwnedFd)>,
 }
 
 /// A line without its end, and the descriptors that came with it.
@@ -56,7 +56,7 @@ impl<'a> Session<'a> {
             if let Some(end) = self.input.iter().position(|&byte| byte == b'\n') {
                 let mut text: Vec<u8> = self.input.drain(..=end).collect();
                 text.truncate(end);
-                let files = std::mem::take(&mut self.files);
+                let files = self.files_to(end);
                 return Ok(Line { text, files });
             }
             if self.input.len() >= LINE_MAX {
@@ -70,6 +70,16 @@ impl<'a> Session<'a> {
                 Err(refused) => return Err(refused),
             }
         }
+    }
+
+    /// Those that came with the line that ends at `end`, which is drained.
+    fn files_to(&mut self, end: usize) -> Vec<OwnedFd> {
+        let ours = self.files.partition_point(|(place, _)| *place <= end);
+        let ours = self.files.drain(..ours).map(|(_, file)| file).collect();
+        for (place, _) in &mut self.files {
+            *place -= end + 1;
+        }
+        ours
     }
 
     /// Some bytes, and the descriptors that come with them; `false` at the end.
@@ -86,9 +96,10 @@ impl<'a> Session<'a> {
                 Ok(received) => break received,
             }
         };
+        let last = (self.input.len() + received.bytes).saturating_sub(1);
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
-                self.files.extend(files);
+                self.files.extend(files.map(|file| (last, file)));
             }
         }
         if received.flags.contains(ReturnFlags::CTRUNC) || self.files.len() > FILES_MAX {
@@ -128,6 +139,11 @@ pub fn check_user(stream: &UnixStream) -> Result<(), CliError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+    use std::os::fd::AsFd;
+
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
     use super::*;
 
     #[test]
@@ -148,6 +164,36 @@ mod tests {
         }
         assert!(matches!(session.next_line(), Err(End::Gone)));
         sender.join().unwrap();
+    }
+
+    /// Sends a line with a descriptor of /dev/null.
+    fn send_with_file(stream: &UnixStream, line: &[u8]) {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let files = [null.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));
+        let parts = [IoSlice::new(line)];
+        let sent = sendmsg(stream, &parts, &mut ancillary, SendFlags::empty());
+        assert_eq!(sent, Ok(line.len()));
+    }
+
+    #[test]
+    fn descriptors_belong_to_the_line_they_were_sent_with() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        // All of it is there before the first read.
+        theirs.write_all(b"list\n").unwrap();
+        send_with_file(&theirs, b"add\n");
+        theirs.write_all(b"list\nad").unwrap();
+        send_with_file(&theirs, b"d\n");
+        send_with_file(&theirs, b"add\n");
+        drop(theirs);
+        let mut session = Session::new(&ours);
+        for (text, files) in [("list", 0), ("add", 1), ("list", 0), ("add", 1), ("add", 1)] {
+            let line = session.next_line().unwrap_or_else(|_| panic!());
+            let text_read = String::from_utf8(line.text).unwrap();
+            assert_eq!((text_read.as_str(), line.files.len()), (text, files));
+        }
     }
 
     #[test]

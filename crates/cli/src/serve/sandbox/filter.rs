@@ -51,6 +51,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_fdatasync,
     libc::SYS_fallocate,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_statx,
     libc::SYS_newfstatat,
     libc::SYS_dup,
