@@ -46,6 +46,9 @@ _cryptline() {
             cryptline,create)
                 cmd="cryptline__subcmd__create"
                 ;;
+            cryptline,ctl)
+                cmd="cryptline__subcmd__ctl"
+                ;;
             cryptline,detach)
                 cmd="cryptline__subcmd__detach"
                 ;;
@@ -130,6 +133,9 @@ _cryptline() {
             cryptline,table)
                 cmd="cryptline__subcmd__table"
                 ;;
+            cryptline,testing)
+                cmd="cryptline__subcmd__testing"
+                ;;
             cryptline,token)
                 cmd="cryptline__subcmd__token"
                 ;;
@@ -180,6 +186,24 @@ _cryptline() {
                 ;;
             cryptline__subcmd__btt,info)
                 cmd="cryptline__subcmd__btt__subcmd__info"
+                ;;
+            cryptline__subcmd__ctl,add)
+                cmd="cryptline__subcmd__ctl__subcmd__add"
+                ;;
+            cryptline__subcmd__ctl,flush)
+                cmd="cryptline__subcmd__ctl__subcmd__flush"
+                ;;
+            cryptline__subcmd__ctl,list)
+                cmd="cryptline__subcmd__ctl__subcmd__list"
+                ;;
+            cryptline__subcmd__ctl,remove)
+                cmd="cryptline__subcmd__ctl__subcmd__remove"
+                ;;
+            cryptline__subcmd__ctl,resize)
+                cmd="cryptline__subcmd__ctl__subcmd__resize"
+                ;;
+            cryptline__subcmd__ctl,stats)
+                cmd="cryptline__subcmd__ctl__subcmd__stats"
                 ;;
             cryptline__subcmd__header,backup)
                 cmd="cryptline__subcmd__header__subcmd__backup"
@@ -248,7 +272,7 @@ _cryptline() {
 
     case "${cmd}" in
         cryptline)
-            opts="-h -V --help --version serve vhost-user mount umount attach detach devices recover info open create copy encrypt resize key token header erase table btt zones top bench benchmark certs completions man luksAddKey luksChangeKey luksRemoveKey luksKillSlot luksConvertKey luksDump luksFormat luksOpen isLuks luksUUID luksHeaderBackup luksHeaderRestore luksErase repair convert config"
+            opts="-h -V --help --version serve vhost-user mount umount attach detach devices recover info open create copy encrypt resize key token header erase table btt zones top ctl bench benchmark testing certs completions man luksAddKey luksChangeKey luksRemoveKey luksKillSlot luksConvertKey luksDump luksFormat luksOpen isLuks luksUUID luksHeaderBackup luksHeaderRestore luksErase repair convert config"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -262,7 +286,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__attach)
-            opts="-f -r -h --driver --queues --timeout --io --stats --stats-interval --metrics --foreground --detached-child --recover-device --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-f -r -h --driver --queues --timeout --io --stats --stats-interval --metrics --foreground --log --log-level --detached-child --recover-device --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -294,6 +318,14 @@ _cryptline() {
                     ;;
                 --metrics)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug" -- "${cur}"))
                     return 0
                     ;;
                 --recover-device)
@@ -458,7 +490,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench__subcmd__doors)
-            opts="-h --size --dir --rounds --seconds --fronts --no-pin --json --html --help"
+            opts="-h --size --dir --rounds --seconds --fronts --no-pin --json --html --goals --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -481,7 +513,7 @@ _cryptline() {
                     return 0
                     ;;
                 --fronts)
-                    COMPREPLY=($(compgen -W "vhost-user nbd fuse" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "vhost-user nbd fuse fuse-uring" -- "${cur}"))
                     return 0
                     ;;
                 --json)
@@ -500,7 +532,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench__subcmd__images)
-            opts="-h --size --dir --rounds --json --html --help"
+            opts="-h --size --dir --rounds --json --html --goals --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -534,7 +566,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench__subcmd__inline)
-            opts="-h --size --cipher --helpers --front --runs --seconds --json --html --help"
+            opts="-h --size --cipher --helpers --front --runs --seconds --json --html --goals --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -580,7 +612,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench__subcmd__media)
-            opts="-h --size --on --runs --warm --json --html --help"
+            opts="-h --size --on --runs --warm --json --html --goals --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -614,7 +646,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench__subcmd__peers)
-            opts="-h --size --dir --keep --rounds --seconds --jobs --servers --generators --connections --dispatch --no-pin --json --html --help"
+            opts="-h --size --dir --keep --rounds --seconds --jobs --servers --generators --connections --dispatch --no-pin --json --html --goals --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -672,7 +704,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench__subcmd__rbd)
-            opts="-h --size --conf --pool --rounds --seconds --json --html --help"
+            opts="-h --size --conf --pool --rounds --seconds --json --html --goals --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -714,7 +746,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench__subcmd__subblock)
-            opts="-h --size --write --block --jobs --depth --runs --seconds --json --html --help"
+            opts="-h --size --write --block --jobs --depth --runs --seconds --json --html --goals --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -764,7 +796,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench__subcmd__sweep)
-            opts="-h --block-sizes --depths --directions --streams --dispatch --cipher --pattern --medium --size --helpers --hog --rounds --seconds --json --html --help"
+            opts="-h --block-sizes --depths --directions --streams --dispatch --cipher --pattern --medium --size --helpers --hog --rounds --seconds --json --html --goals --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -838,7 +870,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__bench__subcmd__zoned)
-            opts="-h --zone-size --slow --cipher --pool --runs --seconds --json --html --help"
+            opts="-h --zone-size --slow --cipher --pool --helpers --runs --seconds --json --html --goals --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -857,6 +889,10 @@ _cryptline() {
                     return 0
                     ;;
                 --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --helpers)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -884,7 +920,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__benchmark)
-            opts="-h --cipher --key-size --kdf --no-cipher --no-kdf --seconds --iter-time --pbkdf-memory --pbkdf-parallel --compare-cryptsetup --json --help"
+            opts="-h --cipher --key-size --kdf --no-cipher --no-kdf --seconds --iter-time --pbkdf-memory --pbkdf-parallel --compare-cryptsetup --goals --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -994,7 +1030,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__certs)
-            opts="-h --host --client --days --help"
+            opts="-h --host --client --days --to-server --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1164,7 +1200,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__create)
-            opts="-h --size --force --from --from-raw --verify --zeroes --json --resume --holes --from-key-file --from-passphrase-fd --from-volume-key-file --from-key-slot --from-header --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-h --size --force --from --from-raw --verify --zeroes --json --resume --holes --from-key-file --from-passphrase-fd --from-volume-key-file --from-key-slot --from-header --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --seed-file --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1254,6 +1290,10 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --seed-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --header)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1313,6 +1353,168 @@ _cryptline() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cryptline__subcmd__ctl)
+            opts="-h --json --help list stats flush resize remove add"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__ctl__subcmd__add)
+            opts="-n -r -h --export-name --name --description --read-only --allow-discards --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --export-name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --description)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-offset)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keyfile-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-file-newline)
+                    COMPREPLY=($(compgen -W "keep strip" -- "${cur}"))
+                    return 0
+                    ;;
+                --passphrase-fd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --volume-key-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kdf-time-limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__ctl__subcmd__flush)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__ctl__subcmd__list)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__ctl__subcmd__remove)
+            opts="-h --force --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__ctl__subcmd__resize)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        cryptline__subcmd__ctl__subcmd__stats)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cryptline__subcmd__detach)
             opts="-h --force --after-server --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1350,7 +1552,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__encrypt)
-            opts="-h --force --from-raw --verify --zeroes --json --holes --preallocate --resume --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-h --force --from-raw --verify --zeroes --json --holes --preallocate --resume --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --seed-file --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1409,6 +1611,10 @@ _cryptline() {
                     return 0
                     ;;
                 --uuid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1665,7 +1871,7 @@ _cryptline() {
                     return 0
                     ;;
                 --type)
-                    COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "luks luks1 luks2" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -2494,7 +2700,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksFormat)
-            opts="-q -h --batch-mode --offset --align-payload --use-random --use-urandom --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-q -h --batch-mode --offset --align-payload --use-random --use-urandom --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --seed-file --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2553,6 +2759,10 @@ _cryptline() {
                     return 0
                     ;;
                 --uuid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2721,7 +2931,7 @@ _cryptline() {
                     return 0
                     ;;
                 --type)
-                    COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "luks luks1 luks2" -- "${cur}"))
                     return 0
                     ;;
                 --key-size)
@@ -2874,7 +3084,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__mount)
-            opts="-f -P -v -u -g -r -h --foreground --allow-other --name --cache --lanes --fuse-uring --ready-fd --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-f -P -v -u -g -r -h --foreground --allow-other --name --cache --lanes --fuse-uring --ready-fd --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --log --log-level --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2926,6 +3136,14 @@ _cryptline() {
                     ;;
                 --metrics)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug" -- "${cur}"))
                     return 0
                     ;;
                 --sandbox)
@@ -3103,7 +3321,7 @@ _cryptline() {
                     return 0
                     ;;
                 --type)
-                    COMPREPLY=($(compgen -W "luks luks1 luks2 plain" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "luks luks1 luks2" -- "${cur}"))
                     return 0
                     ;;
                 --key-size)
@@ -3220,7 +3438,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__serve)
-            opts="-U -p -b -i -e -f -P -v -u -g -r -h --unix --port --bind --ip-addr --export-name --description --run --max-connections --foreground --tls --tls-certificates --tls-verify-peer --tls-authz --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-U -p -b -i -e -f -P -v -u -g -r -h --unix --port --bind --ip-addr --export-name --description --control --run --max-connections --foreground --tls --tls-certificates --tls-verify-peer --tls-authz --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --log --log-level --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3267,6 +3485,10 @@ _cryptline() {
                     return 0
                     ;;
                 --description)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --control)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3324,6 +3546,14 @@ _cryptline() {
                     ;;
                 --metrics)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug" -- "${cur}"))
                     return 0
                     ;;
                 --sandbox)
@@ -3639,6 +3869,20 @@ _cryptline() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cryptline__subcmd__testing)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cryptline__subcmd__token)
             opts="-h --help list add bind import export remove unassign"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -3888,12 +4132,16 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__top)
-            opts="-h --once --json --help"
+            opts="-h --once --sort --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --sort)
+                    COMPREPLY=($(compgen -W "server name iops bandwidth latency" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -3916,7 +4164,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__vhost__subcmd__user)
-            opts="-P -v -u -g -r -h --socket-path --fd --print-capabilities --num-queues --queue-size --serial --blk-file --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
+            opts="-P -v -u -g -r -h --socket-path --fd --print-capabilities --num-queues --queue-size --serial --blk-file --socket-mode --pid-file --pidfile --exit-with-parent --io --poll-us --stats --stats-interval --metrics --verbose --log --log-level --sandbox --user --group --sandbox-probe --table --header --read-only --direct --allow-discards --reconnect --allow-null-cipher --type --partition --token-id --token-type --token-only --pin-file --tpm-device --cipher --key-size --hash --offset --skip --size --sector-size --iv-large-sectors --force --logical-block --subblock --zeroes --shared --dispatch --read-dispatch --write-dispatch --helpers --perf-no_read_workqueue --perf-no_write_workqueue --perf-same_cpu_crypt --perf-submit_from_crypt_cpus --perf-high_priority --fault --delay --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3980,6 +4228,14 @@ _cryptline() {
                     ;;
                 --metrics)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                --log-level)
+                    COMPREPLY=($(compgen -W "error warn info debug" -- "${cur}"))
                     return 0
                     ;;
                 --sandbox)

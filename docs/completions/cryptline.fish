@@ -48,8 +48,10 @@ complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "table" -d 'Prin
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "btt" -d 'Manage block translation tables, which keep sectors from being torn'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "zones" -d 'List the zones of a zoned device'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "top" -d 'Show live statistics of a server'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "ctl" -d 'Control a running server: list, add, remove, flush and grow its exports'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "bench" -d 'Compare ways of encrypting, serving and storing a volume'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "benchmark" -d 'Measure ciphers and key derivation functions'
+complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "testing" -d 'Options for tests and measurements: failing and slow media (a page of help)'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "certs" -d 'Make certificates for TLS: an authority, a server and a client'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "completions" -d 'Print a shell completion script'
 complete -c cryptline -n "__fish_cryptline_needs_command" -f -a "man" -d 'Write the man pages into a folder'
@@ -74,12 +76,13 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s p -l port 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s i -s b -l ip-addr -l bind -d 'Address or host name for TCP [default: 127.0.0.1]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s e -l export-name -d 'Name of the export; repeat it for each TARGET [default: "" for the first, then the file name]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l description -d 'Description of the export; repeat it for each TARGET' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l control -d 'Take commands on this Unix socket: exports can be added, removed, flushed and made to grow while the server runs (see `cryptline ctl`). Only this user and root may give them, whatever --socket-mode says' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port, $exportname and $tls are set' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Largest number of clients at a time; further clients are refused. Clients in the handshake, which must finish within 10 s, do not count' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'Use TLS' -r -f -a "off\t'Never'
 on\t'If the client asks for it'
 require\t'Always; refuse clients without TLS'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as for nbdkit and qemu-nbd' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-certificates -d 'Directory with server-cert.pem and server-key.pem, as for nbdkit and qemu-nbd; SIGHUP has them read again' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls-authz -d 'With --tls-verify-peer, accept only clients whose certificate has this subject, such as `CN=alice` or `CN=alice,O=Example`; may be repeated' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l socket-mode -d 'Permissions of the sockets that the server makes, in octal; 660 admits the socket\'s group' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s P -l pidfile -l pid-file -d 'Write the process ID to FILE once clients can connect' -r -F
@@ -90,6 +93,12 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l poll-us -d
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l log -d 'Form of the lines on standard error [default: lines without a time]' -r -f -a "text\t'lines with time (UTC) and level; in the journal of systemd, with its priorities'
+json\t'one JSON object in each line'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l log-level -d 'How much to log: this and what is worse [default: warn; where a server is verbose, info]' -r -f -a "error\t'failures of the server'
+warn\t'and clients that failed or were refused'
+info\t'and all clients that come and go, key slots, certificates'
+debug\t'and connections before any export'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l sandbox -d 'Drop the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'Whatever the kernel offers; the banner lists it'
 on\t'Everything, or fail'
 off\t'No restrictions, for debugging'"
@@ -122,7 +131,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l subblock -
 exclusive\t'Everything, as ext4 did before Linux 6.5; to measure against'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l zeroes -d 'What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which reveal nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as dm-crypt does'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l dispatch -d 'Who runs the cipher [default: auto, unless `--perf-...` options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
@@ -132,8 +141,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l write-disp
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l helpers -d 'Threads that help with large requests under `auto`, shared by all volumes, at most one for each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION` normal; the keys are read, write, flush, discard, seek, parallel, rate and seed' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l fault -d 'Make requests to the device below fail. The page `cryptline help testing` has it' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l delay -d 'Make the device below as slow as another medium. The page `cryptline help testing` has it' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -176,6 +185,12 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l poll-
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l log -d 'Form of the lines on standard error [default: lines without a time]' -r -f -a "text\t'lines with time (UTC) and level; in the journal of systemd, with its priorities'
+json\t'one JSON object in each line'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l log-level -d 'How much to log: this and what is worse [default: warn; where a server is verbose, info]' -r -f -a "error\t'failures of the server'
+warn\t'and clients that failed or were refused'
+info\t'and all clients that come and go, key slots, certificates'
+debug\t'and connections before any export'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l sandbox -d 'Drop the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'Whatever the kernel offers; the banner lists it'
 on\t'Everything, or fail'
 off\t'No restrictions, for debugging'"
@@ -208,7 +223,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l subbl
 exclusive\t'Everything, as ext4 did before Linux 6.5; to measure against'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l zeroes -d 'What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which reveal nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as dm-crypt does'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l dispatch -d 'Who runs the cipher [default: auto, unless `--perf-...` options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
@@ -218,8 +233,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l write
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l helpers -d 'Threads that help with large requests under `auto`, shared by all volumes, at most one for each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION` normal; the keys are read, write, flush, discard, seek, parallel, rate and seed' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l fault -d 'Make requests to the device below fail. The page `cryptline help testing` has it' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l delay -d 'Make the device below as slow as another medium. The page `cryptline help testing` has it' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -258,6 +273,12 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l poll-us -d
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l log -d 'Form of the lines on standard error [default: lines without a time]' -r -f -a "text\t'lines with time (UTC) and level; in the journal of systemd, with its priorities'
+json\t'one JSON object in each line'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l log-level -d 'How much to log: this and what is worse [default: warn; where a server is verbose, info]' -r -f -a "error\t'failures of the server'
+warn\t'and clients that failed or were refused'
+info\t'and all clients that come and go, key slots, certificates'
+debug\t'and connections before any export'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l sandbox -d 'Drop the rights to open files, start programs and make connections, and all capabilities, before the first client is served' -r -f -a "auto\t'Whatever the kernel offers; the banner lists it'
 on\t'Everything, or fail'
 off\t'No restrictions, for debugging'"
@@ -290,7 +311,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l subblock -
 exclusive\t'Everything, as ext4 did before Linux 6.5; to measure against'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l zeroes -d 'What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which reveal nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as dm-crypt does'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l dispatch -d 'Who runs the cipher [default: auto, unless `--perf-...` options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
@@ -300,8 +321,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l write-disp
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l helpers -d 'Threads that help with large requests under `auto`, shared by all volumes, at most one for each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION` normal; the keys are read, write, flush, discard, seek, parallel, rate and seed' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l fault -d 'Make requests to the device below fail. The page `cryptline help testing` has it' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l delay -d 'Make the device below as slow as another medium. The page `cryptline help testing` has it' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -345,6 +366,12 @@ preadv\t'preadv2/pwritev2 and poll'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l stats -d 'Publish statistics as JSON lines on this Unix socket (see `cryptline top`)' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l stats-interval -d 'Interval between statistics lines, in seconds' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l log -d 'Form of the lines on standard error [default: lines without a time]' -r -f -a "text\t'lines with time (UTC) and level; in the journal of systemd, with its priorities'
+json\t'one JSON object in each line'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l log-level -d 'How much to log: this and what is worse [default: warn; where a server is verbose, info]' -r -f -a "error\t'failures of the server'
+warn\t'and clients that failed or were refused'
+info\t'and all clients that come and go, key slots, certificates'
+debug\t'and connections before any export'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l recover-device -d 'The device is there already: `recover` has started us' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l table -d 'Open what a device-mapper table describes, instead of a target: one or more lines `START LEN crypt CIPHER KEY IVOFFSET DEVICE OFFSET [OPTS]`, `START LEN linear DEVICE OFFSET`, `START LEN zero` or `START LEN error`; DEVICE is a path, pmem:PATH, btt:PATH, MAJOR:MINOR or ram:SIZE. Other users can read the command line, and so the keys in it: `-` reads the table from standard input, `@FILE` from a file' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l header -d 'Read the LUKS header from FILE; the target holds only data' -r -F
@@ -373,7 +400,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l subblock 
 exclusive\t'Everything, as ext4 did before Linux 6.5; to measure against'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l zeroes -d 'What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which reveal nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as dm-crypt does'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l dispatch -d 'Who runs the cipher [default: auto, unless `--perf-...` options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
@@ -383,8 +410,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l write-dis
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l helpers -d 'Threads that help with large requests under `auto`, shared by all volumes, at most one for each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION` normal; the keys are read, write, flush, discard, seek, parallel, rate and seed' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l fault -d 'Make requests to the device below fail. The page `cryptline help testing` has it' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l delay -d 'Make the device below as slow as another medium. The page `cryptline help testing` has it' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -423,8 +450,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand info" -s h -l help -
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l header -d 'Read the LUKS header from FILE instead of the target' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l type -d 'Accept this version only' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
-luks2\t'LUKS2 only'
-plain\t'No header: the key comes straight from the passphrase'"
+luks2\t'LUKS2 only'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-size -d 'As with cryptsetup, where the size of a volume key is said. It is known here' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l tries -d 'As with cryptsetup, where how often is asked is said' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand open" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
@@ -472,7 +498,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-mem
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l uuid -d 'UUID of the volume [default: random]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l header -d 'Write the header to the new file FILE; the target has only data, and is not touched' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l seed-file -d 'Make the volume key, salts and UUID from the secret in FILE, at least 16 random bytes: the same seed, options, passphrase and source make the same image. Whoever has the seed has the volume key, so use it for one image only' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l header -d 'Write the header to the new file FILE; the target has only data, and is not touched unless it is filled' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l volume-key-file -d 'Take the volume key from FILE, as bytes, instead of a random one' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l key-slot -d 'Number of the key slot [default: 0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l subsystem -d 'Subsystem of the volume (LUKS2)' -r
@@ -536,7 +563,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-me
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l uuid -d 'UUID of the volume [default: random]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l header -d 'Write the header to the new file FILE; the target has only data, and is not touched' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l seed-file -d 'Make the volume key, salts and UUID from the secret in FILE, at least 16 random bytes: the same seed, options, passphrase and source make the same image. Whoever has the seed has the volume key, so use it for one image only' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l header -d 'Write the header to the new file FILE; the target has only data, and is not touched unless it is filled' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l volume-key-file -d 'Take the volume key from FILE, as bytes, instead of a random one' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l key-slot -d 'Number of the key slot [default: 0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l subsystem -d 'Subsystem of the volume (LUKS2)' -r
@@ -801,7 +829,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l subblock -
 exclusive\t'Everything, as ext4 did before Linux 6.5; to measure against'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l zeroes -d 'What clients read where the medium holds only zeros. With `detect`, sparse images, discards and thin storage behave as on a plain disk; but whoever can write to the medium can make chosen places read as zeros. Zeroing a range writes such zeros only with --allow-discards; without it, encrypted zeros are written, which reveal nothing' -r -f -a "decrypt\t'Their decryption, which is noise, as dm-crypt does'
 detect\t'Zeros: nothing was ever written there, or it was discarded'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l dispatch -d 'Who runs the cipher [default: auto, unless --perf options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l dispatch -d 'Who runs the cipher [default: auto, unless `--perf-...` options, table or header say otherwise]' -r -f -a "inline\t'The thread that has the request, alone'
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l read-dispatch -d 'The same for reads only' -r -f -a "inline\t'The thread that has the request, alone'
@@ -811,8 +839,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l write-disp
 queue\t'Worker threads, and a writer that sorts, as dm-crypt does'
 auto\t'The thread that has the request; idle cores help with large ones'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l helpers -d 'Threads that help with large requests under `auto`, shared by all volumes, at most one for each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l fault -d 'For testing: make requests to the device below fail, such as `read:nth=3` or `write:after=10:error=ENOSPC`; may be repeated' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l delay -d 'For measuring: make the device below as slow as another medium, such as `read=100us,write=20us..40us,flush=1ms,parallel=32` for an SSD or `seek=2ms..12ms,rate=150M,parallel=1` for a hard disk. `A..B` is uniform, `MEAN~DEVIATION` normal; the keys are read, write, flush, discard, seek, parallel, rate and seed' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l fault -d 'Make requests to the device below fail. The page `cryptline help testing` has it' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l delay -d 'Make the device below as slow as another medium. The page `cryptline help testing` has it' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand table" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -852,9 +880,53 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand btt; and __fish_seen_subcommand_from info" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand zones" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample and exit'
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l sort -d 'Order of the exports on the terminal' -r -f -a "server\t'As the servers have them'
+name\t'By name'
+iops\t'Most operations a second first'
+bandwidth\t'Most bytes a second first'
+latency\t'Longest p99 first'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample of each server and exit'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines unchanged (see docs/stats.md)'
-complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -l json -d 'Print what the server answers as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "list" -d 'List the exports'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "stats" -d 'Show what the exports did since the server started (see also `cryptline top`)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "flush" -d 'Make everything that was written durable'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "resize" -d 'Notice that files have grown; clients see it when they connect again'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "remove" -d 'Remove an export: new clients do not get it, and it is closed when its last client has left'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "add" -d 'Open a LUKS volume in a file and export it'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from list" -l json -d 'Print what the server answers as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from stats" -l json -d 'Print what the server answers as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from stats" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from flush" -l json -d 'Print what the server answers as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from flush" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from resize" -l json -d 'Print what the server answers as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from resize" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from remove" -l force -d 'Make its clients leave: they get the answers to the requests that the server has taken, for up to 5 s'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from remove" -l json -d 'Print what the server answers as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -s n -l name -l export-name -d 'Name of the export [default: the file name]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l description -d 'Description of the export' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l key-file-newline -d 'What a newline at the end of the key file is' -r -f -a "keep\t'Part of the passphrase, as with cryptsetup'
+strip\t'The end of a line of text'"
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l key-slot -d 'Try only this key slot, whatever its priority' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -s r -l read-only -d 'Open for reading only'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l allow-discards -d 'Pass discards (TRIM) down; this reveals which blocks are unused'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -l json -d 'Print what the server answers as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "inline" -d 'Compare inline encryption with work queues, as in the 2020 dm-devel thread'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and not __fish_seen_subcommand_from inline sweep subblock peers doors media zoned images rbd" -f -a "sweep" -d 'Measure every block size, queue depth and dispatch mode'
@@ -874,6 +946,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l seconds -d 'How long each of those takes' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from inline" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l block-sizes -d 'Bytes in a request' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l depths -d 'Requests that each stream has in flight' -r
@@ -891,6 +964,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l seconds -d 'How long each measurement takes, after a warm-up of 0.2 s' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l size -d 'Size of the volume' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l write -d 'How long a write takes on the slow medium' -r
@@ -901,6 +975,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l seconds -d 'How long each of those takes' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from subblock" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l size -d 'Size of the clear disk' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l dir -d 'Folder for the images and sockets; they are removed at the end' -r -F
@@ -934,6 +1009,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l keep -d 'Keep the images, and say where they are'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l no-pin -d 'Let servers and generators run on any processor, not each on one of its own'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from peers" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from doors" -l size -d 'Size of the clear disk' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from doors" -l dir -d 'Folder for the images, sockets and mounts; they are removed at the end' -r -F
@@ -941,10 +1017,12 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from doors" -l seconds -d 'How long each turn takes' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from doors" -l fronts -d 'Fronts' -r -f -a "vhost-user\t'Virtqueues in shared memory, as a virtual machine has them'
 nbd\t'A Unix socket'
-fuse\t'The file of a mount'"
+fuse\t'The file of a mount'
+fuse-uring\t'The same, whose requests come through io_uring'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from doors" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from doors" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from doors" -l no-pin -d 'Let servers and clients run on any processor, not each on one of its own'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from doors" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from doors" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l size -d 'Size of each medium; take more than the caches hold' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l on -d 'Folder for the files that are mapped [default: /dev/shm, or else that of temporary files]' -r -F
@@ -952,21 +1030,25 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l html -d 'Write one self-contained page with plots to FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l warm -d 'Time what has been touched a moment before: the copy is fast, and what is around it shows'
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from media" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l zone-size -d 'Size of a zone, a power of two' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l slow -d 'How slow the slow medium is, as for `serve --delay`' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l cipher -d 'The cipher' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l pool -d 'Threads of the pool' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l pool -d 'Threads of the pool [default: one more than there are helpers]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l helpers -d 'Threads that help large requests, for `auto` [default: one less than there are processors]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l runs -d 'How often each way is measured' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l seconds -d 'How long each of those takes at most; less where the zones are full before' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from zoned" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l size -d 'Size of the clear disk' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l dir -d 'Folder for the images; they are removed at the end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l rounds -d 'How often each way has its turn' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from images" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l size -d 'Size of each clear disk' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l conf -d 'Configuration of a cluster to measure with, as client.admin [default: a cluster of its own]' -r -F
@@ -975,6 +1057,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_se
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l seconds -d 'How long each turn takes' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l json -d 'Write JSON to FILE; `-` for standard output, and then the table goes to standard error' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l html -d 'Write one self-contained page with plots to FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand bench; and __fish_seen_subcommand_from rbd" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l cipher -d 'Cipher to measure; may be repeated [default: all]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l key-size -d 'Key length in bits [default: the shortest and the longest]' -r
@@ -986,11 +1069,14 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l pbkdf-
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-cipher -d 'Skip the ciphers'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l no-kdf -d 'Skip the key derivation functions'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l compare-cryptsetup -d 'Compare unlocking a new LUKS2 header (Argon2id, 4 iterations, 1 GiB, 4 lanes) with cryptsetup, which must be installed'
+complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l goals -d 'Say which figures reach the goals of this project, for its developers; the JSON always does'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -l json -d 'Print JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand benchmark" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand testing" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand certs" -l host -d 'Name or address by which clients reach the server; may be repeated [default: localhost, 127.0.0.1, ::1]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand certs" -l client -d 'Name of the client, for `serve --tls-authz CN=NAME`' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand certs" -l days -d 'Days until the certificates expire' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand certs" -l to-server -d 'We are the process that reads them for a server in a sandbox'
 complete -c cryptline -n "__fish_cryptline_using_subcommand certs" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand man" -s h -l help -d 'Print help'
@@ -1133,7 +1219,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l pbkdf
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l uuid -d 'UUID of the volume [default: random]' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l header -d 'Write the header to the new file FILE; the target has only data, and is not touched' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l seed-file -d 'Make the volume key, salts and UUID from the secret in FILE, at least 16 random bytes: the same seed, options, passphrase and source make the same image. Whoever has the seed has the volume key, so use it for one image only' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l header -d 'Write the header to the new file FILE; the target has only data, and is not touched unless it is filled' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l volume-key-file -d 'Take the volume key from FILE, as bytes, instead of a random one' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l key-slot -d 'Number of the key slot [default: 0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l subsystem -d 'Subsystem of the volume (LUKS2)' -r
@@ -1155,8 +1242,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -s h -l 
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l header -d 'Read the LUKS header from FILE instead of the target' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l type -d 'Accept this version only' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
-luks2\t'LUKS2 only'
-plain\t'No header: the key comes straight from the passphrase'"
+luks2\t'LUKS2 only'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l key-size -d 'As with cryptsetup, where the size of a volume key is said. It is known here' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l tries -d 'As with cryptsetup, where how often is asked is said' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
@@ -1181,8 +1267,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksOpen" -s h -l he
 complete -c cryptline -n "__fish_cryptline_using_subcommand isLuks" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand isLuks" -l type -d 'This version only' -r -f -a "luks\t'LUKS1 or LUKS2, as the header says'
 luks1\t'LUKS1 only'
-luks2\t'LUKS2 only'
-plain\t'No header: the key comes straight from the passphrase'"
+luks2\t'LUKS2 only'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand isLuks" -l disable-locks -d 'As with cryptsetup. Nothing is locked here in any case'
 complete -c cryptline -n "__fish_cryptline_using_subcommand isLuks" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksUUID" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
