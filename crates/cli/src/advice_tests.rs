@@ -43,17 +43,18 @@ fn options_are_found_in_a_text() {
     assert_eq!(found, ["--a", "--c-d", "--e_f", "--h"]);
 }
 
-/// The verb that the words after `cryptline` name, as far as they do, and what follows.
+/// The verb that the words after `cryptline` name, as far as they do, and what follows. `ctl` has a socket between its
+/// name and the verb below it.
 fn named<'a>(program: &Command, words: &'a str) -> (Command, &'a str) {
     let (mut verb, mut rest) = (program.clone(), words.trim_start());
     loop {
-        let word = rest.split_whitespace().next().unwrap_or_default();
-        let Some(found) = verb.find_subcommand(word.trim_end_matches(['.', ','])) else {
-            return (verb, rest);
-        };
-        let found = found.clone();
-        rest = rest[word.len()..].trim_start();
-        verb = found;
+        let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
+        let after = after.trim_start();
+        match verb.find_subcommand(word.trim_end_matches(['.', ','])) {
+            Some(found) => (verb, rest) = (found.clone(), after),
+            None if verb.get_name() == "ctl" && word.starts_with('/') => rest = after,
+            None => return (verb, rest),
+        }
     }
 }
 
