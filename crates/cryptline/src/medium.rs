@@ -179,11 +179,6 @@ impl Immediate for MediumQueue {
         };
         done.map_err(|error| fault_of(&error))
     }
-
-    /// Its calls are made by the thread that submits, as [`Medium`] says: it may hold locks of its own.
-    fn anywhere(&self) -> bool {
-        false
-    }
 }
 
 fn zero(medium: &dyn Medium, offset: u64, len: u64) -> io::Result<()> {

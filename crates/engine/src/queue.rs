@@ -55,7 +55,7 @@ pub enum AtOnce {
     None,
     /// Those that nothing is in the way of.
     Some,
-    /// All, on whichever thread.
+    /// All.
     All,
 }
 
@@ -66,11 +66,6 @@ pub enum AtOnce {
 pub trait Immediate {
     /// Carries out a request that the gate has checked.
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault>;
-
-    /// Whether any thread may ask for it; otherwise only the one that submits. Never changes.
-    fn anywhere(&self) -> bool {
-        true
-    }
 }
 
 impl<Q: Immediate + Send> Queue for Q {
@@ -80,11 +75,7 @@ impl<Q: Immediate + Send> Queue for Q {
     }
 
     fn at_once(&self) -> AtOnce {
-        if self.anywhere() {
-            AtOnce::All
-        } else {
-            AtOnce::Some
-        }
+        AtOnce::All
     }
 
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {

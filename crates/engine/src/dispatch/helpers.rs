@@ -145,14 +145,22 @@ impl Work<Call> for HelperWork {
     }
 }
 
-/// Does the jobs in `slots`.
+/// Does the jobs in `slots`, and those that come while their queue still adds some.
 fn work_on(slots: &SharedSlots) {
-    let mut lower = slots.borrow_lower();
-    while let Some(mut job) = slots.take() {
-        job.run(lower.as_deref_mut());
-        slots.give_back(job);
+    let mut waits_since = None;
+    loop {
+        if let Some(mut job) = slots.take() {
+            job.run();
+            slots.give_back(job);
+            waits_since = None;
+        } else if slots.more_comes()
+            && waits_since.get_or_insert_with(Instant::now).elapsed() < LOOKOUT
+        {
+            std::hint::spin_loop();
+        } else {
+            return;
+        }
     }
-    slots.return_lower(lower);
 }
 
 /// The two thresholds: what a hand-off costs, doubled, since half of the work is all it can save.

@@ -113,7 +113,7 @@ impl Work<Order> for Kcryptd {
     }
 
     fn run(&self, mut order: Order) {
-        order.job.run(None);
+        order.job.run();
         match (&self.writer, order.job.direction, order.job.result) {
             (Some(writer), Direction::Encrypt { .. }, None) => writer.hand_over(order),
             _ => order.slots.give_back(order.job),

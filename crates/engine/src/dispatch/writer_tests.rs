@@ -71,7 +71,6 @@ fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> 
         cipher_map: Arc::clone(cipher_map),
         direction: Direction::Encrypt { durable: false },
         offset: sector * 512,
-        place: None,
         data: Some(Buffer::alloc(512).unwrap()),
         split: 0,
         part: 0,
@@ -101,12 +100,7 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
     };
     let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
     let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
-    let slots = Arc::new(SharedSlots::new(
-        16,
-        ring.waker().unwrap(),
-        Vec::new(),
-        Vec::new(),
-    ));
+    let slots = Arc::new(SharedSlots::new(16, ring.waker().unwrap(), Vec::new()));
     let (seen, heard) = channel();
     let (let_through, first) = channel();
     let notes = Notes {

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Under `auto` jobs lie in the slots for whoever comes first, this queue or a helper; under `queue`
-//! workers get them. Where a medium answers at once, whoever takes a part of a large request reads
-//! and decrypts it, or encrypts and writes it: its bytes pass through one core, once. Where it does
-//! not, part k is decrypted while part k+1 is on its way.
+//! workers get them. Where a medium answers at once, a large request is read and decrypted (or
+//! encrypted and written) part by part, so that one core moves bytes while another runs the cipher;
+//! where it does not, part k is decrypted while part k+1 is on its way.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use cryptline_sys::{Buffer, Ring};
 
@@ -22,7 +22,6 @@ use crate::cipher_map::CipherMap;
 use crate::dispatch::job::{Direction, Job, SharedSlots};
 use crate::dispatch::{Dispatch, Helpers, Pace, Workers};
 use crate::gate::{Gate, GatedQueue};
-use crate::queue::AtOnce;
 use crate::slab::Slab;
 use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
 
@@ -30,9 +29,6 @@ use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
 const SPLITS_MAX: usize = 64;
 /// Operations on a medium that pieces may cause beyond one for each request.
 const EXTRA_MAX: u32 = 128;
-/// How often a queue that closes lets others run before it sleeps between its looks.
-const YIELDS: u32 = 100;
-const PAUSE: Duration = Duration::from_micros(50);
 /// A finished read of fewer bytes is not worth sharing by itself.
 const ALONE_LEAST: usize = 8 * 1024;
 
@@ -45,9 +41,6 @@ pub(super) struct Exchange {
     answers_at_once: bool,
     /// A write may reach the medium in parts: not where it has zones, which want them in order.
     may_split: bool,
-    /// Whoever runs the cipher of a shared part moves its bytes as well: the device below carries out
-    /// every request on whichever thread asks.
-    helpers_move: bool,
     /// A second way into the lower device: its tokens are ours.
     pieces: GatedQueue,
     slots: Arc<SharedSlots>,
@@ -85,28 +78,19 @@ impl Exchange {
         if !answers_at_once {
             parts.ring.reserve(EXTRA_MAX);
         }
-        let may_split = parts.lower.geometry().zones.is_none();
         let waker = parts.ring.waker().map_err(OpenError::Ring)?;
-        let pieces = parts.lower.open_queue(parts.ring)?;
-        let helpers_move = may_split && pieces.at_once() == AtOnce::All;
-        let helpers = parts.helpers.as_ref().filter(|_| helpers_move);
-        let lowers = (0..helpers.map_or(0, |(helpers, _)| helpers.count()))
-            .map(|_| parts.lower.open_queue(parts.ring))
-            .collect::<Result<_, _>>()?;
         Ok(Self {
             policy: Policy::new(parts.dispatch, parts.helpers, answers_at_once),
             workers: parts.workers,
             cipher_map: Arc::clone(parts.cipher_map),
             start: parts.start,
             answers_at_once,
-            may_split,
-            helpers_move,
-            pieces,
+            may_split: parts.lower.geometry().zones.is_none(),
+            pieces: parts.lower.open_queue(parts.ring)?,
             slots: Arc::new(SharedSlots::new(
                 SPLITS_MAX * PARTS_MAX,
                 waker,
                 parts.ring.kept().to_vec(),
-                lowers,
             )),
             splits: Slab::new(SPLITS_MAX),
             serial: 0,
@@ -130,11 +114,6 @@ impl Exchange {
 
     pub fn crypto_time_elsewhere_ns(&self) -> u64 {
         self.elsewhere_ns
-    }
-
-    /// Whether a request is surely one that [`submit`](Self::submit) gives back.
-    pub fn leaves_alone(&self, request: &Request) -> bool {
-        self.policy.leaves_alone(request)
     }
 
     /// Takes a request that is to be shared; gives back one that is not.
@@ -279,23 +258,36 @@ impl Exchange {
         calls: bool,
     ) {
         let mut rest = Some(buffer);
+        self.slots.announce_more(calls && cut.count > 1);
         for part in 0..cut.count {
             let Some(data) = next_part(&mut rest, cut.part_len) else {
                 unreachable!("the number of parts was made from the length")
             };
-            let job = self.job(index, part, data);
-            if job.place.is_some() || job.direction != Direction::Decrypt {
-                self.hand_out(ring, lower, job);
-            } else if let Some(data) = job.data {
-                let request = Request::read(job.offset + self.start, data, token(index, part));
+            let Some(split) = self.splits.get(index) else {
+                unreachable!("a part was still to be sent")
+            };
+            let is_read = split.kind() == Kind::Read;
+            if is_read {
+                let offset = split.offset_of(part) + self.start;
+                let request = Request::read(offset, data, token(index, part));
                 if let Submitted::Done(piece) = self.pieces.submit(ring, request) {
                     self.piece_back(ring, lower, piece);
                 }
+            } else {
+                self.hand_out(ring, lower, self.job(index, part, data));
+            }
+            if part == 0 && calls {
+                self.policy.call(&self.slots, cut.count);
+            }
+            // No further ahead than the others can follow: what was read is still in the cache.
+            if is_read
+                && self.slots.waiting() > self.policy.lead()
+                && let Some(job) = self.slots.take()
+            {
+                self.run_here(ring, lower, job);
             }
         }
-        if calls {
-            self.policy.call(&self.slots, cut.count);
-        }
+        self.slots.announce_more(false);
     }
 
     /// Works on what there is until `is_enough`, or until what is missing is with helpers that take
@@ -334,7 +326,7 @@ impl Exchange {
 
     fn run_here(&mut self, ring: &mut Ring, lower: &mut GatedQueue, mut job: Job) {
         self.lent -= usize::from(job.lent);
-        job.run(Some(&mut self.pieces));
+        job.run();
         self.settle(ring, lower, job);
     }
 
@@ -366,17 +358,13 @@ impl Exchange {
         let Some(split) = self.splits.get(index) else {
             unreachable!("a part is away, so its request is here")
         };
-        let is_read = split.kind() == Kind::Read;
-        let moves = self.helpers_move && !self.policy.uses_workers(is_read);
-        let offset = split.offset_of(part);
         Job {
             cipher_map: Arc::clone(&self.cipher_map),
             direction: match split.kind() {
                 Kind::Read => Direction::Decrypt,
                 Kind::Write { durable, .. } => Direction::Encrypt { durable },
             },
-            offset,
-            place: moves.then_some(offset + self.start),
+            offset: split.offset_of(part),
             data: Some(data),
             split: index,
             part,
@@ -467,24 +455,6 @@ impl Exchange {
 
     fn place_of(&self, serial: u64) -> Option<usize> {
         self.finished.iter().position(|(of, _)| *of == serial)
-    }
-}
-
-/// No helper reads or writes the medium for a queue that is gone. (Workers of `queue` end what they have.)
-impl Drop for Exchange {
-    fn drop(&mut self) {
-        let mut tries = 0;
-        while self.lent > 0 {
-            // What nobody has taken is not begun any more; what a helper has is soon over.
-            match self.slots.take().or_else(|| self.slots.collect()) {
-                Some(job) => self.lent -= usize::from(job.lent),
-                None if tries < YIELDS => {
-                    tries += 1;
-                    std::thread::yield_now();
-                }
-                None => std::thread::sleep(PAUSE),
-            }
-        }
     }
 }
 

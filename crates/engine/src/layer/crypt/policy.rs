@@ -89,20 +89,6 @@ impl Policy {
         }
     }
 
-    /// Whether a request is surely done by its submitter alone: one too short to be shared, or no transfer.
-    pub fn leaves_alone(&self, request: &Request) -> bool {
-        let (len, mode) = match &request.operation {
-            Operation::Read(buffer) => (buffer.len(), self.dispatch.read),
-            Operation::Write { data, .. } => (data.len(), self.dispatch.write),
-            _ => return true,
-        };
-        match mode {
-            Mode::Inline => true,
-            Mode::Queue => false,
-            Mode::Auto => self.help.as_ref().is_none_or(|help| len < help.part),
-        }
-    }
-
     /// What becomes of a request that may use `most` operations on the medium.
     pub fn plan(&mut self, request: &Request, most: usize) -> Plan {
         let (len, mode, is_read) = match &request.operation {
@@ -147,13 +133,15 @@ impl Policy {
         mode == Mode::Queue
     }
 
-    /// How long to look out for parts of `len` bytes that helpers have: no less than it takes to be
-    /// woken instead.
+    /// Parts that may have been read and wait in the slots before the submitter decrypts one itself.
+    pub fn lead(&self) -> usize {
+        let helpers = self.help.as_ref().map_or(0, |help| help.helpers.count());
+        2 * helpers + 2
+    }
+
+    /// How long to look out for parts of `len` bytes that helpers have.
     pub fn patience(&self, len: usize) -> Duration {
-        let time = self.help.as_ref().map(|help| {
-            let (_, asleep) = help.helpers.thresholds();
-            asleep.max(2 * help.pace.time_of(len))
-        });
+        let time = self.help.as_ref().map(|help| 2 * help.pace.time_of(len));
         time.unwrap_or_default().min(PATIENCE_MAX)
     }
 

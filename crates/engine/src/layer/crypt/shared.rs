@@ -6,8 +6,7 @@ use cryptline_sys::Ring;
 
 use super::exchange::Exchange;
 use super::queue::InlineQueue;
-use crate::queue::AtOnce;
-use crate::{Completion, Fault, Queue, Request, Submitted};
+use crate::{Completion, Queue, Request, Submitted};
 
 pub(super) struct SharedQueue {
     inline: InlineQueue,
@@ -21,21 +20,6 @@ impl SharedQueue {
 }
 
 impl Queue for SharedQueue {
-    fn at_once(&self) -> AtOnce {
-        match self.inline.at_once() {
-            AtOnce::All => AtOnce::Some,
-            other => other,
-        }
-    }
-
-    fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
-        if self.exchange.leaves_alone(request) {
-            self.inline.answer_at_once(request)
-        } else {
-            None
-        }
-    }
-
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
         match self.exchange.submit(ring, &mut self.inline.lower, request) {
             Ok(submitted) => submitted,
