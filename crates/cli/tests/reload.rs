@@ -165,32 +165,11 @@ fn a_user_who_may_not_read_the_key_is_served_by_the_one_who_could() {
 
 /// In place of the server's certificate one that expired yesterday.
 fn let_expire(pki: &Pki, openssl: &Peer, folder: &Path) {
-    let key = pki.file("server-key.pem");
-    let (request, extensions) = (pki.file("request.pem"), pki.file("extensions"));
-    let new = ["req", "-new", "-subj", "/CN=localhost", "-key", &key];
-    openssl.run(new.iter().chain(&["-out", &request])).success();
+    let extensions = pki.file("extensions");
     fs::write(&extensions, "basicConstraints=critical,CA:FALSE\n").unwrap();
+    let options = ["-days", "-1", "-extfile", &extensions];
     let certificate = text(&folder.join("server-cert.pem"));
-    let (ca, ca_key) = (pki.file("ca-cert.pem"), pki.file("ca-key.pem"));
-    openssl
-        .run([
-            "x509",
-            "-req",
-            "-in",
-            &request,
-            "-CA",
-            &ca,
-            "-CAkey",
-            &ca_key,
-            "-CAcreateserial",
-            "-days",
-            "-1",
-            "-extfile",
-            &extensions,
-            "-out",
-            &certificate,
-        ])
-        .success();
+    pki.sign(openssl, "server", "/CN=localhost", &options, &certificate);
 }
 
 #[test]

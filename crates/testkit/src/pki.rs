@@ -96,37 +96,39 @@ impl Pki {
     /// # Panics
     /// When openssl fails.
     pub fn make_old(&self, openssl: &Peer, name: &str) {
-        let request = self.file("request.pem");
-        let key = self.file(&format!("{name}-key.pem"));
-        openssl
-            .run([
-                "req", "-new", "-key", &key, "-subj", "/CN=old", "-out", &request,
-            ])
-            .success();
-        let [ca, ca_key, certificate] = [
-            self.file("ca-cert.pem"),
-            self.file("ca-key.pem"),
-            self.file(&format!("{name}-cert.pem")),
-        ];
-        openssl
-            .run([
-                "x509",
-                "-req",
-                "-in",
-                &request,
-                "-CA",
-                &ca,
-                "-CAkey",
-                &ca_key,
-                "-days",
-                "2",
-                "-CAcreateserial",
-                "-out",
-                &certificate,
-            ])
-            .success();
+        let certificate = self.file(&format!("{name}-cert.pem"));
+        self.sign(openssl, name, "/CN=old", &["-days", "2"], &certificate);
         let shown = openssl.run(["x509", "-noout", "-text", "-in", &certificate]);
         assert!(shown.success().stdout_text().contains("Version: 1 "));
+    }
+
+    /// Writes another certificate for the key of `name`; `options` are those of `openssl x509`.
+    ///
+    /// # Panics
+    /// When openssl fails.
+    pub fn sign(
+        &self,
+        openssl: &Peer,
+        name: &str,
+        subject: &str,
+        options: &[&str],
+        certificate: &str,
+    ) {
+        let (request, key) = (
+            self.file("request.pem"),
+            self.file(&format!("{name}-key.pem")),
+        );
+        openssl
+            .run([
+                "req", "-new", "-key", &key, "-subj", subject, "-out", &request,
+            ])
+            .success();
+        let (ca, ca_key) = (self.file("ca-cert.pem"), self.file("ca-key.pem"));
+        let sign = [
+            "x509", "-req", "-in", &request, "-CA", &ca, "-CAkey", &ca_key,
+        ];
+        let to = ["-CAcreateserial", "-out", certificate];
+        openssl.run(sign.iter().chain(&to).chain(options)).success();
     }
 
     /// A folder in which a client has a certificate of this subject.
