@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod configuration;
+mod groups;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -90,8 +91,9 @@ impl Node {
             node.add_osd(osd)?;
         }
         node.wait_for_osds()?;
+        let groups = groups::COUNT.to_string();
         for words in [
-            &["pool", "create", POOL, "32", "32"][..],
+            &["pool", "create", POOL, &groups, &groups][..],
             &["pool", "application", "enable", POOL, "rbd"],
         ] {
             run(node.command("ceph").arg("osd").args(words))?;
@@ -112,10 +114,12 @@ impl Node {
         command(&self.folder, program)
     }
 
-    /// Kills one of the storage daemons as a crash would, and lets the cluster know.
+    /// Kills one of the storage daemons as a crash would, and lets the cluster know. What it has in memory is lost, so the
+    /// others have all of it before.
     ///
-    /// Errors: the monitor does not take it.
+    /// Errors: they do not get it; the monitor does not take it.
     pub fn kill_osd(&mut self, osd: usize) -> Result<()> {
+        self.wait_for_copies()?;
         drop(self.osds[osd].take());
         run(self
             .command("ceph")
@@ -183,19 +187,45 @@ impl Node {
     }
 
     fn wait_for_osds(&self) -> Result<()> {
-        let wanted = format!("\"num_up_osds\":{}", self.options.osds);
-        let deadline = Instant::now() + READY;
-        loop {
-            let stat = run(self.command("ceph").args(["osd", "stat", "-f", "json"]))?;
-            if stat.contains(&wanted) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                return Err(format!("Ceph's storage daemons do not get ready: {stat}"));
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        wait_until(|| {
+            let stat = self.osd_stat()?;
+            let up = stat["num_up_osds"].as_u64();
+            let is_ready = up == u64::try_from(self.options.osds).ok();
+            Ok((!is_ready).then(|| format!("Ceph's storage daemons do not get ready: {stat}")))
+        })
     }
+
+    /// Until every object is at every daemon that shall have it.
+    fn wait_for_copies(&self) -> Result<()> {
+        let epoch = self.osd_stat()?["epoch"].as_u64();
+        let epoch = epoch.ok_or_else(|| "Ceph does not name its map".to_owned())?;
+        let socket = |(osd, daemon): (usize, &Option<Daemon>)| {
+            let id = daemon.as_ref()?.0.id();
+            Some(self.folder.join(format!("run/osd.{osd}.{id}.asok")))
+        };
+        let daemons: Vec<_> = self.osds.iter().enumerate().filter_map(socket).collect();
+        wait_until(|| {
+            let degraded = groups::first_degraded(&daemons, epoch);
+            Ok(degraded.map(|group| format!("Ceph's placement group {group} does not get whole")))
+        })
+    }
+
+    fn osd_stat(&self) -> Result<serde_json::Value> {
+        let stat = run(self.command("ceph").args(["osd", "stat", "-f", "json"]))?;
+        serde_json::from_str(&stat).map_err(|error| format!("{stat}: {error}"))
+    }
+}
+
+/// Returns once `what_lacks` names nothing.
+fn wait_until(what_lacks: impl Fn() -> Result<Option<String>>) -> Result<()> {
+    let deadline = Instant::now() + READY;
+    while let Some(lack) = what_lacks()? {
+        if Instant::now() > deadline {
+            return Err(lack);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
 }
 
 /// A process that is killed when it is dropped.
