@@ -216,14 +216,22 @@ pub(crate) mod detection {
     /// Whether this is an Intel CPU that lowers its clock for 512-bit registers by more than they
     /// bring: the ones for which Linux's AES-XTS prefers 256 bits (`arch/x86/crypto`).
     pub(crate) fn wide_registers_slow_the_clock() -> bool {
-        // It does not run the instruction below, and has no clock.
+        is_of_intel() && cpuid(0).eax >= 1 && is_slowed_model(cpuid(1))
+    }
+
+    /// Whether bit shifts leave the AES units alone, as on AMD's CPUs. On Intel's carry-less multiplications do.
+    pub(crate) fn shifts_beside_aes() -> bool {
+        !is_of_intel()
+    }
+
+    fn is_of_intel() -> bool {
+        // It does not run the instruction.
         if cfg!(miri) {
             return false;
         }
         let vendor = cpuid(0);
         // "GenuineIntel" in three registers.
-        let intel = (vendor.ebx, vendor.edx, vendor.ecx) == (0x756e_6547, 0x4965_6e69, 0x6c65_746e);
-        intel && vendor.eax >= 1 && is_slowed_model(cpuid(1))
+        (vendor.ebx, vendor.edx, vendor.ecx) == (0x756e_6547, 0x4965_6e69, 0x6c65_746e)
     }
 
     // The instruction is a safe function in newer Rust only, and not yet in 1.89.

@@ -259,12 +259,12 @@ impl SectorCipher {
 
     fn check_whole_sectors(&self, sector: u64, len: usize) {
         assert!(
-            len.is_multiple_of(self.sector_bytes()),
+            len & (self.sector_bytes() - 1) == 0,
             "{len} bytes are not whole cipher sectors of {}",
             self.sector_size
         );
         assert!(
-            sector.is_multiple_of(self.ivs.step),
+            sector & (self.ivs.step - 1) == 0,
             "sector {sector} is inside a cipher sector of {} bytes",
             self.sector_size
         );

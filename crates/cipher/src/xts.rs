@@ -1,7 +1,7 @@
 //! XTS over whole requests (IEEE 1619-2007): many cipher sectors in one call.
 //!
 //! ```text
-//!                        ┌─ x86::Avx512   VAES, 512-bit registers
+//!                        ┌─ x86::avx512   VAES, 512-bit registers
 //!   kernel(backend, key) ├─ x86::Avx2     VAES, 256-bit registers
 //!      = dyn XtsKernel   ├─ x86::AesNi    AES-NI, 128-bit registers
 //!                        ├─ arm::Armv8    ARMv8's AES, 128-bit registers
@@ -65,7 +65,7 @@ pub(crate) trait XtsKernel: Send + Sync {
 pub(crate) fn kernel(backend: Backend, key: &[u8]) -> Option<Box<dyn XtsKernel>> {
     match backend {
         #[cfg(target_arch = "x86_64")]
-        Backend::Avx512 => Some(Box::new(x86::Avx512Xts::new(key)?)),
+        Backend::Avx512 => x86::avx512(key),
         #[cfg(target_arch = "x86_64")]
         Backend::Avx2 => Some(Box::new(x86::Avx2Xts::new(key)?)),
         #[cfg(target_arch = "x86_64")]

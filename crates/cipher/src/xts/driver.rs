@@ -57,21 +57,169 @@ macro_rules! each {
     };
 }
 
-/// Makes a kernel out of a module's width. `$features` are what every function of it is compiled
-/// for and what `$cpu` proves, `$aes_round` a round of encryption on a vector, `$middle128` and so on the `MIDDLE` below for each size of the key: how
-/// many round keys the module wants in a loop. Uses of the module:
+/// The IVs of a module's width, and the tweaks that become of them: what [`xts_kernel`] takes, of which a module may have
+/// several. `$aes_round` is a round of encryption on a vector. Uses of the module:
 ///
 /// ```text
-///   Vector, UNIT (the bytes of 8 registers)
+///   Vector
 ///   Spread        a tweak as its first unit takes it
+///   first_ivs, whitened_ivs, end_ivs, round_key, store
+/// ```
+macro_rules! xts_ivs {
+    ($features:literal, $aes_round:ident) => {
+        /// The tweaks of sectors, one after the other: their IVs are encrypted a few at first, so
+        /// that work can begin, and then many together.
+        struct Tweaks<'a> {
+            group: &'a mut [[u8; 16]],
+            /// The next one's place in `group`, and how many are there.
+            next: usize,
+            ready: usize,
+            ivs: IvSequence,
+            /// Units of sectors whose IVs are not encrypted yet.
+            units_after: usize,
+            sector_units: usize,
+            /// Units of the present sector, the one being made ready included.
+            units: usize,
+        }
+
+        /// IVs in a full group.
+        const SECTORS: usize = size_of::<[Vector; REGISTERS]>() / BLOCK_BYTES;
+        /// Registers for the first group.
+        const FIRST: usize = FIRST_SECTORS * BLOCK_BYTES / size_of::<Vector>();
+
+        impl<'a> Tweaks<'a> {
+            /// For units that are all in one sector.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn none() -> Tweaks<'a> {
+                Tweaks {
+                    group: &mut [],
+                    next: 0,
+                    ready: 0,
+                    ivs: IvSequence::NONE,
+                    units_after: 0,
+                    sector_units: usize::MAX,
+                    units: usize::MAX,
+                }
+            }
+
+            /// The first tweak is apart. `ENCRYPT` says nothing here, but gives each copy of this
+            /// one caller, which compilers then make it a part of: all waits for the first tweak.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn new<const ENCRYPT: bool, const MIDDLE: usize>(
+                keys: &Schedule,
+                group: &'a mut [[u8; 16]],
+                ivs: &IvSequence,
+                sector_units: usize,
+                len: usize,
+            ) -> (Tweaks<'a>, Spread) {
+                let mut ivs = field_by_field(ivs);
+                let (state, first) = first_ivs::<MIDDLE>(keys, &mut ivs);
+                store_ivs(state, group);
+                let tweaks = Tweaks {
+                    group,
+                    next: 1,
+                    ready: FIRST_SECTORS,
+                    ivs,
+                    units_after: len.saturating_sub(FIRST_SECTORS * sector_units),
+                    sector_units,
+                    units: sector_units,
+                };
+                (tweaks, first)
+            }
+
+            /// The tweak of the next unit, if it begins a sector.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn next<const MIDDLE: usize>(&mut self, keys: &Schedule) -> Option<&[u8; 16]> {
+                self.units -= 1;
+                if self.units > 0 {
+                    return None;
+                }
+                self.units = self.sector_units;
+                if self.next == self.ready {
+                    if self.units_after == 0 {
+                        return None;
+                    }
+                    let few = self.units_after <= FIRST_SECTORS * self.sector_units;
+                    self.ready = if few { FIRST_SECTORS } else { SECTORS };
+                    self.next = 0;
+                    refill::<MIDDLE>(keys, self.group, &mut self.ivs, few);
+                    self.units_after = self
+                        .units_after
+                        .saturating_sub(self.ready * self.sector_units);
+                }
+                let tweak = self.group.get(self.next);
+                self.next += 1;
+                tweak
+            }
+        }
+
+        #[inline(never)]
+        #[target_feature(enable = $features)]
+        fn refill<const MIDDLE: usize>(
+            keys: &Schedule,
+            group: &mut [[u8; 16]],
+            ivs: &mut IvSequence,
+            few: bool,
+        ) {
+            if few {
+                store_ivs(encrypt_ivs::<MIDDLE, FIRST>(keys, ivs), group);
+            } else {
+                store_ivs(encrypt_ivs::<MIDDLE, REGISTERS>(keys, ivs), group);
+            }
+        }
+
+        /// The next sectors' tweaks, in `N` registers.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn encrypt_ivs<const MIDDLE: usize, const N: usize>(
+            keys: &Schedule,
+            ivs: &mut IvSequence,
+        ) -> [Vector; N] {
+            let mut state = whitened_ivs::<N>(keys, ivs);
+            for key in keys.middle_keys::<MIDDLE>() {
+                state = iv_round(state, key);
+            }
+            end_ivs(keys, state)
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn iv_round<const N: usize>(mut state: [Vector; N], key: &RoundKey) -> [Vector; N] {
+            let key = round_key(key);
+            for state in &mut state {
+                *state = $aes_round(*state, key);
+            }
+            state
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
+            let (out, _) = tweaks.as_flattened_mut().as_chunks_mut();
+            let out: &mut [_; N] = out.first_chunk_mut().expect("room for all tweaks");
+            for at in 0..N {
+                store(&mut out[at], state[at]);
+            }
+        }
+    };
+}
+
+/// Makes a kernel out of a module's width. `$features` are what every function of it is compiled
+/// for and what `$cpu` proves, `$middle128` and so on the `MIDDLE` below for each size of the key: how
+/// many round keys the module wants in a loop. Uses of the module, beside what [`xts_ivs`] makes:
+///
+/// ```text
+///   UNIT          the bytes of 8 registers
 ///   Masks         of a unit's blocks: each tweak XORed with the last round key
 ///   Powers        what the next unit's masks are made from, if no sector begins there
-///   spread, first_masks, crypt_unit                       data
-///   first_ivs, whitened_ivs, end_ivs, round_key, store    IVs
+///   spread, first_iv, first_masks, crypt_unit
 /// ```
 macro_rules! xts_kernel {
     ($(#[$doc:meta])* $kernel:ident, $cpu:ty, $features:literal, $name:literal,
-     $aes_round:ident, [$middle128:literal, $middle192:literal, $middle256:literal]) => {
+     [$middle128:literal, $middle192:literal, $middle256:literal]) => {
         $(#[$doc])*
         pub(in crate::xts) struct $kernel {
             keys: cryptline_sys::SecretBox<Keys>,
@@ -153,6 +301,11 @@ macro_rules! xts_kernel {
             // A small request does not wait for room for a large one to be cleared.
             let (mut few, mut many);
             let (mut tweaks, first) = match tweaks {
+                // The other IVs would take time from the AES units.
+                Tweaked::Sectors(ivs, sector_units) if len <= sector_units => {
+                    let first = first_iv::<MIDDLE>(&keys.tweak, &mut field_by_field(ivs));
+                    (Tweaks::none(), first)
+                }
                 Tweaked::Sectors(ivs, sector_units) => {
                     let group = if len > FIRST_SECTORS * sector_units {
                         many = Aligned([[0; 16]; SECTORS]);
@@ -169,142 +322,6 @@ macro_rules! xts_kernel {
             for unit in units {
                 let start = tweaks.next::<MIDDLE>(&keys.tweak);
                 crypt_unit::<ENCRYPT, MIDDLE>(schedule, &mut masks, &mut powers, start, unit);
-            }
-        }
-
-        /// The tweaks of sectors, one after the other: their IVs are encrypted a few at first, so
-        /// that work can begin, and then many together.
-        struct Tweaks<'a> {
-            group: &'a mut [[u8; 16]],
-            /// The next one's place in `group`, and how many are there.
-            next: usize,
-            ready: usize,
-            ivs: IvSequence,
-            /// Units of sectors whose IVs are not encrypted yet.
-            units_after: usize,
-            sector_units: usize,
-            /// Units of the present sector, the one being made ready included.
-            units: usize,
-        }
-
-        /// IVs in a full group.
-        const SECTORS: usize = size_of::<[Vector; REGISTERS]>() / BLOCK_BYTES;
-        /// Registers for the first group.
-        const FIRST: usize = FIRST_SECTORS * BLOCK_BYTES / size_of::<Vector>();
-
-        impl<'a> Tweaks<'a> {
-            /// For units that are all in one sector.
-            #[inline]
-            #[target_feature(enable = $features)]
-            fn none() -> Tweaks<'a> {
-                Tweaks {
-                    group: &mut [],
-                    next: 0,
-                    ready: 0,
-                    ivs: IvSequence::NONE,
-                    units_after: 0,
-                    sector_units: usize::MAX,
-                    units: usize::MAX,
-                }
-            }
-
-            /// The first tweak is apart. `ENCRYPT` says nothing here, but gives each copy of this
-            /// one caller, which compilers then make it a part of: all waits for the first tweak.
-            #[inline]
-            #[target_feature(enable = $features)]
-            fn new<const ENCRYPT: bool, const MIDDLE: usize>(
-                keys: &Schedule,
-                group: &'a mut [[u8; 16]],
-                ivs: &IvSequence,
-                sector_units: usize,
-                len: usize,
-            ) -> (Tweaks<'a>, Spread) {
-                let mut ivs = field_by_field(ivs);
-                let (state, first) = first_ivs::<MIDDLE>(keys, &mut ivs);
-                store_ivs(state, group);
-                let tweaks = Tweaks {
-                    group,
-                    next: 1,
-                    ready: FIRST_SECTORS,
-                    ivs,
-                    units_after: len.saturating_sub(FIRST_SECTORS * sector_units),
-                    sector_units,
-                    units: sector_units,
-                };
-                (tweaks, first)
-            }
-
-            /// The tweak of the next unit, if it begins a sector.
-            #[inline]
-            #[target_feature(enable = $features)]
-            fn next<const MIDDLE: usize>(&mut self, keys: &Schedule) -> Option<&[u8; 16]> {
-                self.units -= 1;
-                if self.units > 0 {
-                    return None;
-                }
-                self.units = self.sector_units;
-                if self.next == self.ready {
-                    if self.units_after == 0 {
-                        return None;
-                    }
-                    let few = self.units_after <= FIRST_SECTORS * self.sector_units;
-                    self.ready = if few { FIRST_SECTORS } else { SECTORS };
-                    self.next = 0;
-                    refill::<MIDDLE>(keys, self.group, &mut self.ivs, few);
-                    self.units_after = self.units_after.saturating_sub(self.ready * self.sector_units);
-                }
-                let tweak = self.group.get(self.next);
-                self.next += 1;
-                tweak
-            }
-        }
-
-        #[inline(never)]
-        #[target_feature(enable = $features)]
-        fn refill<const MIDDLE: usize>(
-            keys: &Schedule,
-            group: &mut [[u8; 16]],
-            ivs: &mut IvSequence,
-            few: bool,
-        ) {
-            if few {
-                store_ivs(encrypt_ivs::<MIDDLE, FIRST>(keys, ivs), group);
-            } else {
-                store_ivs(encrypt_ivs::<MIDDLE, REGISTERS>(keys, ivs), group);
-            }
-        }
-
-        /// The next sectors' tweaks, in `N` registers.
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn encrypt_ivs<const MIDDLE: usize, const N: usize>(
-            keys: &Schedule,
-            ivs: &mut IvSequence,
-        ) -> [Vector; N] {
-            let mut state = whitened_ivs::<N>(keys, ivs);
-            for key in keys.middle_keys::<MIDDLE>() {
-                state = iv_round(state, key);
-            }
-            end_ivs(keys, state)
-        }
-
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn iv_round<const N: usize>(mut state: [Vector; N], key: &RoundKey) -> [Vector; N] {
-            let key = round_key(key);
-            for state in &mut state {
-                *state = $aes_round(*state, key);
-            }
-            state
-        }
-
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn store_ivs<const N: usize>(state: [Vector; N], tweaks: &mut [[u8; 16]]) {
-            let (out, _) = tweaks.as_flattened_mut().as_chunks_mut();
-            let out: &mut [_; N] = out.first_chunk_mut().expect("room for all tweaks");
-            for at in 0..N {
-                store(&mut out[at], state[at]);
             }
         }
 
@@ -339,4 +356,4 @@ macro_rules! xts_kernel {
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use each;
-pub(super) use xts_kernel;
+pub(super) use {xts_ivs, xts_kernel};

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! What makes them fast:
-//! * The first 8 IVs are encrypted together, since one alone costs the latency of all its rounds; after
-//!   these, as many as 8 registers hold. The tweaks of a unit all come from its first one, not each
-//!   from the one before.
+//! * Of several sectors, the first 8 IVs are encrypted together, since one alone costs the latency of all
+//!   its rounds; after these, as many as 8 registers hold. The tweaks of a unit all come from its first
+//!   one, not each from the one before.
 //! * Everything waits for the first IV, so nothing is loaded, shuffled or stored on its way that need
 //!   not be.
 //! * The last round key is folded into the tweak: with `m = tweak ^ k_last` the text enters as
@@ -30,6 +30,7 @@ mod aesni;
 mod avx2;
 mod avx512;
 
+use super::XtsKernel;
 /// Proves what key schedules take.
 pub(super) use crate::cpu::detection::AesNi as AesCpu;
 pub(super) use aes::{inverse_mix_columns, sub_word};
@@ -39,4 +40,11 @@ pub(super) const ROUND_KEY_BYTES: usize = 64;
 
 pub(super) use aesni::AesNiXts;
 pub(super) use avx2::Avx2Xts;
-pub(super) use avx512::Avx512Xts;
+
+/// The kernel for 512-bit registers that suits this CPU.
+pub(super) fn avx512(key: &[u8]) -> Option<Box<dyn XtsKernel>> {
+    if crate::cpu::detection::shifts_beside_aes() {
+        return Some(Box::new(avx512::shifts::Avx512Xts::new(key)?));
+    }
+    Some(Box::new(avx512::products::Avx512Xts::new(key)?))
+}

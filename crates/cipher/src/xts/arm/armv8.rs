@@ -15,7 +15,9 @@ use std::arch::asm;
 
 use crate::cpu::detection::Armv8;
 use crate::iv::IvSequence;
-use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_kernel};
+use crate::xts::driver::{
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_ivs, xts_kernel,
+};
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
@@ -38,9 +40,11 @@ use load as spread;
 
 // AESE adds the round key first, so there is one round more before the last key: the loops have
 // all between the first and the last two.
+xts_ivs! { "neon,aes", aes_round }
+
 xts_kernel! {
     /// The kernel of CPUs with ARMv8's AES.
-    Armv8Xts, Armv8, "neon,aes", "aes-xts (armv8)", aes_round, [8, 10, 12]
+    Armv8Xts, Armv8, "neon,aes", "aes-xts (armv8)", [8, 10, 12]
 }
 
 #[inline]
@@ -192,6 +196,14 @@ fn times_x8(block: uint8x16_t) -> uint8x16_t {
     let over = vget_low_u8(vextq_u8::<15>(block, zero));
     let reduced = vmull_p8(vreinterpret_p8_u8(over), vdup_n_p8(REDUCTION));
     xor(vextq_u8::<15>(zero, block), vreinterpretq_u8_p16(reduced))
+}
+
+/// The tweak of the first sector alone.
+#[inline]
+#[target_feature(enable = "neon,aes")]
+fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Spread {
+    let [first] = encrypt_ivs::<MIDDLE, 1>(keys, ivs);
+    first
 }
 
 /// The tweaks of the next sectors, and the first one's.

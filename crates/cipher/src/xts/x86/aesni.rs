@@ -16,7 +16,7 @@ use std::arch::x86_64::{
 use crate::cpu::detection::AesNi;
 use crate::iv::IvSequence;
 use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_kernel,
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel,
 };
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
@@ -33,9 +33,11 @@ type Masks = [__m128i; 8];
 
 use load as spread;
 
+xts_ivs! { "aes,ssse3", _mm_aesenc_si128 }
+
 xts_kernel! {
     /// The kernel of CPUs with AES-NI.
-    AesNiXts, AesNi, "aes,ssse3", "aes-xts (aesni)", _mm_aesenc_si128, [9, 11, 13]
+    AesNiXts, AesNi, "aes,ssse3", "aes-xts (aesni)", [9, 11, 13]
 }
 
 #[inline]
@@ -153,6 +155,14 @@ fn double(tweak: __m128i) -> __m128i {
     let top = _mm_shuffle_epi32::<0x13>(_mm_srai_epi32::<31>(tweak));
     let carried = _mm_and_si128(top, _mm_set_epi32(0, 1, 0, 0x87));
     xor(_mm_add_epi64(tweak, tweak), carried)
+}
+
+/// The tweak of the first sector alone.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Spread {
+    let [first] = encrypt_ivs::<MIDDLE, 1>(keys, ivs);
+    first
 }
 
 /// The tweaks of the next sectors, and the first one's.

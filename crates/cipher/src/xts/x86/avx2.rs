@@ -19,7 +19,7 @@ use std::arch::x86_64::{
 use crate::cpu::detection::Avx2;
 use crate::iv::IvSequence;
 use crate::xts::driver::{
-    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_kernel,
+    Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel,
 };
 use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
@@ -39,9 +39,11 @@ const REDUCTION: i64 = 0x87;
 /// Blocks in a register.
 const LANES: u64 = 2;
 
+xts_ivs! { "avx2,vaes,vpclmulqdq", _mm256_aesenc_epi128 }
+
 xts_kernel! {
     /// The kernel of CPUs with VAES, used on 256 bits.
-    Avx2Xts, Avx2, "avx2,vaes,vpclmulqdq", "aes-xts (vaes, avx2)", _mm256_aesenc_epi128, [9, 11, 13]
+    Avx2Xts, Avx2, "avx2,vaes,vpclmulqdq", "aes-xts (vaes, avx2)", [9, 11, 13]
 }
 
 #[inline]
@@ -272,6 +274,22 @@ fn reduce_high(over: __m256i) -> __m256i {
 #[target_feature(enable = "avx2,vaes,vpclmulqdq")]
 fn reduce_low(over: __m256i) -> __m256i {
     _mm256_clmulepi64_epi128::<0x00>(over, _mm256_set1_epi64x(REDUCTION))
+}
+
+/// The tweak of the first sector alone.
+#[inline]
+#[target_feature(enable = "avx2,vaes,vpclmulqdq")]
+fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Spread {
+    let mut first = [whiten(
+        keys,
+        ivs,
+        _mm256_set1_epi64x(ivs.next.cast_signed()),
+    )];
+    for key in keys.middle_keys::<MIDDLE>() {
+        first = iv_round(first, key);
+    }
+    let [first] = end_ivs(keys, first);
+    first
 }
 
 /// The tweaks of the next sectors, and the first one's in both halves of a register.
