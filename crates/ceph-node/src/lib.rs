@@ -228,14 +228,23 @@ fn wait_until(what_lacks: impl Fn() -> Result<Option<String>>) -> Result<()> {
     Ok(())
 }
 
-/// A process that is killed when it is dropped.
+/// A process that is killed when it is dropped, and when the thread that spawned it ends in any other way.
 #[derive(Debug)]
 struct Daemon(Child);
 
 impl Daemon {
     /// In a process group of its own: what is typed at a terminal is not for it.
-    fn spawn(command: &mut Command) -> Result<Self> {
-        let spawned = command
+    fn spawn(command: &Command) -> Result<Self> {
+        let mut bound = Command::new("setpriv");
+        bound.args(["--pdeathsig", "KILL", "--"]);
+        bound.arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => bound.env(name, value),
+                None => bound.env_remove(name),
+            };
+        }
+        let spawned = bound
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -243,7 +252,7 @@ impl Daemon {
             .spawn();
         spawned
             .map(Self)
-            .map_err(|error| cannot_run(command, &error))
+            .map_err(|error| cannot_run(&bound, &error))
     }
 }
 
