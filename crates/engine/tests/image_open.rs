@@ -1,5 +1,7 @@
 //! What `Image::open` refuses: with which error, exit code and next step.
 
+use std::io::Write as _;
+use std::num::NonZeroU64;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +9,8 @@ use std::process::Command;
 use cryptline_engine::OpenError;
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_testkit::suite::devices;
-use rustix::fs::{CWD, FileType, Mode};
+use rustix::fs::{Advice, CWD, FileType, Mode};
+use tempfile::NamedTempFile;
 
 /// One line with the path in it.
 fn refused(path: &Path, read_only: bool) -> OpenError {
@@ -148,4 +151,32 @@ fn opened_without_rights(path: &Path) {
     let error = refused(path, false);
     assert!(matches!(error, OpenError::NotWritable { .. }), "{error}");
     Image::open(path, true).unwrap();
+}
+
+#[test]
+fn what_is_read_once_comes_from_the_page_cache_only_where_most_of_it_is_there() {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(&vec![1; 4 << 20]).unwrap();
+    file.as_file().sync_all().unwrap();
+    let is_direct = |mode| {
+        let image = Image::open(file.path(), true).unwrap();
+        image.into_device(4096, mode).unwrap().is_direct()
+    };
+    let cached = || cryptline_sys::cached_bytes(file.as_file());
+    if !is_direct(DirectMode::Auto) || cached().is_none() {
+        eprintln!("SKIP: no O_DIRECT here, or no cachestat");
+        return;
+    }
+    assert_eq!(cached(), Some(4 << 20));
+    assert!(!is_direct(DirectMode::Uncached));
+    let evict = |from: u64, len| {
+        let len = NonZeroU64::new(len);
+        rustix::fs::fadvise(file.as_file(), from, len, Advice::DontNeed).unwrap();
+    };
+    evict(0, 3 << 20);
+    if cached().is_none_or(|cached| cached > 2 << 20) {
+        eprintln!("SKIP: the file system keeps the file in memory");
+        return;
+    }
+    assert!(is_direct(DirectMode::Uncached));
 }

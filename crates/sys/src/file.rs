@@ -65,6 +65,31 @@ pub fn direct_alignment(file: impl AsFd) -> Option<DirectAlignment> {
     })
 }
 
+/// From linux/mman.h; the same number on every architecture.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Bytes of the file that are in the page cache (`cachestat`, Linux 6.5). `None` where the kernel does not say.
+#[must_use]
+pub fn cached_bytes(file: impl AsFd) -> Option<u64> {
+    // Where it begins, and its length: 0 is up to the end.
+    let range = [0u64; 2];
+    // Pages that are there, dirty, being written, evicted, and recently evicted.
+    let mut pages = [0u64; 5];
+    // SAFETY: the descriptor is open; `struct cachestat_range` is two u64 and `struct cachestat` five, both pointers
+    // are to live arrays of those for the whole call, the kernel writes only the second, and no flag exists.
+    let result = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_fd().as_raw_fd(),
+            range.as_ptr(),
+            pages.as_mut_ptr(),
+            0,
+        )
+    };
+    let page = rustix::param::page_size() as u64;
+    (result == 0).then(|| pages[0].saturating_mul(page))
+}
+
 // From linux/fs.h; the values are part of the kernel's ABI.
 const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
 const BLKSSZGET: libc::c_ulong = 0x1268;

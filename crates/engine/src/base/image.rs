@@ -33,6 +33,9 @@ pub enum DirectMode {
     On,
     /// Through the page cache.
     Off,
+    /// Through the page cache if most of the file is there already, from which O_DIRECT would gain nothing; else as
+    /// [`DirectMode::Auto`]. For those who read all of it once.
+    Uncached,
 }
 
 impl FromStr for DirectMode {
@@ -54,6 +57,7 @@ impl fmt::Display for DirectMode {
             Self::Auto => "auto",
             Self::On => "on",
             Self::Off => "off",
+            Self::Uncached => "uncached",
         })
     }
 }
@@ -208,7 +212,10 @@ impl Image {
     ) -> Result<FileDevice, OpenError> {
         let alignment = match direct {
             DirectMode::Off => None,
-            DirectMode::Auto | DirectMode::On => self.try_direct(granularity),
+            DirectMode::Uncached if self.is_mostly_cached() => None,
+            DirectMode::Auto | DirectMode::On | DirectMode::Uncached => {
+                self.try_direct(granularity)
+            }
         };
         if direct == DirectMode::On && alignment.is_none() {
             return Err(OpenError::NoDirect {
@@ -244,6 +251,12 @@ impl Image {
         };
         let file = OwnedFd::from(self.file);
         Ok(FileDevice::new(file, geometry, block_device, alignment))
+    }
+
+    /// Never a block device, which may have zones and then needs O_DIRECT.
+    fn is_mostly_cached(&self) -> bool {
+        let cached = cryptline_sys::cached_bytes(&self.file);
+        !self.is_block_device && cached.is_some_and(|cached| cached > self.size / 2)
     }
 
     /// Switches O_DIRECT on where transfers of `granularity` work; the alignment it needs.

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use cryptline::{CopySource, Open, Problem, Target};
+use cryptline::{CopySource, DirectMode, Open, Problem, Target};
 
 use super::{FileSystem, How, folder, inline};
 use crate::CliError;
@@ -104,6 +104,8 @@ impl From<'_> {
         }
         let mut open = inline(Open::target(Target::parse(self.name)?))
             .read_only(true)
+            // What was just made is in the page cache, and O_DIRECT would fetch it from the disk.
+            .direct(DirectMode::Uncached)
             .zeroes(self.how.zeroes)
             .keys(self.keys.clone())
             .kdf_limits(self.keys.kdf_limits());
