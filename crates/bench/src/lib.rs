@@ -76,9 +76,9 @@ Examples:
   cryptline bench images --html images.html       compared with cp, qemu-img and nbdcopy
   cryptline bench rbd --html rbd.html             compared with the encryption of Ceph's librbd
 
-Each benchmark prints a table and can write JSON (--json) and a page with plots (--html). It measures
-everything it compares in alternation, several times, and reports whether other programs kept the
-machine busy. `cryptline benchmark` measures only ciphers and key derivation.")]
+Each benchmark prints a table and can write JSON (--json) and a page with plots (--html). What is
+compared is measured in turns, several times. Reports say whether other programs kept the machine
+busy. `cryptline benchmark` measures only ciphers and key derivation.")]
 pub struct BenchArgs {
     /// Which bench.
     #[command(subcommand)]

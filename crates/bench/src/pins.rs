@@ -9,6 +9,9 @@ use crate::machine::cores;
 pub struct Pins {
     pub server: usize,
     pub client: usize,
+    /// Of a server that another lies over: a third one, or where there is none, that of the client. Beside the server
+    /// it would only show that two programs on one processor are slower than one.
+    pub below: usize,
 }
 
 impl Pins {
@@ -16,7 +19,11 @@ impl Pins {
     pub fn choose() -> Option<Self> {
         let allowed = (cores() > 1).then(allowed_processors)?;
         match allowed[..] {
-            [server, client, ..] => Some(Self { server, client }),
+            [server, client, ref others @ ..] => Some(Self {
+                server,
+                client,
+                below: others.first().copied().unwrap_or(client),
+            }),
             _ => None,
         }
     }

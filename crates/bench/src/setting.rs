@@ -73,14 +73,27 @@ impl<'a> Setting<'a> {
     pub fn start(
         &self,
         name: &str,
+        command: Vec<OsString>,
+        left: Left,
+        ready: impl Fn() -> Result<(), Error>,
+    ) -> Result<Process, Error> {
+        let cpu = self.pins.map(|pins| pins.server);
+        self.start_on(cpu, name, command, left, ready)
+    }
+
+    /// The same, on any processor.
+    pub fn start_on(
+        &self,
+        cpu: Option<usize>,
+        name: &str,
         mut command: Vec<OsString>,
         left: Left,
         ready: impl Fn() -> Result<(), Error>,
     ) -> Result<Process, Error> {
         self.stop.check()?;
-        if let Some(pins) = self.pins {
+        if let Some(cpu) = cpu {
             let taskset = self.programs.path(TASKSET).into();
-            command.splice(0..0, [taskset, "-c".into(), pins.server.to_string().into()]);
+            command.splice(0..0, [taskset, "-c".into(), cpu.to_string().into()]);
         }
         // Each has a log of its own.
         let log = left.path().with_extension("log");

@@ -174,8 +174,13 @@ impl Server {
 
     /// The same for the server that it lies over, if any.
     pub fn command_below(self, setting: &Setting<'_>, place: &Place<'_>) -> Option<Vec<OsString>> {
-        let is_over = matches!(self, Self::CryptlineOverNbd | Self::NbdkitOverNbd);
-        is_over.then(|| command(BELOW, setting, place))
+        self.lies_over_another()
+            .then(|| command(BELOW, setting, place))
+    }
+
+    /// Whether it has its image from another server.
+    pub fn lies_over_another(self) -> bool {
+        matches!(self, Self::CryptlineOverNbd | Self::NbdkitOverNbd)
     }
 
     fn program(self) -> Option<&'static str> {

@@ -87,6 +87,19 @@ fn notes(turns: &Turns<'_>) -> Vec<String> {
         "null answers at once with zeros from this process, nbdkit-null is nbdkit's null plugin: \"of null\" is the share of what the same generator reaches there. Near 100 % the generator and the socket are measured, not the server.".into(),
         "cryptline-plain is the null cipher over the plain file: cryptline serves no file as it is, and this touches no byte more.".into(),
     ];
+    if let Some(pins) = turns.setting.pins
+        && args.servers.iter().any(|server| server.lies_over_another())
+    {
+        let whose = if pins.below == pins.client {
+            ", that of the clients, since there is no third one"
+        } else {
+            ""
+        };
+        notes.push(format!(
+            "The servers below the -over-nbd ones run on processor {}{whose}.",
+            pins.below
+        ));
+    }
     if !args.servers.iter().all(|&server| server.is_null()) {
         let is_needed = |name: &str| needs(&args.servers, &args.generators, name);
         let versions = turns.setting.programs.versions(is_needed);

@@ -131,22 +131,25 @@ impl Turns<'_> {
             _below: None,
             _null: None,
         };
-        let start = |name: &str, command, export: &Export<'_>| {
+        let start = |cpu, name: &str, command, export: &Export<'_>| {
             let left = Left::Socket(export.socket.to_owned());
-            setting.start(name, command, left, || export.try_connect())
+            setting.start_on(cpu, name, command, left, || export.try_connect())
         };
+        let [cpu, cpu_below] = [
+            setting.pins.map(|pins| pins.server),
+            setting.pins.map(|pins| pins.below),
+        ];
         if let Some(command) = server.command_below(setting, &place) {
             let name = format!("the server below {server}");
-            running._below = Some(start(&name, command, &Export::new(&below, ""))?);
+            running._below = Some(start(cpu_below, &name, command, &Export::new(&below, ""))?);
         }
         match server.command(setting, &place) {
             None => {
-                let cpu = setting.pins.map(|pins| pins.server);
                 running._null = Some(NullServer::start(&socket, setting.images.size, cpu)?);
             }
             Some(command) => {
                 let export = Export::new(&socket, server.export());
-                running.process = Some(start(&server.to_string(), command, &export)?);
+                running.process = Some(start(cpu, &server.to_string(), command, &export)?);
             }
         }
         Ok(running)
