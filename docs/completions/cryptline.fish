@@ -95,7 +95,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l stats-inte
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l log -d 'Form of the lines on standard error [default: lines without a time]' -r -f -a "text\t'lines with time (UTC) and level; in the journal of systemd, with its priorities'
 json\t'one JSON object in each line'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l log-level -d 'How much to log: this and what is worse [default: warn; info with --verbose]' -r -f -a "error\t'failures of the server'
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l log-level -d 'How much to log: this and what is worse [default: warn; info for a verbose server]' -r -f -a "error\t'failures of the server'
 warn\t'and clients that failed or were refused'
 info\t'and all clients that come and go, key slots, certificates'
 debug\t'and connections before any export'"
@@ -187,7 +187,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l stats
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l log -d 'Form of the lines on standard error [default: lines without a time]' -r -f -a "text\t'lines with time (UTC) and level; in the journal of systemd, with its priorities'
 json\t'one JSON object in each line'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l log-level -d 'How much to log: this and what is worse [default: warn; info with --verbose]' -r -f -a "error\t'failures of the server'
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l log-level -d 'How much to log: this and what is worse [default: warn; info for a verbose server]' -r -f -a "error\t'failures of the server'
 warn\t'and clients that failed or were refused'
 info\t'and all clients that come and go, key slots, certificates'
 debug\t'and connections before any export'"
@@ -275,7 +275,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l stats-inte
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l log -d 'Form of the lines on standard error [default: lines without a time]' -r -f -a "text\t'lines with time (UTC) and level; in the journal of systemd, with its priorities'
 json\t'one JSON object in each line'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l log-level -d 'How much to log: this and what is worse [default: warn; info with --verbose]' -r -f -a "error\t'failures of the server'
+complete -c cryptline -n "__fish_cryptline_using_subcommand mount" -l log-level -d 'How much to log: this and what is worse [default: warn; info for a verbose server]' -r -f -a "error\t'failures of the server'
 warn\t'and clients that failed or were refused'
 info\t'and all clients that come and go, key slots, certificates'
 debug\t'and connections before any export'"
@@ -368,7 +368,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l stats-int
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l metrics -d 'Answer Prometheus at http://ADDRESS/metrics: ADDRESS:PORT, PORT alone for 127.0.0.1, or unix:PATH' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l log -d 'Form of the lines on standard error [default: lines without a time]' -r -f -a "text\t'lines with time (UTC) and level; in the journal of systemd, with its priorities'
 json\t'one JSON object in each line'"
-complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l log-level -d 'How much to log: this and what is worse [default: warn; info with --verbose]' -r -f -a "error\t'failures of the server'
+complete -c cryptline -n "__fish_cryptline_using_subcommand attach" -l log-level -d 'How much to log: this and what is worse [default: warn; info for a verbose server]' -r -f -a "error\t'failures of the server'
 warn\t'and clients that failed or were refused'
 info\t'and all clients that come and go, key slots, certificates'
 debug\t'and connections before any export'"

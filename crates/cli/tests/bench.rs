@@ -69,9 +69,11 @@ const INLINE_FIGURES: [&str; 4] = [
     "inline_over_queue_aes",
     "inline_over_model",
 ];
-const SWEEP_FIGURES: [&str; 5] = [
+const SWEEP_FIGURES: [&str; 7] = [
     "auto_over_best_min",
     "auto_p99_over_best_max",
+    "best_over_itself_min",
+    "best_p99_over_itself_max",
     "auto_over_inline_1m_qd1",
     "inline_p99_loaded_over_idle",
     "queue_p99_loaded_over_idle",
@@ -279,6 +281,8 @@ fn a_sweep_has_a_row_for_each_point_and_mode_and_for_the_loaded_part() {
     for name in [
         "auto_over_best_min",
         "auto_p99_over_best_max",
+        "best_over_itself_min",
+        "best_p99_over_itself_max",
         "queue_p99_loaded_over_idle",
     ] {
         is_number(&figure(&json, name)["value"]);

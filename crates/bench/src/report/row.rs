@@ -185,6 +185,14 @@ impl Row {
         Ratios::of(&self.each(quantity), &other.each(quantity), [self, other])
     }
 
+    /// A number of each turn to that of the next: what chance alone makes of the same thing.
+    pub fn beside_itself(&self, quantity: Quantity) -> Ratios {
+        let each = self.each(quantity);
+        let mut next = each.clone();
+        next.rotate_left(each.len().min(1));
+        Ratios::of(&each, &next, [self])
+    }
+
     /// Its throughput to that of another.
     pub fn over(&self, other: &Self) -> f64 {
         self.beside(other, Quantity::Speed).median()

@@ -37,6 +37,8 @@ pub fn fill(report: &mut Report, args: &SweepArgs, plan: &Plan) {
     let sweep = Sweep::new(plan, &report.rows);
     let (over_best, worst) = sweep.worst(auto_over_best, f64::lt);
     let (p99_over_best, worst_p99) = sweep.worst(auto_p99_over_best, f64::gt);
+    let (chance, by_chance) = sweep.worst(best_over_itself, f64::lt);
+    let (p99_chance, p99_by_chance) = sweep.worst(best_p99_over_itself, f64::gt);
     let figures = vec![
         Figure::of("auto_over_best_min", over_best.as_ref())
             .at_least(0.97)
@@ -45,6 +47,13 @@ pub fn fill(report: &mut Report, args: &SweepArgs, plan: &Plan) {
         Figure::of("auto_p99_over_best_max", p99_over_best.as_ref())
             .at_most(1.1)
             .noted(worst_p99)
+            .needs(ALL_MODES),
+        Figure::of("best_over_itself_min", chance.as_ref())
+            .noted(by_chance)
+            .needs(ALL_MODES),
+        Figure::of("best_p99_over_itself_max", p99_chance.as_ref())
+            .lower()
+            .noted(p99_by_chance)
             .needs(ALL_MODES),
         sweep.large_alone(),
         sweep.under_load("inline_p99_loaded_over_idle", Mode::Inline),
@@ -61,26 +70,36 @@ fn by(point: Point<'_>, mode: Mode) -> Option<&Row> {
     rows.find(|row| row.dispatch.as_ref() == Some(&mode))
 }
 
-/// Auto to the better of inline and queue, which is the one with the better median.
+/// Auto to the better of inline and queue.
 fn auto_over_best(point: Point<'_>) -> Option<Ratios> {
-    let (inline, queue) = (by(point, Mode::Inline)?, by(point, Mode::Queue)?);
-    let better = if inline.bytes_per_second >= queue.bytes_per_second {
-        inline
-    } else {
-        queue
-    };
-    Some(by(point, Mode::Auto)?.beside(better, Quantity::Speed))
+    Some(by(point, Mode::Auto)?.beside(faster(point)?, Quantity::Speed))
 }
 
 /// The p99 of auto to the lower of the p99 of inline and queue.
 fn auto_p99_over_best(point: Point<'_>) -> Option<Ratios> {
+    Some(by(point, Mode::Auto)?.beside(steadier(point)?, Quantity::P99))
+}
+
+fn best_over_itself(point: Point<'_>) -> Option<Ratios> {
+    Some(faster(point)?.beside_itself(Quantity::Speed))
+}
+
+fn best_p99_over_itself(point: Point<'_>) -> Option<Ratios> {
+    Some(steadier(point)?.beside_itself(Quantity::P99))
+}
+
+/// Of inline and queue, the one with the better median.
+fn faster(point: Point<'_>) -> Option<&Row> {
     let (inline, queue) = (by(point, Mode::Inline)?, by(point, Mode::Queue)?);
-    let better = if inline.p99_us() <= queue.p99_us() {
-        inline
-    } else {
-        queue
-    };
-    Some(by(point, Mode::Auto)?.beside(better, Quantity::P99))
+    let is_inline = inline.bytes_per_second >= queue.bytes_per_second;
+    Some(if is_inline { inline } else { queue })
+}
+
+/// Of inline and queue, the one with the lower p99.
+fn steadier(point: Point<'_>) -> Option<&Row> {
+    let (inline, queue) = (by(point, Mode::Inline)?, by(point, Mode::Queue)?);
+    let is_inline = inline.p99_us() <= queue.p99_us();
+    Some(if is_inline { inline } else { queue })
 }
 
 /// `1 stream`.

@@ -72,7 +72,7 @@ pub struct LogArgs {
     #[arg(long, value_name = "FORMAT", value_parser = choice::of(FORMATS))]
     pub log: Option<Format>,
 
-    /// How much to log: this and what is worse [default: warn; info with --verbose]
+    /// How much to log: this and what is worse [default: warn; info for a verbose server]
     #[arg(long, value_name = "LEVEL", value_parser = choice::of(LEVELS))]
     pub log_level: Option<Level>,
 }
