@@ -258,6 +258,7 @@ impl SectorCipher {
     }
 
     fn check_whole_sectors(&self, sector: u64, len: usize) {
+        // Both are powers of two; a division would be some percent of a small request.
         assert!(
             len & (self.sector_bytes() - 1) == 0,
             "{len} bytes are not whole cipher sectors of {}",

@@ -65,7 +65,7 @@ pub fn direct_alignment(file: impl AsFd) -> Option<DirectAlignment> {
     })
 }
 
-/// From linux/mman.h; the same number on every architecture.
+/// From asm-generic/unistd.h, which x86 follows; `libc` does not have it everywhere.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Bytes of the file that are in the page cache (`cachestat`, Linux 6.5). `None` where the kernel does not say.

@@ -255,8 +255,8 @@ impl Image {
 
     /// Never a block device, which may have zones and then needs O_DIRECT.
     fn is_mostly_cached(&self) -> bool {
-        let cached = cryptline_sys::cached_bytes(&self.file);
-        !self.is_block_device && cached.is_some_and(|cached| cached > self.size / 2)
+        let is_most = |cached| cached > self.size / 2;
+        !self.is_block_device && cryptline_sys::cached_bytes(&self.file).is_some_and(is_most)
     }
 
     /// Switches O_DIRECT on where transfers of `granularity` work; the alignment it needs.

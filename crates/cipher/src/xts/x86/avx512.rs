@@ -45,48 +45,41 @@ use load as round_key;
 
 xts_ivs! { "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", _mm512_aesenc_epi128 }
 
-/// Reduces by shifts and additions.
-pub(in crate::xts) mod shifts {
-    use super::*;
+/// A module with a kernel that reduces tweaks by carry-less multiplications, or by shifts and additions.
+macro_rules! reducing {
+    ($(#[$doc:meta])* $module:ident, by_products: $products:literal) => {
+        $(#[$doc])*
+        pub(in crate::xts) mod $module {
+            use super::*;
 
-    xts_kernel! {
-        /// The kernel of CPUs with VAES and AVX-512 whose AES units also do carry-less multiplications: AMD's.
-        Avx512Xts, Avx512, "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", "aes-xts (vaes, avx512)", [9, 11, 13]
-    }
+            xts_kernel! {
+                /// The kernel of CPUs with VAES and AVX-512.
+                Avx512Xts, Avx512, "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", "aes-xts (vaes, avx512)", [9, 11, 13]
+            }
 
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-    fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
-        keys: &Schedule,
-        masks: &mut Masks,
-        powers: &mut Powers,
-        start: Option<&[u8; 16]>,
-        data: &mut [u8; UNIT],
-    ) {
-        unit::<false, ENCRYPT, MIDDLE>(keys, masks, powers, start, data);
-    }
+            #[inline]
+            #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
+            fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
+                keys: &Schedule,
+                masks: &mut Masks,
+                powers: &mut Powers,
+                start: Option<&[u8; 16]>,
+                data: &mut [u8; UNIT],
+            ) {
+                unit::<$products, ENCRYPT, MIDDLE>(keys, masks, powers, start, data);
+            }
+        }
+    };
 }
 
-/// Reduces by carry-less multiplications.
-pub(in crate::xts) mod products {
-    use super::*;
+reducing! {
+    /// For CPUs whose AES units also do carry-less multiplications: AMD's.
+    shifts, by_products: false
+}
 
-    xts_kernel! {
-        /// The kernel of those whose AES units also do shifts: Intel's.
-        Avx512Xts, Avx512, "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq", "aes-xts (vaes, avx512)", [9, 11, 13]
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
-    fn crypt_unit<const ENCRYPT: bool, const MIDDLE: usize>(
-        keys: &Schedule,
-        masks: &mut Masks,
-        powers: &mut Powers,
-        start: Option<&[u8; 16]>,
-        data: &mut [u8; UNIT],
-    ) {
-        unit::<true, ENCRYPT, MIDDLE>(keys, masks, powers, start, data);
-    }
+reducing! {
+    /// For those whose AES units also do shifts: Intel's.
+    products, by_products: true
 }
 
 #[inline]
@@ -381,9 +374,7 @@ fn zero() -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,vaes,vpclmulqdq")]
 fn first_iv<const MIDDLE: usize>(keys: &Schedule, ivs: &mut IvSequence) -> Spread {
-    let number = _mm512_set1_epi64((ivs.next >> ivs.shift).cast_signed());
-    let iv = _mm512_shuffle_epi8(number, spread(ivs.layout.byte_places()));
-    let mut first = [xor(iv, load(&keys.first))];
+    let mut first = [whiten(keys, ivs, _mm512_set1_epi64(ivs.next.cast_signed()))];
     for key in keys.middle_keys::<MIDDLE>() {
         first = iv_round(first, key);
     }
