@@ -8,12 +8,11 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Gate, OpenError, Ring};
-use cryptline_sys::{Waker, lock};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -95,7 +94,6 @@ pub struct Session {
 
 struct Serving {
     orders: Arc<Orders>,
-    waker: Waker,
     thread: JoinHandle<()>,
 }
 
@@ -206,26 +204,21 @@ impl Session {
             } else {
                 BackendChoice::WideIoUring
             };
-            let waker = Mutex::new(None);
-            let open = |ring: &mut Ring| {
-                *lock(&waker) = Some(ring.waker()?);
-                FuseWire::new(ring, start)
-            };
+            let open = |ring: &mut Ring| FuseWire::new(ring, start);
             let lane_meters = meters.clone();
             let (first, others) = (&gates[0], &gates[1..]);
             let lane = Lane::over(first, others, backend, ordered, lane_meters, open);
-            match (lane, lock(&waker).take()) {
-                (Ok(lane), Some(waker)) => {
+            match lane {
+                Ok(lane) => {
                     let mut lane = lane.looking_out(options.poll);
                     // Where nobody waits for this, the session is being ended already.
-                    let _ = ready.send(Ok(waker));
+                    let _ = ready.send(Ok(()));
                     if let Err(error) = lane.run() {
                         (options.log)(&error.to_string());
                         let _ = failure.set(Errno::from_io_error(&error).unwrap_or(Errno::IO));
                     }
                 }
-                (Ok(_), None) => {}
-                (Err(error), _) => drop(ready.send(Err(error))),
+                Err(error) => drop(ready.send(Err(error))),
             }
             for (stats, meter) in options.stats.iter().zip(&meters) {
                 stats.disconnect(meter);
@@ -239,12 +232,8 @@ impl Session {
             .spawn(serve)
             .map_err(StartError::Thread)?;
         let no_word = |_| StartError::Thread(io::ErrorKind::BrokenPipe.into());
-        let waker = is_ready.recv().map_err(no_word)??;
-        Ok(Serving {
-            orders,
-            waker,
-            thread,
-        })
+        is_ready.recv().map_err(no_word)??;
+        Ok(Serving { orders, thread })
     }
 
     /// Whether it has been unmounted, or has failed.
@@ -286,7 +275,7 @@ impl Session {
     fn end_lanes(&mut self, grace: Duration) {
         for lane in &self.lanes {
             lane.orders.stop();
-            lane.waker.wake();
+            lane.orders.wake();
         }
         let deadline = Instant::now() + grace;
         let is_over = |lane: &Serving| lane.thread.is_finished();
@@ -295,7 +284,6 @@ impl Session {
             if left.is_zero() {
                 for lane in &self.lanes {
                     lane.orders.abandon();
-                    lane.waker.wake();
                 }
                 (self.options.cut_off)();
                 break;

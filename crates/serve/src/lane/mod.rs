@@ -112,6 +112,7 @@ impl<W: Wire> Lane<W> {
         let small = channel.buffers(SMALL, JOBS_MAX).map_err(OpenError::Ring)?;
         let large = Arena::new(CHUNK as usize, LARGE_COUNT).map_err(OpenError::Ring)?;
         let wire = open(channel.ring_mut()).map_err(OpenError::Ring)?;
+        orders.are_heard_by(channel.ring_mut().waker().map_err(OpenError::Ring)?);
         Ok(Self {
             channel,
             wire,

@@ -177,7 +177,6 @@ impl Running {
     fn abandon(all: &[Self]) {
         for running in all {
             running.mailbox.orders.abandon();
-            running.mailbox.wake();
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod fuse;
 pub mod packed;
 pub mod pieces;
 pub mod raw;
+pub mod silent;
 pub mod stack;
 pub mod turnstile;
 pub mod vhost;

@@ -48,6 +48,7 @@ macro_rules! conformance {
                 request_behind_a_failed_large_one_is_not_taken_for_it
                 server_stops_at_the_next_chunk_of_whatever_was_asked
                 server_stops_in_time_over_a_slow_medium
+                server_stops_in_time_over_a_medium_that_never_answers
                 work_for_a_client_that_is_gone_ends_soon
                 short_request_waits_for_no_more_than_a_turn_of_a_long_one
             }

@@ -7,6 +7,7 @@ use cryptline_testkit::suite::devices;
 
 use super::{GRACE, JOBS_MAX, on_each_backend};
 use crate::client::{Ask, Front, How, Range, Server, Zeroing, at};
+use crate::common::silent::Silent;
 use crate::common::turnstile::Turnstile;
 use crate::common::{BACKENDS, stack, wait_until};
 
@@ -98,6 +99,27 @@ pub fn server_stops_in_time_over_a_slow_medium(front: Front) {
             // All of it would take a quarter of an hour.
             assert_eq!(server.end(), Ok(()));
         }
+    }
+}
+
+pub fn server_stops_in_time_over_a_medium_that_never_answers(front: Front) {
+    // One request leaves the lane waiting for more of them; as many as it serves, for none.
+    for (backend, count) in BACKENDS
+        .into_iter()
+        .flat_map(|it| [1, JOBS_MAX].map(|count| (it, count)))
+    {
+        let disk = Silent::default();
+        let grace = Duration::from_millis(50);
+        let server = front(disk.stack(), How { backend, grace });
+        let mut client = server.connect();
+        client.send(&vec![Ask::Read(at(0, 4096)); count]);
+        let taken = if server.takes_one_at_a_time() {
+            1
+        } else {
+            count
+        };
+        wait_until("it has been asked", || disk.taken() >= taken);
+        assert_eq!(server.end(), Ok(()));
     }
 }
 
