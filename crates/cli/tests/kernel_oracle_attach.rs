@@ -355,7 +355,7 @@ fn ask_of_silence(guest: &mut Guest) {
         r#"
         fails attach ram:64M --timeout 2 --queues 2 2>/tmp/said
         grep -q 'queues 1' /tmp/said
-        device=$(attach ram:64M --timeout 2)
+        device=$(attach ram:64M --timeout 5)
         server=$(pid_of)
         kill -STOP $server
         fails limit 60 dd if=$device of=/dev/null bs=64k count=1 iflag=direct 2>/tmp/said

@@ -201,6 +201,8 @@ const ASK_AND_DO_NOT_READ: &str = "
 import nbd, sys, time
 h = nbd.NBD()
 h.connect_uri(sys.argv[1])
+# So that it is served before the server is told to stop.
+h.pread(512, 0)
 for i in range(8):
     h.aio_pread(nbd.Buffer(16 << 20), 0)
 print('asked', flush=True)

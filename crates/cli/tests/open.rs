@@ -1,15 +1,17 @@
 //! `open --check` and the ways a key can come in.
 
 mod common;
+mod server;
 
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use common::*;
-use cryptline_testkit::peer::{self, Peer, Run, run};
+use cryptline_testkit::peer::{self, Background, Peer, Run, run};
+use server::{READY, wait_until};
 
 /// `open --check IMAGE OPTIONS...` with `input` on standard input.
 #[track_caller]
@@ -150,24 +152,21 @@ fn on_a_terminal_a_typo_can_be_corrected() {
     let typed = |lines: [&str; 3]| {
         let program = env!("CARGO_BIN_EXE_cryptline");
         let line = format!("'{program}' open --check '{}'", image.display());
+        let (theirs, mut terminal) = std::io::pipe().expect("a pipe");
         let mut script = Command::new("script");
-        let spawned = script
-            .args(["-qec", &line, "/dev/null"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn();
-        let mut child = spawned.expect("script(1) runs");
-        let mut terminal = child.stdin.take().unwrap();
-        for line in lines {
-            // The program turns the echo off first; what is typed before that may be shown.
-            std::thread::sleep(Duration::from_millis(700));
-            let _ended = writeln!(terminal, "{line}");
+        script.args(["-qec", &line, "/dev/null"]).stdin(theirs);
+        let mut script = Background::spawn(&mut script);
+        for (count, line) in (1..).zip(lines) {
+            // It asks when the echo is off and what was typed before is thrown away.
+            wait_until("it asks", || {
+                script.stdout_text().matches("Enter passphrase").count() == count
+            });
+            writeln!(terminal, "{line}").expect("it reads");
         }
-        let output = child.wait_with_output().unwrap();
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-        )
+        assert!(script.wait(READY).is_some(), "it asks once more");
+        drop(terminal);
+        let output = script.collect();
+        (output.status.code(), output.stdout_text())
     };
     let (code, shown) = typed(["typo", "another typo", PASSPHRASE]);
     assert_eq!(code, Some(0), "{shown}");

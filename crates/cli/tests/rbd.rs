@@ -377,7 +377,7 @@ fn server_ends_while_a_write_waits_for_a_cluster_that_has_shut_it_out() {
     let waiting = loop {
         assert!(kept < 100, "the cluster has not shut it out");
         let mut client = peer::Background::spawn(&mut write(kept + 1));
-        if !(client.wait(Duration::from_secs(2))).is_some_and(|status| status.success()) {
+        if !(client.wait(Duration::from_secs(10))).is_some_and(|status| status.success()) {
             break client;
         }
         kept += 1;

@@ -50,6 +50,8 @@ fn lines_tell_what_clients_did() {
     let Some(nbdcopy) = peer::require("nbdcopy") else {
         return;
     };
+    let source = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(source.path(), server::noise(64 << 20)).unwrap();
     let measured = Measured::start();
     let mut reader = measured.connect();
     let before = next(&mut reader);
@@ -59,8 +61,6 @@ fn lines_tell_what_clients_did() {
         before["exports"][0]["operations"]["read"]["latency_us"],
         Value::Null
     );
-    let source = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(source.path(), server::noise(64 << 20)).unwrap();
     // Beside the copies: a reader that does not read is closed.
     let peak = std::thread::scope(|scope| {
         let lines = scope.spawn(|| lines_until_all_is_counted(&mut reader));

@@ -7,11 +7,20 @@ use tempfile::TempDir;
 
 const KEY: &str = "ffeeddccbbaa99887766554433221100f0e0d0c0b0a090807060504030201000";
 
-/// Files open and threads running now, less those that the kernel starts for io_uring and ends by itself.
+/// From <linux/sched.h>, in the flags of proc_pid_stat(5).
+const PF_EXITING: u64 = 4;
+
+/// Files open and threads running now, less those that the kernel starts for io_uring and ends by itself, and those that
+/// are ending: one that was joined may still be listed.
 fn in_use() -> [usize; 2] {
+    let counts = |stat: &str| {
+        let (name, rest) = stat.rsplit_once(')').unwrap();
+        let flags: u64 = rest.split_whitespace().nth(6).unwrap().parse().unwrap();
+        !name.contains("(iou-") && flags & PF_EXITING == 0
+    };
     let threads = fs::read_dir("/proc/self/task").unwrap().filter(|thread| {
-        let name = thread.as_ref().unwrap().path().join("comm");
-        fs::read_to_string(name).is_ok_and(|name| !name.starts_with("iou-"))
+        let stat = thread.as_ref().unwrap().path().join("stat");
+        fs::read_to_string(stat).is_ok_and(|stat| counts(&stat))
     });
     let threads = threads.count();
     [fs::read_dir("/proc/self/fd").unwrap().count(), threads]

@@ -135,9 +135,9 @@ fn check_looking(make: fn(u64) -> Fresh, poll: Poll) {
     check_ring(make(SIZE), BackendChoice::Auto, 0, poll);
 }
 
-/// What io_uring gives a request to where a disk that others use too has no place for it just then: one
-/// undisturbed round of several shows that it need not.
-const KERNEL_WORKER: &str = "iou-wrk-";
+/// Rounds of which one has to be undisturbed. io_uring gives a request to a worker where a disk that others use too has no
+/// place for it just then, and a thread that has ended what it did before may get its processor late. What requests need
+/// shows in each round.
 const TRIES: u32 = 8;
 
 fn check_connection(over: Fresh, backend: BackendChoice, style: Style, poll: Poll) {
@@ -164,12 +164,13 @@ fn measure(name: &str, mut run: impl FnMut()) {
         let (tasks, calls) = (Tasks::now(), alloc::calls());
         run();
         let (calls, after) = (alloc::calls() - calls, Tasks::now());
-        assert_eq!(calls, 0, "{name} uses the heap");
         let others = after.others(&tasks);
-        let is_kernels = |task: &&str| task.starts_with(KERNEL_WORKER);
-        if others.is_empty() || left == 0 || !others.iter().all(is_kernels) {
-            assert_eq!(others, [""; 0], "{name}: others worked");
+        if calls == 0 && others.is_empty() {
             return;
+        }
+        if left == 0 {
+            assert_eq!(calls, 0, "{name} uses the heap");
+            assert_eq!(others, [""; 0], "{name}: others worked");
         }
     }
 }

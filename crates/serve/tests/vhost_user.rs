@@ -533,8 +533,9 @@ fn requests_of_a_server_that_is_gone_are_done_by_the_next() {
 fn server_stops_with_a_front_end_that_does_nothing() {
     let served = ram();
     let driver = served.driver();
-    served.stop.stop();
+    // It waits until the first one leaves.
     let idle = served.connect();
+    served.stop.stop();
     served.end_well();
     assert_eq!(driver.front.reply(), None);
     drop(idle);

@@ -71,7 +71,7 @@ fn opening_and_losing_an_added_volume_is_logged() {
         let of_this = |it: &Value| it["event"] == event && it["source"] == *file;
         events.filter(of_this).count()
     };
-    assert_eq!(told("opened"), 1);
+    wait_until("the opening is told of", || told("opened") == 1);
     assert_eq!(told("latched"), 0);
     below.process.kill();
     let uri = controlled.uri("added");

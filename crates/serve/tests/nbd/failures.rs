@@ -48,28 +48,34 @@ fn fill(served: &Served) -> Vec<u8> {
 
 #[test]
 fn medium_that_stalls_for_one_connection_leaves_the_others_fast() {
-    let rule = format!("read:offset={}:delay=1500", below(0));
+    let rule = format!("read:offset={}:delay=500", below(0));
     with_faults(&[&rule], |served| {
         let data = fill(served);
-        let [mut stalled, mut other] = [Raw::connect(served), Raw::connect(served)];
-        let slow = stalled.send(cmd::READ, 0, (0, 4096));
-        for block in 1..200 {
-            let read = other.read(block * 4096, 4096);
-            assert!(read == data[usize::try_from(block).expect("small") * 4096..][..4096]);
-        }
-        other.flush().expect("not held up");
-        // All of that has happened before the stalled read was answered.
-        stalled.stream.set_nonblocking(true).expect("a flag");
-        let mut early = [0; 1];
-        let nothing = stalled
-            .stream
-            .read(&mut early)
-            .map_err(|error| error.kind());
-        assert_eq!(nothing, Err(std::io::ErrorKind::WouldBlock));
-        stalled.stream.set_nonblocking(false).expect("a flag");
-        assert!(stalled.answer_to(slow).data() == data[..4096]);
+        // On a busy machine others may take as long as the stall. They do each time where they wait for it.
+        let is_overtaken = (0..8).any(|_| others_overtake_a_stalled_read(served, &data));
+        assert!(is_overtaken, "others wait for the stalled read");
         Ok(())
     });
+}
+
+/// Whether another connection's requests are all answered before a read that stalls.
+fn others_overtake_a_stalled_read(served: &Served, data: &[u8]) -> bool {
+    let [mut stalled, mut other] = [Raw::connect(served), Raw::connect(served)];
+    let slow = stalled.send(cmd::READ, 0, (0, 4096));
+    for block in 1..200 {
+        let read = other.read(block * 4096, 4096);
+        assert!(read == data[usize::try_from(block).expect("small") * 4096..][..4096]);
+    }
+    other.flush().expect("not held up");
+    stalled.stream.set_nonblocking(true).expect("a flag");
+    let mut early = [0; 1];
+    match stalled.stream.read(&mut early) {
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+        Ok(_) => return false,
+    }
+    stalled.stream.set_nonblocking(false).expect("a flag");
+    assert!(stalled.answer_to(slow).data() == data[..4096]);
+    true
 }
 
 #[test]
