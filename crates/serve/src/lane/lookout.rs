@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::poll::{Poll, is_busy};
+use super::busy::Busy;
+use super::poll::Poll;
 use super::seats::{Seat, Seats};
 use super::trial::{Moment, Trial};
 
@@ -30,28 +31,30 @@ struct Measured {
     seats: Seats,
     /// The lane's place, while its looks find something.
     seat: Option<Seat>,
-    /// With more threads that want to run, the machine is busy.
-    processors: usize,
+    busy: Busy,
 }
 
 impl Measured {
     /// So many lanes may look at a time.
     fn new(lanes: usize) -> Self {
         // One is left to others.
-        let processors = lanes + 1;
+        let busy = Busy::new(lanes + 1);
         Self {
-            trial: Trial::new(Moment::now(), is_busy(processors)),
+            trial: Trial::new(Moment::now(), busy.at_first()),
             seats: Seats::of_process(lanes),
             seat: None,
-            processors,
+            busy,
         }
     }
 
     /// Whether the lane is to look now, if there is a place.
     fn looks(&mut self) -> bool {
         if self.trial.is_due() {
-            let processors = self.processors;
-            self.trial.go_on(Moment::now(), || is_busy(processors));
+            let busy = &mut self.busy;
+            if self.trial.is_first() {
+                busy.watch();
+            }
+            self.trial.go_on(Moment::now(), || busy.has_been());
         }
         if !self.trial.looks() {
             self.seat = None;

@@ -24,6 +24,7 @@
 //! wait in the middle of one. Between two chunks the lane looks at its [`Orders`] and for its peer, so that
 //! neither the length of a request nor the speed of the medium delays a stop.
 
+mod busy;
 mod clock;
 mod job;
 mod lookout;

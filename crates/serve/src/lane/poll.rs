@@ -13,7 +13,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::dispatch::usable_cores;
-use nix::sys::sysinfo::sysinfo;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// A client that was woken by an answer has this long to think of its next request.
@@ -142,6 +141,7 @@ impl Readings {
     /// Those of this machine. What it takes to wake a thread is measured only where it can matter.
     #[must_use]
     pub fn take() -> Self {
+        super::busy::open();
         let processors = usable_cores();
         let affinity = sched_getaffinity(None).map_or(1, |set| set.count());
         Self {
@@ -170,12 +170,6 @@ fn is_on_battery(supplies: &Path) -> bool {
         // Batteries of a mouse or a pen are not the machine's.
         says("type", "Battery") && says("status", "Discharging") && !says("scope", "Device")
     })
-}
-
-/// Whether more threads ran or wanted to, on average over the last minute, than this process has `processors`. One
-/// system call, which the sandbox allows; where it fails, nobody looks out.
-pub(super) fn is_busy(processors: usize) -> bool {
-    sysinfo().map_or(true, |info| info.load_average().0 > processors as f64)
 }
 
 /// For how many lanes there is a processor, if one is left to others.

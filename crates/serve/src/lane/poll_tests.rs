@@ -79,11 +79,6 @@ fn nobody_looks_out_on_battery() {
 }
 
 #[test]
-fn no_machine_is_busier_than_it_can_be() {
-    assert!(!is_busy(1 << 40));
-}
-
-#[test]
 fn nobody_looks_out_where_a_wake_up_could_not_be_measured() {
     let wake_up = None;
     let chosen = Poll::choose(&Readings { wake_up, ..QUIET });
@@ -120,6 +115,9 @@ fn wake_up_is_measured_where_there_are_two_processors() {
     // A machine that gives a thread no time in 10 ms says nothing just then.
     match (0..100).find_map(|_| wake_up()) {
         Some(wake_up) => assert!(wake_up > Duration::ZERO && wake_up <= MEASURE_MAX),
-        None => assert!(is_busy(2), "none of many tries gives a number"),
+        None => {
+            let load = nix::sys::sysinfo::sysinfo().unwrap().load_average().0;
+            assert!(load > 2.0, "none of many tries gives a number");
+        }
     }
 }

@@ -101,6 +101,11 @@ impl Trial {
         self.work >= if self.is_held() { CHECKED } else { WINDOW }
     }
 
+    /// Whether that is the first of several windows, before a result.
+    pub fn is_first(&self) -> bool {
+        self.windows == 0
+    }
+
     /// The lane has waited for so long.
     pub fn waited(&mut self, time: Duration, now: impl FnOnce() -> Moment) {
         if time >= PAUSE && !self.is_held() {
@@ -114,8 +119,8 @@ impl Trial {
         !self.is_held()
     }
 
-    /// Takes in what has come to pass since the last time. Asks whether the machine is busy where a result's time is
-    /// over.
+    /// Takes in what has come to pass since the last time. Asks whether the machine has been busy where looks would
+    /// begin, and where a result's time is over.
     pub fn go_on(&mut self, now: Moment, is_busy: impl FnOnce() -> bool) {
         let took = now.at.saturating_duration_since(self.began.at);
         let taken = now.taken.saturating_sub(self.began.taken);
@@ -138,7 +143,7 @@ impl Trial {
             self.windows += 1;
             if self.is_held() {
                 let [without, with] = self.took;
-                self.hold(with < without - without / GAIN);
+                self.hold(with < without - without / GAIN && !is_busy());
             }
         }
         self.begin(now);
