@@ -77,6 +77,8 @@ const MODULES_WANTED: &[&str] = &[
 const PLACE: &str = "oracle-2";
 /// Where the newest kernels are that run next to this Debian's programs.
 const NEXT_RELEASE: &str = "trixie-backports";
+/// What `apt-get update` writes.
+const LISTS: &str = "/var/lib/apt/lists";
 /// Later kernels' modules are compressed.
 const COMPRESSED: &str = ".xz";
 pub(super) const UNPACK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -111,6 +113,9 @@ impl Kernel {
         {
             return Self::open(folder);
         }
+        if let Some(folder) = remembered(&cache, linux) {
+            return Self::open(folder);
+        }
         let apt = match linux {
             Linux::Newest => Apt::of_next_release(&cache, NEXT_RELEASE)?,
             Linux::Stable | Linux::V6_12 => Apt::default(),
@@ -122,6 +127,7 @@ impl Kernel {
             }
             Err(why) => any_cached(&cache, linux).ok_or(why)?,
         };
+        remember(&cache, linux, &folder);
         Self::open(folder)
     }
 
@@ -296,6 +302,27 @@ fn read_module(path: &Path) -> Result<Vec<u8>, String> {
     } else {
         Err(format!("no kernel for the oracle:\n{run}"))
     }
+}
+
+/// What apt said last, while its lists are the same: to ask it takes seconds, and each boot would.
+fn remembered(cache: &Path, linux: Linux) -> Option<PathBuf> {
+    let note = note(cache, linux);
+    let modified = |path: &Path| fs::metadata(path).and_then(|it| it.modified()).ok();
+    if modified(&note)? <= modified(Path::new(LISTS))? {
+        return None;
+    }
+    let folder = cache.join(fs::read_to_string(note).ok()?);
+    folder.join("SHA256SUMS").is_file().then_some(folder)
+}
+
+/// The next boot asks again where this fails.
+fn remember(cache: &Path, linux: Linux, folder: &Path) {
+    let version = folder.file_name().unwrap_or_default();
+    let _ = fs::write(note(cache, linux), version.as_encoded_bytes());
+}
+
+fn note(cache: &Path, linux: Linux) -> PathBuf {
+    cache.join(format!("{linux:?}.version"))
 }
 
 /// The newest kernel that is already in the cache.
