@@ -10,6 +10,7 @@
 //! cargo xtask miri     only what Miri can run
 //! cargo xtask arm      only the tests on an emulated ARM processor
 //! cargo xtask header   write crates/capi/include/cryptline.h again
+//! cargo xtask others   only what runs beside the rest of `test`: counts, ARM, C header, Python, fuzz
 //! cargo xtask static   only the static program, in target/static
 //! cargo xtask package  only the Debian package, from a release build
 //! cargo xtask notices  only the licences of what is in the program, and its list of components
@@ -86,6 +87,11 @@ const VERBS: &[Verb] = &[
         "header",
         "write the C header again from the source",
         header::update,
+    ),
+    (
+        "others",
+        "the steps of `test` that run beside the rest: counts, arm, header, python, fuzz",
+        suite::others,
     ),
     (
         "static",

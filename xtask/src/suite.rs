@@ -1,6 +1,7 @@
 //! `cargo xtask test`: the whole check, in the order that fails soonest. The tests run last, so that
 //! the output ends with their summary.
 
+use std::num::NonZero;
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ const ADVISORIES_TIMEOUT: Duration = Duration::from_secs(120);
 /// Seconds for each fuzz target.
 const FUZZ_SECONDS: &str = "10";
 
-/// Runs every step; the first failure is the answer.
+/// Runs every step; the first failure is the answer. What needs nothing of the others runs beside them, since compilers
+/// and emulators often keep one processor busy; the tests have the machine to themselves.
 pub fn run() -> Result<(), Failed> {
     let tools = peer::in_ci().then(|| Beside::start("tools")).transpose()?;
     let miri = Beside::start("miri")?;
@@ -35,22 +37,35 @@ pub fn run() -> Result<(), Failed> {
         ])
     })?;
     tools.map_or(Ok(()), |tools| step("tools", || tools.finish()))?;
+    let others = Beside::start("others")?;
     step("licences and sources", deny)?;
     step("static release build", || portable.finish())?;
     step("Debian package", crate::package::run)?;
     step("documentation tests", || {
         cargo(&["test", "--workspace", "--doc", "--locked"])
     })?;
+    step("build of the tests", || tests(&["--no-run"]))?;
+    step("Miri", || miri.finish())?;
+    step("what ran beside", || others.finish())?;
+    // No line of ours after the runner's summary.
+    println!("== tests");
+    let threads = format!("--test-threads={}", test_threads());
+    tests(&[&threads]).map_err(|Failed(why)| Failed(format!("tests failed: {why}")))
+}
+
+/// The steps that neither need what the others make nor make what the tests need.
+pub fn others() -> Result<(), Failed> {
     step("instruction counts", crate::counts::run)?;
     step("ARM", crate::arm::run)?;
     step("C header", crate::header::check)?;
     step("Python", crate::python::run)?;
     step("Python wheel", crate::python::check_wheel)?;
-    step("Miri", || miri.finish())?;
-    step("fuzz", fuzz)?;
-    // No line of ours after the runner's summary.
-    println!("== tests");
-    tests().map_err(|Failed(why)| Failed(format!("tests failed: {why}")))
+    step("fuzz", fuzz)
+}
+
+/// Most tests wait for other programs most of their time.
+fn test_threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Licences, sources and duplicates need no network; advisories do, and are skipped without it.
@@ -99,10 +114,13 @@ fn fuzz() -> Result<(), Failed> {
     }
 }
 
-fn tests() -> Result<(), Failed> {
-    if succeeds("cargo", &["nextest", "--version"]) {
-        cargo(&["nextest", "run", "--workspace", "--locked"])
+fn tests(arguments: &[&str]) -> Result<(), Failed> {
+    let runner: &[&str] = if succeeds("cargo", &["nextest", "--version"]) {
+        &["nextest", "run", "--workspace", "--locked"]
     } else {
-        cargo(&["test", "--workspace", "--all-targets", "--locked"])
-    }
+        let arguments = arguments.iter().filter(|it| **it == "--no-run");
+        let test = ["test", "--workspace", "--all-targets", "--locked"];
+        return cargo(&test.iter().chain(arguments).copied().collect::<Vec<_>>());
+    };
+    cargo(&[runner, arguments].concat())
 }
