@@ -54,14 +54,28 @@ impl Contents {
 
     /// Writes them to all of a volume, `piece` bytes in a request. Their SHA-256 in hexadecimal digits.
     pub fn write_to(self, gate: &Gate, piece: usize) -> Result<String, Error> {
+        self.write_to_each(&[gate], piece)
+    }
+
+    /// The same to several volumes of one size, each piece to all of them in turn: so none has the better places. In
+    /// memory, what is written first is scattered over what others have left, and slower to read by a fifth.
+    pub fn write_to_each(self, gates: &[&Gate], piece: usize) -> Result<String, Error> {
         let mut sum = Sha256::new();
-        let mut writer = Blocking::new(gate, BackendChoice::Auto)?;
-        each_piece(gate, piece, "write", |offset, bytes| {
+        let writers = gates
+            .iter()
+            .map(|gate| Blocking::new(gate, BackendChoice::Auto));
+        let mut writers = writers.collect::<Result<Vec<_>, _>>()?;
+        let Some(first) = gates.first() else {
+            return Ok(hex(&sum.finalize()));
+        };
+        each_piece(first, piece, "write", |offset, bytes| {
             self.fill(offset, bytes);
             sum.update(&*bytes);
-            writer.write_at(offset, bytes, false)
+            let mut writers = writers.iter_mut();
+            writers.try_for_each(|writer| writer.write_at(offset, bytes, false))
         })?;
-        let flushed = writer.flush();
+        let mut writers = writers.iter_mut();
+        let flushed = writers.try_for_each(Blocking::flush);
         flushed.map_err(|fault| Error::device(format!("cannot flush the medium: {fault}")))?;
         Ok(hex(&sum.finalize()))
     }

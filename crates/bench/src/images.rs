@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
 use cryptline::{Create, DirectMode, Open, Volume, size};
+use cryptline_engine::Gate;
 
 use tempfile::TempDir;
 
@@ -101,17 +102,18 @@ impl Images {
         fs::write(&self.key, PASSPHRASE).map_err(failed)?;
         let plain = private(&self.plain).map_err(failed)?;
         plain.set_len(self.size).map_err(failed)?;
-        for &version in versions {
-            self.encrypt(version)?;
-        }
+        let encrypted = versions.iter().map(|&version| self.encrypted(version));
+        let encrypted = encrypted.collect::<Result<Vec<_>, _>>()?;
         // All are flushed: on a disk, writing back later would disturb what is measured.
         let (plain, _) = Open::new(&self.plain).direct(DirectMode::Off).base()?;
-        self.sha256 = self.contents.write_to(&plain, PIECE)?;
+        let mut gates: Vec<&Gate> = encrypted.iter().map(Volume::gate).collect();
+        gates.push(&plain);
+        self.sha256 = self.contents.write_to_each(&gates, PIECE)?;
         Ok(())
     }
 
-    /// Makes an encrypted one, whose clear disk is as large as the plain image, to the byte.
-    fn encrypt(&self, version: Version) -> Result<(), Error> {
+    /// Makes an empty encrypted one, whose clear disk is as large as the plain image, to the byte.
+    fn encrypted(&self, version: Version) -> Result<Volume, Error> {
         let path = self.luks(version);
         let header = FormatOptions {
             version,
@@ -131,8 +133,7 @@ impl Images {
             .open(path)
             .and_then(|luks| luks.set_len(room - spare));
         resized.map_err(|error| Error::device(format!("{}: {error}", path.display())))?;
-        self.contents.write_to(self.open(version)?.gate(), PIECE)?;
-        Ok(())
+        self.open(version)
     }
 }
 
