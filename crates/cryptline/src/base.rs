@@ -322,10 +322,12 @@ impl BaseDevice {
             Target::Rbd(rbd) => {
                 let device = RbdDevice::open(&rbd.name, read_only)?;
                 let stripe_period = device.stripe_period();
-                Ok(Self::new(
-                    Gate::new(device),
-                    BaseInfo::Rbd { stripe_period },
-                ))
+                let gone = device.gone_owner().map(str::to_owned);
+                let warning = gone.map(|owner| Warning::CephLockLeft { owner });
+                Ok(Self {
+                    warnings: warning.into_iter().collect(),
+                    ..Self::new(Gate::new(device), BaseInfo::Rbd { stripe_period })
+                })
             }
             Target::Table(_) => Err(Problem::Target("a table is no device".to_owned()).into()),
             Target::Slice(slice) => Self::slice(slice, access),
