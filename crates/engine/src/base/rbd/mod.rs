@@ -226,6 +226,7 @@ impl Shared {
 
     fn lose(&self) {
         self.lost.store(true, Ordering::Release);
+        self.image.changes().wake();
     }
 }
 
