@@ -40,7 +40,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Node {
     osds: Vec<Option<Daemon>>,
-    _monitor: Daemon,
+    monitor: Option<Daemon>,
     folder: PathBuf,
     options: Options,
 }
@@ -82,7 +82,7 @@ impl Node {
         let mkfs = ["--mkfs", "--fsid", &fsid, "--keyring"];
         run(monitor().args(mkfs).arg(&keyring))?;
         let mut node = Self {
-            _monitor: Daemon::spawn(monitor().arg("-f"))?,
+            monitor: Some(Daemon::spawn(monitor().arg("-f"))?),
             osds: Vec::new(),
             folder: folder.to_owned(),
             options,
@@ -126,6 +126,17 @@ impl Node {
             .args(["osd", "down"])
             .arg(osd.to_string()))
         .map(drop)
+    }
+
+    /// Kills all storage daemons, and nobody is told. What they have in memory is lost.
+    pub fn kill_osds(&mut self) {
+        self.osds.iter_mut().for_each(|osd| drop(osd.take()));
+    }
+
+    /// Kills the monitor, too. There is no way back.
+    pub fn kill_all(&mut self) {
+        self.kill_osds();
+        self.monitor = None;
     }
 
     /// Starts all storage daemons that do not run. What a killed one had in memory comes from the others.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Folder, PASSPHRASE, cryptline, refused};
-use cryptline_testkit::peer::{self, Background, Peer, Run, run};
+use cryptline_testkit::peer::{self, Background, Peer, Run, run, run_with_input};
 use cryptline_testkit::pki::Pki;
 use server::{READY, Server, noise, text, wait_until};
 
@@ -398,4 +398,89 @@ fn outlives(
     server.stop();
     let key = ["open", "--check", &uri, "--key-file", &key];
     cryptline(key).success();
+}
+
+#[test]
+fn partition_behind_a_server_of_large_blocks_is_where_its_table_says() {
+    let Some([nbdkit, sfdisk]) = peer::require_all(["nbdkit", "sfdisk"]) else {
+        return;
+    };
+    let folder = Folder::new();
+    let key = text(&folder.key());
+    for label in ["dos", "gpt"] {
+        let disk = folder.path(label);
+        let file = fs::File::create(&disk).expect("a file");
+        file.set_len(64 << 20).expect("room");
+        let script = format!("label: {label}\nstart=2048, size=40960\nstart=43008, size=69632\n");
+        let mut command = sfdisk.command();
+        command.args(["--quiet", "--no-reread", "--no-tell-kernel"]);
+        run_with_input(command.arg(&disk), TIMEOUT, script.as_bytes()).success();
+        let file = format!("file={}", disk.display());
+        let words = [
+            "--filter=blocksize-policy",
+            "file",
+            &file,
+            "blocksize-minimum=4096",
+            "blocksize-preferred=4096",
+            "blocksize-maximum=1M",
+            "blocksize-error-policy=error",
+        ];
+        let below = Below::nbdkit(&nbdkit, &folder, &words);
+        let target = format!("{}&partition=2", below.uri());
+        create(&folder, &target, &[]).success();
+        cryptline(["open", "--check", &target, "--key-file", &key]).success();
+        drop(below);
+        // The same in the file itself.
+        let part = format!("{}?partition=2", disk.display());
+        cryptline(["open", "--check", &part, "--key-file", &key]).success();
+        let stored = fs::read(&disk).expect("a file");
+        assert_eq!(&stored[43008 * 512..][..4], b"LUKS", "{label}");
+    }
+}
+
+#[test]
+fn volume_in_an_export_of_nbd_server_is_made_written_and_read() {
+    let peers = ["nbd-server", "unshare", "nbdcopy"];
+    let Some([nbd_server, unshare, nbdcopy]) = peer::require_all(peers) else {
+        return;
+    };
+    let folder = Folder::new();
+    let [disk, socket, conf] = ["disk", "socket", "conf"].map(|name| folder.path(name));
+    let file = fs::File::create(&disk).expect("a file");
+    file.set_len(64 << 20).expect("room");
+    let settings = format!(
+        "[generic]\nunixsock = {}\nduallisten = false\n\
+         [disk]\nexportname = {}\nflush = true\nfua = true\ntrim = true\n",
+        socket.display(),
+        disk.display()
+    );
+    fs::write(&conf, settings).expect("room");
+    // It leaves for the background, and ends there with the namespace. Version 3.24 answers nobody where 20000 files may
+    // be open.
+    let script = r#"ulimit -n 1024; "$0" -C "$1" -p "$2"; exec sleep infinity"#;
+    let mut command = unshare.command();
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--kill-child",
+    ]);
+    command.args(["sh", "-c", script]).arg(nbd_server.path());
+    command.arg(&conf).arg(folder.path("pid"));
+    let below = Below::start(&mut command, socket);
+    let (target, key) = (uri(&below.socket, "disk"), text(&folder.key()));
+    create(&folder, &target, &[]).success();
+    let [clear, found] = ["clear", "found"].map(|name| text(&folder.path(name)));
+    fs::write(&clear, noise(6 << 20)).expect("room");
+    let server = serve(&target, &key, &["--allow-discards"]);
+    nbdcopy.run(["--flush", &clear, &server.uri]).success();
+    server.stop();
+    let server = serve(&target, &key, &["--read-only"]);
+    nbdcopy.run([&server.uri, &found]).success();
+    server.stop();
+    let found = fs::read(found).expect("a copy");
+    assert!(found[..6 << 20] == noise(6 << 20));
+    drop(below);
+    folder.check(&disk).success();
 }

@@ -337,9 +337,9 @@ fn what_is_no_luks_volume_is_called_by_its_name_with_the_next_step() {
     for (magic, said) in [
         (
             &b"QFI\xfb"[..],
-            "it holds a qcow2 image; export it with `qemu-nbd -r -f qcow2 -k SOCKET FILE`",
+            "it holds a qcow2 image; export it with `qemu-nbd -r -t --shared=8 -f qcow2 -k SOCKET FILE`",
         ),
-        (b"vhdxfile", "qemu-nbd -r -f vhdx"),
+        (b"vhdxfile", "qemu-nbd -r -t --shared=8 -f vhdx"),
         (
             b"\x28\xb5\x2f\xfd",
             "a zstd file; decompress it first (`zstd -d`)",
@@ -368,7 +368,7 @@ fn what_is_no_luks_volume_is_called_by_its_name_with_the_next_step() {
             refused(
                 folder.check(&image),
                 4,
-                &format!("qemu-nbd -r -f {said} -k"),
+                &format!("qemu-nbd -r -t --shared=8 -f {said} -k"),
             );
         }
     }

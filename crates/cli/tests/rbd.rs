@@ -139,6 +139,7 @@ fn image_of_cryptsetup_opens_and_parts_of_images_are_filled() {
     cryptline(["open", "--check", &made, "--key-file", &disk.key]).success();
     let info = cryptline(["info", &made]).success().stdout_text();
     assert!(info.contains("LUKS2"), "{info}");
+    clone_is_the_volume_that_its_parent_was(&ceph, &folder, &disk.key);
 
     make_image(&ceph, "plain", "32M");
     let clear = text(&folder.path("clear"));
@@ -149,6 +150,32 @@ fn image_of_cryptsetup_opens_and_parts_of_images_are_filled() {
     ceph.rbd(["export", "rbd/plain", &raw]).success();
     let raw = fs::read(&raw).expect("exported");
     assert!(raw[4 * MIB..12 * MIB] == noise(8 * MIB), "the copy differs");
+}
+
+/// A clone without a key of its own has its parent's header.
+fn clone_is_the_volume_that_its_parent_was(ceph: &Ceph, folder: &Folder, key: &str) {
+    for words in [
+        &["snap", "create", "rbd/made@then"][..],
+        &["snap", "protect", "rbd/made@then"],
+        &["clone", "rbd/made@then", "rbd/heir"],
+    ] {
+        ceph.rbd(words.iter().copied()).success();
+    }
+    let (made, heir) = (target(ceph, "made"), target(ceph, "heir"));
+    let part = text(&folder.path("part"));
+    fs::write(&part, noise(MIB)).expect("room");
+    let read = |target: &str, name: &str| {
+        let copy = text(&folder.path(name));
+        cryptline(["copy", target, &copy, "--key-file", key]).success();
+        fs::read(copy).expect("a copy")
+    };
+    let before = read(&made, "before");
+    assert!(read(&heir, "inherited") == before);
+    let to_key = ["--to-key-file", key];
+    cryptline(["copy", "--force", &part, &heir].into_iter().chain(to_key)).success();
+    let after = read(&heir, "own");
+    assert!(after[..MIB] == noise(MIB) && after[MIB..] == before[MIB..]);
+    assert!(read(&made, "parent") == before);
 }
 
 #[test]
@@ -234,8 +261,20 @@ fn heavy_storage_daemons_come_and_go_under_load() {
 }
 
 #[test]
+fn libraries_that_are_not_there_are_told_by_their_packages() {
+    let folder = Folder::new();
+    fs::write(folder.path("librados.so.2"), "no library").expect("room");
+    let mut command = common::command();
+    command.args(["info", "rbd:rbd/disk"]);
+    let run = run(command.env("LD_LIBRARY_PATH", folder.root()), TIMEOUT);
+    refused(run, 4, "install the packages librbd1 and librados2");
+}
+
+#[test]
 fn what_is_not_there_is_told_with_the_next_step() {
-    let Some(ceph) = Ceph::start() else { return };
+    let Some(mut ceph) = Ceph::start() else {
+        return;
+    };
     let folder = Folder::new();
     let key = text(&folder.key());
     make_image(&ceph, "disk", "8M");
@@ -289,6 +328,39 @@ fn what_is_not_there_is_told_with_the_next_step() {
     let secret = secret.replace("keyring = ", "keyring = /nowhere");
     fs::write(&other, secret).expect("room");
     refused(check(&target), 4, "keyring");
+
+    goes_down_under_way(&mut ceph, &folder);
+}
+
+/// Clients that are told not to wait for ever do not: one that opens an image, and one that has it open.
+fn goes_down_under_way(ceph: &mut Ceph, folder: &Folder) {
+    let Some(qemu_io) = peer::require("qemu-io") else {
+        return;
+    };
+    let key = text(&folder.key());
+    make_image(ceph, "left", "32M");
+    create(folder, &target(ceph, "left"), &[]).success();
+    let brief = ceph.folder().join("brief.conf");
+    let written = fs::read_to_string(ceph.conf()).expect("it is there");
+    let limits =
+        "[client]\nrados osd op timeout = 4\nrados mon op timeout = 4\nclient mount timeout = 4\n";
+    fs::write(&brief, written + limits).expect("room");
+    let disk = format!("rbd:rbd/left?conf={}", brief.display());
+    let server = serve(&disk, folder, &[]);
+    let io = |command: &str| {
+        let io = ["-f", "raw", "-c", command, &server.uri];
+        qemu_io.run(io).stdout_text()
+    };
+    assert!(!io("write -P 7 0 64k").contains("failed"));
+    let check = || cryptline(["open", "--check", &disk, "--key-file", &key]);
+
+    ceph.kill_osds();
+    refused(check(), 4, "`ceph osd tree`");
+    ceph.kill_all();
+    refused(check(), 4, "do not answer in time");
+    assert!(io("read 0 64k").contains("failed"));
+    // What was written was acknowledged while there was a cluster, so nothing is lost.
+    server.stop();
 }
 
 #[test]

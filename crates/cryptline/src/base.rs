@@ -186,7 +186,7 @@ impl Base {
         let of = Self::open(&slice.of, access)?;
         let block = match &of {
             Self::Image(image) => image.block(),
-            Self::Device(device) => device.gate.geometry().logical_block,
+            Self::Device(device) => device.table_sector(),
             Self::Slice(_) => LEAST_BLOCK,
         };
         let name = slice.of.to_string();
@@ -322,10 +322,12 @@ impl BaseDevice {
             Target::Rbd(rbd) => {
                 let device = RbdDevice::open(&rbd.name, read_only)?;
                 let stripe_period = device.stripe_period();
-                Ok(Self::new(
-                    Gate::new(device),
-                    BaseInfo::Rbd { stripe_period },
-                ))
+                let gone = device.gone_owner().map(str::to_owned);
+                let warning = gone.map(|owner| Warning::CephLockLeft { owner });
+                Ok(Self {
+                    warnings: warning.into_iter().collect(),
+                    ..Self::new(Gate::new(device), BaseInfo::Rbd { stripe_period })
+                })
             }
             Target::Table(_) => Err(Problem::Target("a table is no device".to_owned()).into()),
             Target::Slice(slice) => Self::slice(slice, access),
@@ -344,7 +346,7 @@ impl BaseDevice {
         let of = Self::open(&slice.of, access)?;
         let (geometry, name) = (*of.gate.geometry(), slice.of.to_string());
         let bytes = Box::new(GateBytes::new(&of.gate)?);
-        let block = geometry.logical_block;
+        let block = of.table_sector();
         let (range, warning) = slice.window.find(bytes, geometry.size, block, &name)?;
         let segment = Segment {
             lower: of.gate,
@@ -388,6 +390,15 @@ impl BaseDevice {
         let memory = Gate::new(RamDevice::new(size)?);
         let device = ZonedDevice::in_memory(memory, layout)?;
         Ok(Self::new(Gate::new(device), BaseInfo::Zoned(layout)))
+    }
+
+    /// Bytes of the sectors that a partition table on it counts in. The smallest request that an NBD server takes is not
+    /// its disk's sector: who made the table saw sectors of 512 bytes, as every disk image has them.
+    fn table_sector(&self) -> u32 {
+        match self.info {
+            BaseInfo::Nbd { .. } => LEAST_BLOCK,
+            _ => self.gate.geometry().logical_block,
+        }
     }
 
     /// Refuses transfers in units of `unit` bytes where a block translation table has larger sectors, or a server
@@ -456,12 +467,12 @@ impl Look {
         let geometry = *device.gate.geometry();
         Ok(Self {
             size: geometry.size,
+            block: device.table_sector(),
             bytes: Bytes::Device(device),
             device_number: None,
             name: source.to_string(),
             place: source.to_string(),
             start: 0,
-            block: geometry.logical_block,
             is_whole: true,
         })
     }

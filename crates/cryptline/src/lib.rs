@@ -52,6 +52,7 @@ pub mod partition;
 mod places;
 mod rbd_name;
 mod refusal;
+mod remote;
 mod report;
 pub mod size;
 mod stamp;

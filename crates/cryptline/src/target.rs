@@ -31,6 +31,7 @@ use crate::error::{Error, Problem};
 use crate::keyed::{self, Keyed};
 use crate::places;
 use crate::rbd_name;
+use crate::remote;
 use crate::size::{parse, parse_disk};
 use crate::table::TableLine;
 use crate::window::{self, Slice, Window};
@@ -158,12 +159,15 @@ impl Target {
     }
 
     /// Whether a copy of one would overwrite the other: both are all of the same file or block device, whatever its
-    /// name, or one lies on the other (a loop device on its file, a partition on its disk). Parts of one need not overlap; where they do, the lock of one keeps the other out.
+    /// name, or one lies on the other (a loop device on its file, a partition on its disk), or both are the same export of a
+    /// server or the same image of a cluster. Parts of one need not overlap; where they do, the lock of one keeps the other out.
     #[must_use]
     pub fn is_same_place(&self, other: &Self) -> bool {
         let whole = !matches!(self, Self::Slice(_));
         let same = self.path().filter(|_| whole);
-        same.is_some_and(|path| other.is_on(path)) || self.to_string() == other.to_string()
+        same.is_some_and(|path| other.is_on(path))
+            || remote::is_one(self, other)
+            || self.to_string() == other.to_string()
     }
 
     /// Whether a new file at `path` would replace what it lies on, or a part of it does, though it may not be there yet.

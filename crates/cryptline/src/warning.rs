@@ -56,6 +56,11 @@ pub enum Warning {
         /// Where it wants it.
         wanted: u64,
     },
+    /// A Ceph image was locked by a client that is gone, which the cluster had to notice first.
+    CephLockLeft {
+        /// The address of that client.
+        owner: String,
+    },
     /// More helpers were asked for than there are cores.
     FewerHelpers {
         /// What was asked for.
@@ -121,6 +126,10 @@ impl fmt::Display for Warning {
                 f,
                 "the image is too small for data to begin at {wanted} bytes, so this program opens the volume, and \
                  Ceph's own encryption (rbd encryption) does not"
+            ),
+            Self::CephLockLeft { owner } => write!(
+                f,
+                "the image was locked by a client that is gone ({owner}), and has been taken over from it"
             ),
             Self::FewerHelpers { wanted, cores } => write!(
                 f,

@@ -17,10 +17,12 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Somebody else has the image open.
-    #[error("{} is in use by another program (its lock is held)", path.display())]
+    #[error("{} is in use by {} (its lock is held)", path.display(), holder.as_deref().unwrap_or("another program"))]
     Busy {
         /// The image.
         path: PathBuf,
+        /// Who that is, where it is known.
+        holder: Option<String>,
     },
     /// Not something that can hold a disk.
     #[error("{} is {what}; give a regular file or a block device", path.display())]
@@ -90,6 +92,15 @@ impl OpenError {
         }
     }
 
+    /// `Busy` with whom nobody names.
+    #[must_use]
+    pub fn busy(path: impl Into<PathBuf>) -> Self {
+        Self::Busy {
+            path: path.into(),
+            holder: None,
+        }
+    }
+
     /// `Remote` with its context.
     pub(crate) fn remote(uri: impl ToString, why: impl Into<String>) -> Self {
         Self::Remote {
@@ -103,7 +114,7 @@ impl OpenError {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::System { path, .. }
-            | Self::Busy { path }
+            | Self::Busy { path, .. }
             | Self::WrongKind { path, .. }
             | Self::NotWritable { path, .. }
             | Self::NoDirect { path, .. }

@@ -45,6 +45,88 @@ conformance! {
     };
 }
 
+/// Other kinds of servers, by the promises that depend on one.
+macro_rules! promises_of {
+    ($($server:ident => $make:expr;)+) => { $(
+        mod $server {
+            use super::*;
+            conformance! { @checks $make,
+                what_is_written_is_read_back_at_every_alignment_and_size
+                durable_write_is_read_back
+                flush_succeeds_with_and_without_writes
+                discarded_range_leaves_its_neighbours_alone
+                zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone
+                extents_cover_the_device_and_hide_no_data
+                deep_queue_completes_each_request_once
+                dropping_a_queue_with_requests_in_flight_harms_nobody
+            }
+        }
+    )+ };
+}
+
+promises_of! {
+    nbdkit_of_one_request_at_a_time => || nbdkit(&[
+        "--filter=noparallel",
+        "memory",
+        &SIZE.to_string(),
+        "serialize=requests",
+    ]);
+    nbdkit_that_tries_again => || nbdkit(&["--filter=retry", "memory", &SIZE.to_string()]);
+    qemu_nbd_of_qcow2_with_a_backing_file => || qcow2(&vec![0; BACKED]);
+}
+
+#[test]
+fn backing_file_of_qcow2_shows_through_where_nothing_was_written() {
+    let mut backing = vec![0; BACKED];
+    suite::fill(&mut backing, 0, 9);
+    let Some(fresh) = qcow2(&backing) else { return };
+    let mut disk = Blocking::new(&fresh.gate, BackendChoice::Auto).expect("a queue");
+    let mut found = vec![0; 2 * BACKED];
+    disk.read_at(0, &mut found).expect("a read");
+    assert!(found[..BACKED] == backing && found[BACKED..].iter().all(|byte| *byte == 0));
+    disk.write_at(4096, &[7; 8192], true).expect("a write");
+    disk.read_at(0, &mut found).expect("a read");
+    assert!(found[..4096] == backing[..4096] && found[4096..12288] == [7; 8192]);
+    assert!(found[12288..BACKED] == backing[12288..]);
+}
+
+/// Bytes of a backing file, which is shorter than what lies over it.
+const BACKED: usize = 1 << 20;
+
+/// qcow2 over a raw file, served by its own program over several connections.
+fn qcow2(backing: &[u8]) -> Option<Fresh> {
+    let [qemu_img, qemu_nbd] = peer::require_all(["qemu-img", "qemu-nbd"])?;
+    let folder = tempfile::tempdir().expect("a folder");
+    let [socket, base, image] = ["s", "base", "image"].map(|name| folder.path().join(name));
+    std::fs::write(&base, backing).expect("room");
+    let path = |path: &Path| path.to_str().expect("a plain name").to_owned();
+    let size = SIZE.to_string();
+    let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b"];
+    let names = [path(&base), path(&image)];
+    let [base, image] = names.each_ref().map(String::as_str);
+    qemu_img
+        .run(create.into_iter().chain([base, image, &size]))
+        .success();
+    let mut command = qemu_nbd.command();
+    command.args([
+        "--format=qcow2",
+        "--persistent",
+        "--shared=0",
+        "--discard=unmap",
+    ]);
+    command.arg("--socket").arg(&socket).arg(image);
+    let process = Background::spawn(&mut command);
+    let server = Server {
+        process: process.wait_for_socket(&socket, Duration::from_secs(60)),
+        uri: unix(&socket),
+        folder,
+    };
+    Some(Fresh {
+        gate: server.open(false),
+        keep: vec![Box::new(server)],
+    })
+}
+
 /// Its threads answer in any order.
 #[test]
 fn server_of_many_threads_keeps_what_deep_queues_are_promised() {

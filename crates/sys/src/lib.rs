@@ -59,7 +59,7 @@ pub use mapping::{Lost, Mapping};
 #[cfg(feature = "rbd")]
 pub use rbd::{
     Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting,
-    RbdQueue,
+    RbdOwner, RbdQueue, RbdWatch,
 };
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring,

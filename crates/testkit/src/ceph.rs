@@ -82,6 +82,16 @@ impl Ceph {
         self.node.kill_osd(osd).expect("a monitor");
     }
 
+    /// Kills all storage daemons, and nobody is told. What they have in memory is lost.
+    pub fn kill_osds(&mut self) {
+        self.node.kill_osds();
+    }
+
+    /// Kills the monitor, too. There is no way back.
+    pub fn kill_all(&mut self) {
+        self.node.kill_all();
+    }
+
     /// Starts all storage daemons that do not run. What a killed one had in memory comes from the others.
     ///
     /// # Panics

@@ -92,6 +92,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("mkswap", "util-linux"),
     // Compiles what is linked statically.
     program("musl-gcc", "musl-tools"),
+    program("nbd-server", "nbd-server"),
     program("nbdcopy", "libnbd-bin"),
     program("nbdinfo", "libnbd-bin"),
     program("nbdkit", "nbdkit"),

@@ -48,7 +48,9 @@ pub enum Server {
 const LUKS1: &str = "LUKS1";
 const NOTHING: &str = "nothing";
 
-/// Who serves the encrypted image to a server that lies over it.
+/// Who serves the encrypted image to a server that lies over it: of the same file as everybody else, so that all can be
+/// compared byte for byte. It is in the page cache; nbdkit's memory plugin would begin empty. `nbdkit-plain`, which a chain is
+/// compared with, has the plain file in the same way.
 const BELOW: &str = "nbdkit --foreground --exit-with-parent --unix={below} file file={luks1}";
 
 /// What a server's command line is made for.

@@ -268,8 +268,8 @@ fn is_file_or_new(path: &Path) -> bool {
 fn draft_gate(draft: &Draft, grows: bool) -> Result<Gate> {
     let image = Image::open(draft.path(), false)?;
     if !draft.is(image.file()) {
-        let path = draft.path().to_owned();
-        return Err(Problem::Device(OpenError::Busy { path }).into());
+        let busy = OpenError::busy(draft.path());
+        return Err(Problem::Device(busy).into());
     }
     file_gate(image, grows)
 }

@@ -188,8 +188,8 @@ fn locked_part(
     mut open: impl FnMut() -> io::Result<File>,
 ) -> Result<File> {
     let busy = || {
-        let path = part.to_owned();
-        Err(Problem::Device(OpenError::Busy { path }).into())
+        let busy = OpenError::busy(part);
+        Err(Problem::Device(busy).into())
     };
     for _ in 0..TRIES {
         let file = open().map_err(|error| failed("make a file for", name, error))?;

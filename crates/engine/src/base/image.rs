@@ -314,9 +314,7 @@ pub(super) fn open_error(path: &Path, read_only: bool, error: io::Error) -> Open
 pub(super) fn lock(file: &File, path: &Path, alone: bool) -> Result<(), OpenError> {
     match cryptline_sys::lock_file(file, alone) {
         Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OpenError::Busy {
-            path: path.to_owned(),
-        }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OpenError::busy(path)),
         // File systems without locks (some network mounts): as without us.
         Err(error) if Errno::from_io_error(&error) == Some(Errno::NOLCK) => Ok(()),
         Err(error) => Err(OpenError::system("lock", path, error)),

@@ -228,6 +228,9 @@ fn ceph_layered_header_is_refused_by_name() {
     let mut image = Image::luks2();
     image.bytes[..4].copy_from_slice(b"RBDL");
     let message = image.read().unwrap_err().to_string();
+    // LUKS1: as long as its header, and with its version.
+    image.bytes[6..8].copy_from_slice(&1u16.to_be_bytes());
+    assert_eq!(image.read().unwrap_err().to_string(), message);
     assert_eq!(
         message,
         "not supported yet: Ceph layered encryption (RBDL header); make it a LUKS image of its own with `rbd flatten --encryption-passphrase-file`, as docs/ceph.md says: without the passphrases it destroys the data"

@@ -1,11 +1,11 @@
 //! What the library says of an image on its own: that somebody has changed its size, its snapshots or its settings.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::lock;
+use crate::{Waker, lock};
 
-/// Changes of an image by others, for one thread that looks at them.
+/// Changes of an image by others, for one thread that looks at them, and for those that wait until it has.
 #[derive(Default)]
 pub struct RbdChanges {
     /// One came that was not looked at. Apart from the rest, since every queue reads it.
@@ -18,6 +18,8 @@ pub struct RbdChanges {
 struct Told {
     count: u64,
     is_over: bool,
+    /// Whom to call once all were looked at.
+    wakers: Vec<Waker>,
 }
 
 impl RbdChanges {
@@ -45,7 +47,24 @@ impl RbdChanges {
         let told = lock(&self.told);
         if told.count == seen {
             self.is_news.store(false, Ordering::Release);
+            wake(told);
         }
+    }
+
+    /// Has `waker` called once, when there is no news any more, or [`wake`](Self::wake) is called.
+    pub fn wake_then(&self, waker: &Waker) {
+        let mut told = lock(&self.told);
+        if !told.wakers.iter().any(|other| other.is(waker)) {
+            told.wakers.push(waker.clone());
+        }
+        if !self.is_news() {
+            wake(told);
+        }
+    }
+
+    /// Calls those who wait for that all the same.
+    pub fn wake(&self) {
+        wake(lock(&self.told));
     }
 
     /// Whether one has come that was not looked at.
@@ -61,9 +80,17 @@ impl RbdChanges {
     }
 }
 
+/// The lock is given back before anybody is called.
+fn wake(mut told: MutexGuard<'_, Told>) {
+    let wakers = std::mem::take(&mut told.wakers);
+    drop(told);
+    wakers.iter().for_each(Waker::wake);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{BackendChoice, Ring};
 
     #[test]
     fn change_that_comes_while_another_is_looked_at_stays_news() {
@@ -82,5 +109,23 @@ mod tests {
             changes.end();
             assert_eq!(waits.join().expect("no panic"), None);
         });
+    }
+    #[test]
+    fn who_waits_for_a_look_is_called_once_it_was_taken() {
+        let mut ring = Ring::new(BackendChoice::Auto, 8).expect("a ring");
+        let waker = ring.waker().expect("a waker");
+        let changes = RbdChanges::default();
+        changes.note();
+        changes.wake_then(&waker);
+        changes.wake_then(&waker);
+        assert_eq!(lock(&changes.told).wakers.len(), 1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| changes.looked_at(1));
+            ring.wait().expect("it is woken");
+        });
+        // Nothing is left to be looked at.
+        changes.wake_then(&waker);
+        ring.wait().expect("it is woken");
+        assert!(lock(&changes.told).wakers.is_empty());
     }
 }

@@ -98,11 +98,9 @@ impl Cluster {
         let _ = self.0.set(OPERATION_TIMEOUT, &self.0.patience);
     }
 
-    /// For what is asked before the end: it must not take for ever.
+    /// For what is asked before the end: it must not take for ever, nor longer than the configuration says.
     pub(super) fn be_brief(&self, limit: Duration) {
-        if let Ok(limit) = text(&limit.as_secs().max(1).to_string()) {
-            let _ = self.0.set(OPERATION_TIMEOUT, &limit);
-        }
+        let _ = self.0.limit(OPERATION_TIMEOUT, limit);
     }
 
     pub(super) fn library(&self) -> &'static Library {

@@ -12,8 +12,6 @@ use super::library::{Handle, ImageInfo, Library};
 use super::{RbdCall, RbdError};
 use crate::lock;
 
-/// From librbd.h.
-const RBD_LOCK_MODE_EXCLUSIVE: c_int = 0;
 /// From features.h: stripes other than whole objects, the lock, the object map, what makes it answer at once, and an
 /// image that is moving here from another.
 const FEATURE_STRIPING: u64 = 1 << 1;
@@ -40,7 +38,7 @@ pub(super) struct Open {
     pub changes: Arc<RbdChanges>,
     pub under_way: Arc<UnderWay>,
     /// Not here where it was left open.
-    pool: Option<Pool>,
+    pub pool: Option<Pool>,
 }
 
 // SAFETY: librbd documents an image as usable from any thread at once; it is closed once, by the owner of the last
@@ -175,14 +173,6 @@ impl RbdImage {
             }
             Err(other) => Err(other),
         }
-    }
-
-    /// Becomes its only writer, until it is closed. Waits for one that is gone to be given up.
-    pub fn acquire_lock(&self) -> Result<(), RbdError> {
-        // SAFETY: the image is open, and the mode is one of the library's.
-        let code =
-            unsafe { (self.0.library.rbd_lock_acquire)(self.0.handle, RBD_LOCK_MODE_EXCLUSIVE) };
-        RbdError::check(RbdCall::Lock, code).map(|_| ())
     }
 
     /// Has the library note that the image was changed by others. Before it is cloned.

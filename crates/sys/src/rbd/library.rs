@@ -46,6 +46,16 @@ pub(super) struct MirrorInfo {
     pub primary: bool,
 }
 
+/// `rbd_image_watcher_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Watcher {
+    pub address: *mut c_char,
+    /// The number of the client.
+    pub id: i64,
+    pub cookie: u64,
+}
+
 /// Declares the table of functions and how it is filled.
 macro_rules! functions {
     ($($library:ident { $(fn $name:ident($($argument:ty),*) $(-> $result:ty)?;)* })*) => {
@@ -84,6 +94,8 @@ functions! {
     fn rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     fn rados_ioctx_destroy(Handle);
     fn rados_ioctx_set_namespace(Handle, *const c_char);
+    fn rados_notify2(Handle, *const c_char, *const c_char, c_int, u64, *mut *mut c_char, *mut usize) -> c_int;
+    fn rados_buffer_free(*mut c_char);
     }
     rbd {
     fn rbd_version(*mut c_int, *mut c_int, *mut c_int);
@@ -100,7 +112,12 @@ functions! {
     fn rbd_mirror_image_get_info_cleanup(*mut MirrorInfo);
     fn rbd_config_image_list(Handle, *mut ConfigOption, *mut c_int) -> c_int;
     fn rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
+    fn rbd_get_id(Handle, *mut c_char, usize) -> c_int;
     fn rbd_lock_acquire(Handle, c_int) -> c_int;
+    fn rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
+    fn rbd_lock_get_owners_cleanup(*mut *mut c_char, usize);
+    fn rbd_watchers_list(Handle, *mut Watcher, *mut usize) -> c_int;
+    fn rbd_watchers_list_cleanup(*mut Watcher, usize);
     fn rbd_update_watch(Handle, *mut u64, UpdateCallback, *mut c_void) -> c_int;
     fn rbd_update_unwatch(Handle, u64) -> c_int;
     fn rbd_diff_iterate2(Handle, *const c_char, u64, u64, u8, u8, DiffCallback, *mut c_void) -> c_int;
@@ -136,7 +153,7 @@ impl Library {
         if cfg!(target_feature = "crt-static") {
             return Err(RbdError::Library(
                 "this program is linked statically and cannot load librbd; take a build for glibc, or serve the image with \
-                 `qemu-nbd rbd:POOL/IMAGE` and open nbd://"
+                 `qemu-nbd -t --shared=8 -f raw rbd:POOL/IMAGE` and open nbd://"
                     .to_owned(),
             ));
         }

@@ -17,12 +17,14 @@ mod cluster;
 mod encryption;
 mod image;
 mod library;
+mod lock;
 mod own;
 mod queue;
 
 pub use changes::RbdChanges;
 pub use cluster::{Cluster, RbdLimits};
 pub use image::RbdImage;
+pub use lock::{RbdOwner, RbdWatch};
 pub use own::RbdOwnSetting;
 pub use queue::{RbdDone, RbdIo, RbdQueue};
 

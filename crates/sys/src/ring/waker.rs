@@ -30,6 +30,12 @@ impl Waker {
             self.0.signal();
         }
     }
+
+    /// Whether both wake the same ring.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// The sleeper's side.

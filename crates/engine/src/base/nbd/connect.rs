@@ -90,13 +90,19 @@ impl Server {
     }
 
     /// A connection for block status, and the number of `base:allocation` there. `None` where the server tells
-    /// nothing of it, or takes no more connections.
-    pub fn for_status(&self, before: &Agreed, peer: Peer) -> Option<(Line, u32, Peer)> {
+    /// nothing of it, or has another export there now.
+    ///
+    /// Errors: it is not there, or takes no more connections.
+    pub fn for_status(
+        &self,
+        before: &Agreed,
+        peer: Peer,
+    ) -> Result<Option<(Line, u32, Peer)>, OpenError> {
         let negotiate = |stream: &mut Timed<'_>| negotiate_allocation(stream, &self.uri.export);
         let made = self.connect_to(Some(peer), PATIENCE_FOR_STATUS, negotiate);
-        let (line, (now, context), peer) = made.ok()?;
-        let context = context.filter(|_| now == *before)?;
-        Some((line, context, peer))
+        let (line, (now, context), peer) = made?;
+        let context = context.filter(|_| now == *before);
+        Ok(context.map(|context| (line, context, peer)))
     }
 
     fn connect_to<T>(

@@ -1,10 +1,10 @@
 //! What a queue leaves behind when it goes with requests under way, and how many there can be.
 
-use cryptline_nbd::reply;
 use cryptline_nbd::wire::cmd;
+use cryptline_nbd::{TransmissionFlags as Flags, reply};
 use cryptline_sys::{BackendChoice, Buffer, Ring};
 
-use super::scripted::{Client, Server, USUAL};
+use super::scripted::{Client, Offer, SIZE, Server, USUAL};
 use crate::blocking::Blocking;
 use crate::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use crate::{
@@ -175,4 +175,31 @@ fn layer_that_takes_two_queues_for_each_has_half_as_many() {
     }
     drop(gate);
     server.end();
+}
+
+#[test]
+fn connection_to_an_export_of_another_size_is_no_connection_to_this_one() {
+    let several = Offer {
+        flags: USUAL.flags.with(Flags::CAN_MULTI_CONN),
+        ..USUAL
+    };
+    for size in [SIZE / 2, SIZE * 2] {
+        let server = Server::listen(move |listener| {
+            let accept = || listener.accept().unwrap().0;
+            let mut first = Client::greet(accept(), several);
+            let _witness = Client::greet(accept(), several);
+            let _other = Client::greet(accept(), Offer { size, ..several });
+            first.expect(cmd::WRITE);
+            first.see_end();
+        });
+        let gate = server.gate();
+        let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+        let text = next(&gate);
+        assert!(text.contains("has changed since it was opened"), "{text}");
+        // Who is connected goes on.
+        disk.write_at(0, &[1; 512], false).unwrap();
+        assert_eq!(gate.geometry().size, SIZE);
+        drop((disk, gate));
+        server.end();
+    }
 }

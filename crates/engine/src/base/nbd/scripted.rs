@@ -25,6 +25,7 @@ pub const SIZE: u64 = 1 << 20;
 /// What a server offers.
 #[derive(Clone, Copy)]
 pub struct Offer {
+    pub size: u64,
     pub flags: Flags,
     pub structured: bool,
     pub sizes: Option<[u32; 3]>,
@@ -33,6 +34,7 @@ pub struct Offer {
 }
 
 pub const USUAL: Offer = Offer {
+    size: SIZE,
     flags: Flags::HAS_FLAGS
         .with(Flags::SEND_FLUSH)
         .with(Flags::SEND_FUA)
@@ -123,7 +125,7 @@ impl Client {
         assert_eq!(option, opt::GO);
         let export = [
             &info::EXPORT.to_be_bytes()[..],
-            &SIZE.to_be_bytes(),
+            &offer.size.to_be_bytes(),
             &offer.flags.bits().to_be_bytes(),
         ];
         client.reply(opt::GO, rep::INFO, &export.concat());

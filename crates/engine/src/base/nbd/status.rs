@@ -1,6 +1,7 @@
 //! What a server tells of its holes (`base:allocation`), over a connection that does nothing else.
 //!
-//! It is made when it is first asked, where the server takes several connections. Whoever asks waits for the server,
+//! It is made when it is first asked, where the server takes several connections, and again some time after it was lost, where
+//! lost connections are made again. Whoever asks waits for the server,
 //! one after the other and not without end. What the server does not tell, or tells wrongly, is data.
 //!
 //! An answer tells of a range, and is kept for the questions about the rest of it: until a change of ours has ended,
@@ -26,6 +27,12 @@ use crate::Extent;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long an answer is good. Others may write to the export, though they should not.
 const FRESH: Duration = Duration::from_secs(1);
+/// How long nobody asks after the connection was lost, where lost connections are made again.
+const PAUSE: Duration = if cfg!(test) {
+    Duration::ZERO
+} else {
+    Duration::from_secs(30)
+};
 /// Bytes of the export that are asked for at a time.
 const RANGE: u64 = 1 << 30;
 /// Longest chunk of an answer, bytes: half a million extents.
@@ -50,6 +57,10 @@ enum Way {
     #[default]
     NotTried,
     Open(Talk),
+    /// It was lost, and is to be made again.
+    Lost {
+        again: Instant,
+    },
     /// The server does not tell.
     Closed,
 }
@@ -74,8 +85,13 @@ struct Run {
     flags: u32,
 }
 
-/// The server broke the protocol, or does not answer.
-struct Broken;
+/// Why nothing more is to be heard.
+enum Broken {
+    /// The server broke the protocol.
+    Protocol,
+    /// The connection is lost, or the server does not answer.
+    Lost,
+}
 
 impl Default for Status {
     fn default() -> Self {
@@ -131,8 +147,13 @@ impl Shared {
 
     /// What the server tells of the range that begins with the block of `offset`.
     fn ask(&self, way: &mut Way, offset: u64) -> Option<Known> {
-        if matches!(way, Way::NotTried) {
-            *way = self.open_talk().map_or(Way::Closed, Way::Open);
+        let is_due = match way {
+            Way::NotTried => true,
+            Way::Lost { again } => *again <= Instant::now(),
+            Way::Open(_) | Way::Closed => false,
+        };
+        if is_due {
+            *way = self.open_talk();
         }
         let Way::Open(talk) = way else {
             return None;
@@ -148,21 +169,43 @@ impl Shared {
                 runs: runs(start, size, &extents),
                 since,
             }),
-            Err(Broken) => {
+            Err(Broken::Lost) => {
+                *way = self.lost_talk();
+                None
+            }
+            Err(Broken::Protocol) => {
                 *way = Way::Closed;
                 None
             }
         }
     }
 
-    fn open_talk(&self) -> Option<Talk> {
-        let (line, context, peer) = self.server.for_status(&self.agreed, self.peer)?;
+    fn open_talk(&self) -> Way {
+        let Ok(made) = self.server.for_status(&self.agreed, self.peer) else {
+            return self.lost_talk();
+        };
+        let Some((line, context, peer)) = made else {
+            return Way::Closed;
+        };
         // Another server's holes are not ours.
-        self.knows_writes(peer).then_some(Talk {
+        if !self.knows_writes(peer) {
+            return self.lost_talk();
+        }
+        Way::Open(Talk {
             line,
             context,
             cookie: 0,
         })
+    }
+
+    /// Once more after a while, where the other connections are made again, too.
+    fn lost_talk(&self) -> Way {
+        match self.reconnect {
+            Some(_) => Way::Lost {
+                again: Instant::now() + PAUSE,
+            },
+            None => Way::Closed,
+        }
     }
 }
 
@@ -214,11 +257,11 @@ impl Talk {
             command: cmd::BLOCK_STATUS,
             cookie: self.cookie,
             offset,
-            length: u32::try_from(len).map_err(|_| Broken)?,
+            length: u32::try_from(len).map_err(|_| Broken::Protocol)?,
         });
         let deadline = Instant::now() + PATIENCE;
         let sent = self.line.until(deadline).write_all(&question);
-        sent.map_err(|_| Broken)?;
+        sent.map_err(|_| Broken::Lost)?;
         self.take_answer(deadline)
     }
 
@@ -226,12 +269,16 @@ impl Talk {
         let (mut found, mut has_failed) = (None, false);
         for _ in 0..CHUNKS_MAX {
             let bytes = self.message(deadline)?;
-            let parsed = parse_reply(&bytes).map_err(|_| Broken)?;
-            let (message, _) = parsed.ok_or(Broken)?;
+            let parsed = parse_reply(&bytes).map_err(|_| Broken::Protocol)?;
+            let (message, _) = parsed.ok_or(Broken::Protocol)?;
             let (cookie, done, content) = match message {
                 Reply::Simple { cookie, outcome } => {
                     let is_refusal = cookie == self.cookie && outcome.is_err();
-                    return if is_refusal { Ok(None) } else { Err(Broken) };
+                    return if is_refusal {
+                        Ok(None)
+                    } else {
+                        Err(Broken::Protocol)
+                    };
                 }
                 Reply::Chunk {
                     cookie,
@@ -240,7 +287,7 @@ impl Talk {
                 } => (cookie, done, content),
             };
             match content {
-                _ if cookie != self.cookie => return Err(Broken),
+                _ if cookie != self.cookie => return Err(Broken::Protocol),
                 Content::BlockStatus { context, extents }
                     if context == self.context && found.is_none() =>
                 {
@@ -248,13 +295,13 @@ impl Talk {
                 }
                 Content::Error { .. } => has_failed = true,
                 Content::None if done => {}
-                _ => return Err(Broken),
+                _ => return Err(Broken::Protocol),
             }
             if done {
                 return Ok(found.filter(|_| !has_failed));
             }
         }
-        Err(Broken)
+        Err(Broken::Protocol)
     }
 
     /// One message, whole.
@@ -267,9 +314,9 @@ impl Talk {
         let mut length = [0; CHUNK_HEADER_LEN - SIMPLE_REPLY_LEN];
         self.fill(&mut length, deadline)?;
         bytes.extend(length);
-        let len = usize::try_from(u32::from_be_bytes(length)).map_err(|_| Broken)?;
+        let len = usize::try_from(u32::from_be_bytes(length)).map_err(|_| Broken::Protocol)?;
         if len > CHUNK_MAX {
-            return Err(Broken);
+            return Err(Broken::Protocol);
         }
         bytes.resize(CHUNK_HEADER_LEN + len, 0);
         self.fill(&mut bytes[CHUNK_HEADER_LEN..], deadline)?;
@@ -278,7 +325,7 @@ impl Talk {
 
     fn fill(&mut self, target: &mut [u8], deadline: Instant) -> Result<(), Broken> {
         let filled = self.line.until(deadline).read_exact(target);
-        filled.map_err(|_| Broken)
+        filled.map_err(|_| Broken::Lost)
     }
 }
 

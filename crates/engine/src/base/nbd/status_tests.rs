@@ -1,10 +1,13 @@
 //! What becomes of what a server tells of its holes.
 
+use std::time::Duration;
+
 use cryptline_nbd::reply::{self, Last};
 use cryptline_nbd::wire::{STATE_HOLE, STATE_ZERO, cmd};
 use cryptline_nbd::{NbdError, TransmissionFlags as Flags};
 use cryptline_sys::BackendChoice;
 
+use super::NbdDevice;
 use super::scripted::{Client, Offer, SIZE, Server, USUAL};
 use crate::blocking::Blocking;
 use crate::{Extent, Gate};
@@ -135,6 +138,27 @@ fn server_that_cannot_tell_is_asked_again_and_one_that_hangs_up_is_not() {
     for _ in 0..4 {
         assert_eq!(extent(&gate, 0), (SIZE, false, false));
     }
+    server.end();
+}
+
+#[test]
+fn holes_come_back_with_a_server_whose_lost_connections_are_made_again() {
+    let server = Server::several(TELLS, |accept| {
+        let (_first, mut witness, mut status) = connections(accept);
+        status.request();
+        drop(status);
+        let mut status = accept();
+        witness.expect(cmd::FLUSH);
+        let whole = u32::try_from(SIZE).unwrap();
+        while let Some(question) = status.next() {
+            status.say(&told(question.cookie, CONTEXT, &[(whole, HOLE)]));
+        }
+    });
+    let patience = Some(Duration::from_secs(60));
+    let gate = Gate::new(NbdDevice::open_again(&server.uri, false, patience).unwrap());
+    assert_eq!(extent(&gate, 0), (SIZE, false, false));
+    assert_eq!(extent(&gate, 0), (SIZE, true, true));
+    drop(gate);
     server.end();
 }
 

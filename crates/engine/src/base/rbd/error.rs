@@ -1,7 +1,6 @@
 //! Why an image could not be opened, with the next step.
 
 use std::io;
-use std::path::PathBuf;
 
 use cryptline_sys::{RbdCall, RbdError, RbdOwnSetting};
 use rustix::io::Errno;
@@ -19,8 +18,7 @@ pub(super) fn open_error(name: &RbdName, error: RbdError) -> OpenError {
     let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let is_taken = [Errno::ROFS, Errno::BUSY, Errno::AGAIN].contains(&errno);
     if what == RbdCall::Lock && is_taken {
-        let path = PathBuf::from(name.to_string());
-        return OpenError::Busy { path };
+        return OpenError::busy(name.to_string());
     }
     OpenError::remote(name, why(name, what, &error, errno))
 }

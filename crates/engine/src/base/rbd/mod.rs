@@ -10,7 +10,7 @@
 //! exclusive lock from each other. A callback only notes the result and wakes the queue's thread, which decrypts: the
 //! library's threads are everybody's.
 //!
-//! An open image has one writer. The lock is held until it is closed, other clients are refused, and a client that was
+//! An open image has one writer (`lock`). The lock is held until it is closed, other clients are refused, and a client that was
 //! shut out by the cluster loses it: its writes fail then, and the device is latched.
 //!
 //! Nothing is cached here (`rbd_cache` is off, and an image that has it on by its own settings is not opened for writing), so what the library has acknowledged is on all daemons that it
@@ -23,6 +23,7 @@
 
 mod allocation;
 mod error;
+mod lock;
 mod name;
 mod queue;
 mod size;
@@ -55,6 +56,8 @@ struct Shared {
     /// The cluster has shut this client out, a change was given up, or the image was made smaller, and nobody knows what
     /// became of what was written.
     lost: AtomicBool,
+    /// The client that the lock was taken from.
+    gone_owner: Option<String>,
 }
 
 impl RbdDevice {
@@ -97,6 +100,7 @@ impl RbdDevice {
         let cluster = cluster.map_err(failed)?;
         let read_only = read_only || name.snapshot.is_some();
         let mut image = open_image(&cluster, name, read_only).map_err(failed)?;
+        let mut gone_owner = None;
         if !read_only {
             if !image.has_exclusive_lock().map_err(failed)? {
                 return Err(error::no_lock(name));
@@ -104,12 +108,7 @@ impl RbdDevice {
             if let Some(setting) = image.cache_setting().map_err(failed)? {
                 return Err(error::is_cached(name, setting));
             }
-            image
-                .acquire_lock()
-                .map_err(|error| match image.is_mirror() {
-                    Ok(true) => error::is_mirror(name),
-                    _ => failed(error),
-                })?;
+            gone_owner = lock::take(&image, name)?;
             image.watch().map_err(failed)?;
         }
         if let Some(passphrase) = passphrase {
@@ -132,11 +131,18 @@ impl RbdDevice {
             stripe_period,
             allocation,
             lost: AtomicBool::new(false),
+            gone_owner,
         });
         if !read_only {
             size::watch(&shared).map_err(OpenError::Ring)?;
         }
         Ok(Self(shared))
+    }
+
+    /// The address of a client that has left its lock behind, and had to be waited for.
+    #[must_use]
+    pub fn gone_owner(&self) -> Option<&str> {
+        self.0.gone_owner.as_deref()
     }
 
     /// Bytes of one round over the objects that a stripe lies on. Where encryption begins at a multiple of it, the
@@ -220,6 +226,7 @@ impl Shared {
 
     fn lose(&self) {
         self.lost.store(true, Ordering::Release);
+        self.image.changes().wake();
     }
 }
 

@@ -19,6 +19,9 @@ pub(super) struct ImageQueue {
     ranges: Slab<Ranged>,
     /// Changes under way.
     changes: usize,
+    /// What the library has done and that says that writes are durable, to be told of once there is no news of the image.
+    parked: Vec<(RbdIo, u64)>,
+    waker: Waker,
     shared: Arc<Shared>,
 }
 
@@ -41,9 +44,11 @@ enum Work {
 impl ImageQueue {
     pub fn new(shared: &Arc<Shared>, depth: usize, waker: Waker) -> Self {
         Self {
-            requests: Some(RbdQueue::new(&shared.image, depth, waker)),
+            requests: Some(RbdQueue::new(&shared.image, depth, waker.clone())),
             ranges: Slab::new(depth),
             changes: 0,
+            parked: Vec::new(),
+            waker,
             shared: Arc::clone(shared),
         }
     }
@@ -73,11 +78,21 @@ impl ImageQueue {
             self.changes -= 1;
             self.shared.allocation.note_change();
         }
+        self.settle(io, token, result)
+    }
+
+    /// What has become of what the library has ended, where that can be told.
+    fn settle(
+        &mut self,
+        io: RbdIo,
+        token: u64,
+        result: Result<usize, Errno>,
+    ) -> Option<Completion> {
         let is_sync = matches!(io, RbdIo::Flush | RbdIo::Write { durable: true, .. });
         if is_sync && result.is_ok() && !self.shared.geometry.read_only && !self.shared.is_lost() {
             if self.shared.is_news() {
-                // Once more, behind the library's own look at what has changed.
-                return self.start(io, token);
+                self.park(io, token);
+                return None;
             }
             if self.shared.look().is_err() {
                 self.shared.lose();
@@ -96,6 +111,18 @@ impl ImageQueue {
             return self.start(next, token);
         }
         self.end(io, token, result)
+    }
+
+    /// Keeps what has ended until the thread that looks at the image has looked.
+    fn park(&mut self, io: RbdIo, token: u64) {
+        self.parked.push((io, token));
+        self.shared.image.changes().wake_then(&self.waker);
+    }
+
+    fn unpark(&mut self, done: &mut Vec<Completion>) {
+        for (io, token) in std::mem::take(&mut self.parked) {
+            done.extend(self.settle(io, token, Ok(0)));
+        }
     }
 
     /// What comes behind the part that has ended.
@@ -221,6 +248,9 @@ impl Queue for ImageQueue {
     fn poll(&mut self, _ring: &mut Ring, done: &mut Vec<Completion>) {
         while let Some(ended) = self.requests.as_mut().and_then(RbdQueue::next_done) {
             done.extend(self.ended(ended));
+        }
+        if !self.parked.is_empty() {
+            self.unpark(done);
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! librbd: something has changed ─► thread of its own asks for the size ─► growth is seen, a smaller size latches
-//! a flush has ended ─► is there news that the thread has not looked at? ─► the library first, then the flush again
+//! a flush has ended ─► is there news that the thread has not looked at? ─► it waits until the thread has
 //!                   └► is the size what it was? ─► yes to the flush
 //! ```
 //!

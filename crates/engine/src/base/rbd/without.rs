@@ -18,7 +18,7 @@ impl RbdDevice {
     pub fn open(name: &RbdName, _read_only: bool) -> Result<Self, OpenError> {
         Err(OpenError::remote(
             name,
-            "this program was built without Ceph (feature rbd); serve the image with `qemu-nbd rbd:POOL/IMAGE` and open nbd://",
+            "this program was built without Ceph (feature rbd); serve the image with `qemu-nbd -t --shared=8 -f raw rbd:POOL/IMAGE` and open nbd://",
         ))
     }
 
@@ -27,6 +27,12 @@ impl RbdDevice {
     /// Errors: always.
     pub fn open_decrypted(name: &RbdName, _passphrase: &[u8]) -> Result<Self, OpenError> {
         Self::open(name, false)
+    }
+
+    /// Of an image.
+    #[must_use]
+    pub fn gone_owner(&self) -> Option<&str> {
+        match *self {}
     }
 
     /// Of an image.

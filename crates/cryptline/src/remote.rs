@@ -1,0 +1,140 @@
+//! Whether two targets behind a network are the same one, however they are written.
+//!
+//! What only a server knows stays unknown: that two names are one host, or two exports one file.
+
+use std::path::{Path, PathBuf};
+
+use cryptline_engine::base::RbdName;
+use cryptline_nbd::NbdUri;
+use cryptline_nbd::uri::Address;
+
+use crate::places;
+use crate::target::Target;
+use crate::window::Window;
+
+/// Where Ceph looks for its configuration, unless it is told.
+const CEPH_CONF: &str = "/etc/ceph/ceph.conf";
+
+/// A target without what does not say where it lies: its key file, and as whom it is opened.
+#[derive(Clone, Copy)]
+enum Remote<'a> {
+    Nbd(&'a NbdUri),
+    Rbd(&'a RbdName),
+}
+
+/// Whether both lie behind a network, and are the same bytes there.
+pub(crate) fn is_one(one: &Target, other: &Target) -> bool {
+    let (Some((one, first)), Some((other, second))) = (remote(one), remote(other)) else {
+        return false;
+    };
+    let is_one = match (one, other) {
+        (Remote::Nbd(one), Remote::Nbd(other)) => is_one_export(one, other),
+        (Remote::Rbd(one), Remote::Rbd(other)) => is_one_image(one, other),
+        _ => false,
+    };
+    is_one && first == second
+}
+
+/// What it is, and which parts of it from the inside out.
+fn remote(target: &Target) -> Option<(Remote<'_>, Vec<&Window>)> {
+    match target {
+        Target::Nbd(uri) => Some((Remote::Nbd(uri), Vec::new())),
+        Target::Rbd(rbd) => Some((Remote::Rbd(&rbd.name), Vec::new())),
+        Target::Keyed(keyed) => remote(&keyed.of),
+        Target::Slice(slice) => {
+            let (of, mut windows) = remote(&slice.of)?;
+            windows.push(&slice.window);
+            Some((of, windows))
+        }
+        _ => None,
+    }
+}
+
+fn is_one_export(one: &NbdUri, other: &NbdUri) -> bool {
+    let is_one_place = match (&one.address, &other.address) {
+        (Address::Unix(one), Address::Unix(other)) => places::is_one_name(one, other),
+        (
+            Address::Tcp { host, port },
+            Address::Tcp {
+                host: other_host,
+                port: other_port,
+            },
+        ) => port == other_port && host.eq_ignore_ascii_case(other_host),
+        _ => false,
+    };
+    is_one_place && one.export == other.export
+}
+
+fn is_one_image(one: &RbdName, other: &RbdName) -> bool {
+    let parts = |name: &RbdName| (name.spec(), name.snapshot.clone());
+    let configurations = || {
+        let of = |name: &RbdName| name.conf.clone().unwrap_or_else(configuration);
+        (of(one), of(other))
+    };
+    parts(one) == parts(other) && {
+        let (one, other) = configurations();
+        places::is_one_name(&one, &other)
+    }
+}
+
+/// The first that Ceph takes.
+fn configuration() -> PathBuf {
+    let set = std::env::var_os("CEPH_CONF");
+    let set = set.as_deref().and_then(|set| {
+        let first = set.to_str()?.split([',', ';', ' ']).next()?;
+        (!first.is_empty()).then(|| PathBuf::from(first))
+    });
+    set.unwrap_or_else(|| Path::new(CEPH_CONF).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_behind_a_network_is_known_however_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let conf = folder.path().join("ceph.conf");
+        std::fs::write(&conf, "").unwrap();
+        let link = folder.path().join("link.conf");
+        std::os::unix::fs::symlink(&conf, &link).unwrap();
+        let (conf, link) = (conf.display(), link.display());
+        let is_one = |one: &str, other: &str| {
+            let parse = |text: &str| text.parse::<Target>().unwrap();
+            let (one, other) = (parse(one), parse(other));
+            assert_eq!(one.is_same_place(&other), other.is_same_place(&one));
+            one.is_same_place(&other)
+        };
+        for (one, other) in [
+            ("rbd:a/b", "rbd:a/b?id=me"),
+            ("rbd:a/b?id=me", "rbd:a/b?key-file=k"),
+            ("rbd:a/n/b?id=client.me", "rbd:a/n/b?id=me"),
+            ("rbd:a/b@s?id=me", "rbd:a/b@s"),
+            ("rbd:a/b?partition=2&id=me", "rbd:a/b?partition=2"),
+            (
+                &format!("rbd:a/b?conf={conf}"),
+                &format!("rbd:a/b?conf={link}"),
+            ),
+            ("nbd://host", "nbd://HOST:10809/"),
+            ("nbd://host/e", "nbds://me@host/e"),
+            ("nbd://host/e?offset=1M", "nbd://host/e?offset=1024K"),
+            ("nbd+unix:///e?socket=/s", "nbd+unix:///e?socket=//s"),
+        ] {
+            assert!(is_one(one, other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("rbd:a/b", "rbd:a/c"),
+            ("rbd:a/b", "rbd:a/n/b"),
+            // A snapshot stays as it is.
+            ("rbd:a/b@s", "rbd:a/b"),
+            ("rbd:a/b", &format!("rbd:a/b?conf={conf}")),
+            ("rbd:a/b?partition=1", "rbd:a/b?partition=2"),
+            ("rbd:a/b?partition=1", "rbd:a/b"),
+            ("nbd://host/e", "nbd://host/f"),
+            ("nbd://host/e", "nbd://host:1/e"),
+            ("nbd://host/e", "nbd+unix:///e?socket=host"),
+        ] {
+            assert!(!is_one(one, other), "{one} {other}");
+        }
+    }
+}
