@@ -207,6 +207,7 @@ impl AttachArgs {
         if let (Some(table), false) = (&self.volume.table, self.foreground || self.detached_child) {
             table.check_for_background()?;
         }
+        self.statistics.check()?;
         // Another driver would make another device.
         let driver = self.recover_device.as_ref().map(|_| DriverChoice::Ublk);
         let driver = driver.unwrap_or(self.driver).driver(self.io)?;
