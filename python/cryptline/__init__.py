@@ -17,6 +17,7 @@ import socket as sockets
 import stat
 import tempfile
 import threading
+import typing
 import urllib.parse
 import weakref
 
@@ -28,17 +29,13 @@ __all__ = [
 ]
 
 
-class Extent(tuple):
-    """A run of bytes in one state of allocation: offset, length, hole, zero."""
+class Extent(typing.NamedTuple):
+    """A run of bytes in one state of allocation."""
 
-    __slots__ = ()
-    offset = property(lambda self: self[0])
-    length = property(lambda self: self[1])
-    hole = property(lambda self: self[2])
-    zero = property(lambda self: self[3])
-
-    def __repr__(self):
-        return "Extent(offset={}, length={}, hole={}, zero={})".format(*self)
+    offset: int
+    length: int
+    hole: bool
+    zero: bool
 
 
 class Disk(io.RawIOBase):
@@ -63,7 +60,7 @@ class Disk(io.RawIOBase):
         self._disk.size()
         return True
 
-    def seek(self, offset, whence=os.SEEK_SET):
+    def seek(self, offset, whence=os.SEEK_SET, /):
         with self._alone:
             base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._disk.size()}
             if whence not in base:
@@ -78,13 +75,13 @@ class Disk(io.RawIOBase):
         self._disk.size()
         return self._position
 
-    def readinto(self, buffer):
+    def readinto(self, buffer, /):
         with self._alone:
             count = self._disk.readinto(buffer, self._position)
             self._position += count
             return count
 
-    def read(self, size=-1):
+    def read(self, size=-1, /):
         if size is None or size < 0:
             return self.readall()
         with self._alone:
@@ -99,7 +96,7 @@ class Disk(io.RawIOBase):
             self._position += len(data)
             return data
 
-    def write(self, data):
+    def write(self, data, /):
         with self._alone:
             size = self._disk.size()
             view = memoryview(data).cast("B")[: max(size - self._position, 0)]
@@ -144,7 +141,7 @@ class Disk(io.RawIOBase):
     def extents(self, offset=0):
         """What is known of the allocation from `offset` on, run by run."""
         while (found := self._disk.extent(offset)) is not None:
-            yield Extent((offset, *found))
+            yield Extent(offset, *found)
             offset += found[0]
 
     @property

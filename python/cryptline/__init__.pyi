@@ -3,22 +3,25 @@ import os
 from collections.abc import Iterator
 from socket import socket as Socket
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
+__all__ = [
+    "Disk", "Error", "Extent", "Keys", "Server", "WrongKey", "copy", "create", "info", "keys", "open", "serve",
+]
 __version__: str
 
 class Error(OSError): ...
 class WrongKey(Error): ...
 
-class FileObject(Protocol):
+class _FileObject(Protocol):
     def seek(self, offset: int, whence: int = ..., /) -> int: ...
     def read(self, size: int, /) -> bytes: ...
 
-type Target = str | bytes | os.PathLike[str] | os.PathLike[bytes] | FileObject
-type Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-type Secret = str | bytes | bytearray
+_Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+_Target: TypeAlias = _Path | _FileObject
+_Secret: TypeAlias = str | bytes | bytearray
 
 class Extent(NamedTuple):
     offset: int
@@ -26,7 +29,7 @@ class Extent(NamedTuple):
     hole: bool
     zero: bool
 
-class Disk(io.RawIOBase):
+class Disk(io.RawIOBase):  # Made by open() and create().
     @property
     def size(self) -> int: ...
     @property
@@ -41,24 +44,24 @@ class Disk(io.RawIOBase):
     def zero(self, offset: int, length: int) -> None: ...
     def extents(self, offset: int = 0) -> Iterator[Extent]: ...
 
-class Keys:
+class Keys:  # Made by keys().
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
     def add(
-        self, new_passphrase: Secret, *, slot: int | None = None, kdf: str | None = None,
+        self, new_passphrase: _Secret, *, slot: int | None = None, kdf: str | None = None,
         iterations: int | None = None, memory_kib: int | None = None, threads: int | None = None,
         kdf_time: float | None = None,
     ) -> int: ...
     def change(
-        self, new_passphrase: Secret, *, kdf: str | None = None, iterations: int | None = None,
+        self, new_passphrase: _Secret, *, kdf: str | None = None, iterations: int | None = None,
         memory_kib: int | None = None, threads: int | None = None, kdf_time: float | None = None,
     ) -> int: ...
     def remove(self, slot: int | None = None, *, last: bool = False) -> int: ...
 
-class Server:
+class Server:  # Made by serve().
     uri: str | None
     def stop(self) -> None: ...
     def __enter__(self) -> Self: ...
@@ -67,24 +70,24 @@ class Server:
     ) -> None: ...
 
 def open(
-    target: Target, *, passphrase: Secret | None = None, volume_key: Secret | None = None,
-    key_file: Path | None = None, key_slot: int | None = None, header: Path | None = None, readonly: bool = False,
+    target: _Target, *, passphrase: _Secret | None = None, volume_key: _Secret | None = None,
+    key_file: _Path | None = None, key_slot: int | None = None, header: _Path | None = None, readonly: bool = False,
     discards: bool = False, shared: bool = False, direct: bool = False, partition: int | str | None = None,
     time_budget: float | None = None,
 ) -> Disk: ...
 def create(
-    target: Target, size: int | None = None, *, passphrase: Secret, version: int = 2, label: str | None = None,
+    target: _Target, size: int | None = None, *, passphrase: _Secret, version: int = 2, label: str | None = None,
     cipher: str | None = None, key_bits: int | None = None, sector_size: int | None = None, uuid: str | None = None,
-    replace: bool = False, preallocate: bool = False, source: Path | None = None, kdf: str | None = None,
+    replace: bool = False, preallocate: bool = False, source: _Path | None = None, kdf: str | None = None,
     iterations: int | None = None, memory_kib: int | None = None, threads: int | None = None,
     kdf_time: float | None = None,
 ) -> Disk: ...
-def copy(disk: Disk, target: Path, *, verify: bool = False, replace: bool = False) -> int: ...
-def info(target: Target, *, header: Path | None = None) -> dict[str, Any]: ...
+def copy(disk: Disk, target: _Path, *, verify: bool = False, replace: bool = False) -> int: ...
+def info(target: _Target, *, header: _Path | None = None) -> dict[str, Any]: ...
 def keys(
-    target: Target, *, passphrase: Secret | None = None, volume_key: Secret | None = None,
-    key_file: Path | None = None, header: Path | None = None, time_budget: float | None = None,
+    target: _Target, *, passphrase: _Secret | None = None, volume_key: _Secret | None = None,
+    key_file: _Path | None = None, header: _Path | None = None, time_budget: float | None = None,
 ) -> Keys: ...
 def serve(
-    target: Disk | Target, *, socket: Path | Socket | None = None, name: str = "", **how: Any
+    target: Disk | _Target, *, socket: _Path | Socket | None = None, name: str = "", **how: Any
 ) -> Server: ...

@@ -2,6 +2,7 @@
 //! purged.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use cryptline_testkit::peer::{self, Background};
 use rustix::process::Signal;
 
-use crate::portable;
-use crate::step::{Failed, cannot_run, cargo, output, run as run_command};
+use crate::portable::{self, Build};
+use crate::step::{Failed, cannot_run, cargo, output, run as run_command, succeeds};
 use crate::tools::CARGO_DEB;
 
 const PROGRAM: &str = "/usr/bin/cryptline";
@@ -26,6 +27,8 @@ const FILES: &[&str] = &[
     "/usr/share/doc/cryptline/THIRD-PARTY.txt",
     "/usr/share/doc/cryptline/cryptline.cdx.json",
 ];
+/// There where the program has that verb.
+const BENCH_PAGE: &str = "/usr/share/man/man1/cryptline-bench.1.gz";
 /// What a whole program may weigh on a disk.
 const PROGRAM_BYTES_MAX: u64 = 24 << 20;
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,13 +45,17 @@ pub fn run() -> Result<(), Failed> {
     let mut deb = Command::new(program);
     deb.args(["deb", "--no-build", "--locked", "--strip"])
         .args(["--package=cryptline-cli", "--output", package]);
-    if peer::in_ci() && Path::new(&portable::program()).exists() {
+    let made = peer::in_ci().then(Build::made).flatten();
+    let build = if let Some(build) = made {
         // The release build that is there already. Everything around it is the same.
-        deb.args(["--target", portable::TARGET, "--profile", portable::PROFILE]);
+        deb.args(["--target", build.target, "--profile", build.profile]);
+        build
     } else {
         cargo(&["build", "--release", "--package=cryptline-cli", "--locked"])?;
-    }
-    crate::notices::run()?;
+        portable::USUAL
+    };
+    crate::notices::write(&crate::notices::folder(), &build)?;
+    write_pages(&build)?;
     run_command(&mut deb)?;
     run_command(Command::new("dpkg-deb").args(["--info", package]))?;
     check_contents(package)?;
@@ -64,6 +71,29 @@ pub fn run() -> Result<(), Failed> {
         Some(left) => Err(Failed(format!("purging left {left} behind"))),
         None => Ok(()),
     }
+}
+
+/// Man pages and completions, of this very program: they know no verb that it has not.
+fn write_pages(build: &Build) -> Result<(), Failed> {
+    let program = build.program();
+    let folder = crate::root().join("target/pages");
+    let failed = |error: io::Error| Failed(format!("{}: {error}", folder.display()));
+    let man = folder.join("man");
+    if man.exists() {
+        fs::remove_dir_all(&man).map_err(failed)?;
+    }
+    fs::create_dir_all(&man).map_err(failed)?;
+    run_command(Command::new(&program).arg("man").arg(&man))?;
+    let completions = [
+        ("bash", "cryptline.bash"),
+        ("fish", "cryptline.fish"),
+        ("zsh", "_cryptline"),
+    ];
+    for (shell, name) in completions {
+        let script = output(Command::new(&program).args(["completions", shell]))?;
+        fs::write(folder.join(name), script).map_err(failed)?;
+    }
+    Ok(())
 }
 
 fn check_contents(package: &str) -> Result<(), Failed> {
@@ -86,6 +116,9 @@ fn use_it(package: &str) -> Result<(), Failed> {
         return Err(Failed(format!("{PROGRAM} has {bytes} bytes")));
     }
     print!("{}", output(Command::new(PROGRAM).arg("--version"))?);
+    if Path::new(BENCH_PAGE).exists() != succeeds(PROGRAM, &["bench", "--help"]) {
+        return Err(Failed(format!("{BENCH_PAGE} and the program differ")));
+    }
     let folder = tempfile::tempdir().map_err(|error| Failed(error.to_string()))?;
     let socket = folder.path().join("nbd.sock");
     let mut serve = Command::new(PROGRAM);

@@ -16,8 +16,10 @@ const TOOLS: [&str; 2] = [
     "maturin==1.16.0",
     "cyclonedx-python-lib[json-validation]==11.12.0",
 ];
-/// What the module is measured beside. Newer versions of them may be faster: they are part of the result.
+/// What the module is tested and measured beside. Newer versions of them may be faster: they are part of the result.
 const BESIDE: [&str; 2] = ["libluksde-python==20260902", "dissect.fve==4.6"];
+/// Compares the stubs with the module.
+const STUBTEST: &str = "mypy==2.4.1";
 /// Says nothing of a file that is as it should be.
 const VALIDATE: &str = "
 import pathlib, sys
@@ -41,8 +43,8 @@ pub fn run() -> Result<(), Failed> {
     test(Command::new(PYTHON).env("PYTHONPATH", &modules))
 }
 
-/// Makes the wheel, and runs the tests with it where it is installed. Its tools come over the network; without it this
-/// is skipped by name, in CI too: nothing about this tree has failed.
+/// Makes the wheel, and runs the tests with it where it is installed, beside other readers of LUKS. The tools come over
+/// the network; without it this is skipped by name, in CI too: nothing about this tree has failed.
 pub fn check_wheel() -> Result<(), Failed> {
     if !is_new_enough() {
         return cannot_run("wheel", MISSING);
@@ -56,7 +58,18 @@ pub fn check_wheel() -> Result<(), Failed> {
     };
     let wheel = build(&tools, "dev", &crate::root().join("target/python/wheels"))?;
     let python = environment(&tools, &wheel)?;
-    test(&mut Command::new(&python))?;
+    match run_command(pip(&tools, &python).args(BESIDE).arg(STUBTEST)) {
+        Ok(()) => {
+            test(Command::new(&python).env("OTHER_READERS", "required"))?;
+            compare_stubs(&python)?;
+            try_bench(&python)?;
+            install_source(&tools, &python)?;
+        }
+        Err(Failed(why)) => {
+            test(&mut Command::new(&python))?;
+            cannot_run("other readers of LUKS, and the stubs", &why)?;
+        }
+    }
     crate::notices::run()?;
     let list = crate::notices::folder().join(crate::notices::BOM);
     let mut validate = Command::new(tools.join("bin/python"));
@@ -84,14 +97,41 @@ pub fn bench() -> Result<(), Failed> {
     let python = environment(&tools, &wheel)?;
     run_command(pip(&tools, &python).args(BESIDE))?;
     let report = target.join("python.json");
-    let mut bench = Command::new(&python);
-    bench
-        .args(["python/bench/readers.py", "--json"])
-        .arg(&report)
-        .env("PYTHONDONTWRITEBYTECODE", "1");
-    run_command(&mut bench)?;
+    run_command(&mut readers(&python, &report))?;
     println!("{}", report.display());
     Ok(())
+}
+
+/// As README.md says, but for a build that is there already.
+fn install_source(tools: &Path, python: &Path) -> Result<(), Failed> {
+    let mut install = pip(tools, python);
+    install.args(["--no-deps", "--force-reinstall", "./python"]);
+    install.env("MATURIN_PEP517_ARGS", "--profile dev");
+    run_command(in_our_target(&mut install))?;
+    let open = "import cryptline; cryptline.open('ram:1M').close()";
+    run_command(Command::new(python).args(["-c", open]))
+}
+
+fn compare_stubs(python: &Path) -> Result<(), Failed> {
+    let mut stubtest = Command::new(python);
+    stubtest.args(["-m", "mypy.stubtest", "cryptline", "--allowlist"]);
+    run_command(stubtest.arg("python/stubtest-allowlist.txt"))
+}
+
+/// Whether the measurement runs and writes its report; nothing is said of speed.
+fn try_bench(python: &Path) -> Result<(), Failed> {
+    let report = crate::root().join("target/python/tried.json");
+    run_command(readers(python, &report).args(["--rounds=2", "--seconds=0"]))
+}
+
+/// The command that measures the readers.
+fn readers(python: &Path, report: &Path) -> Command {
+    let mut bench = Command::new(python);
+    bench
+        .args(["python/bench/readers.py", "--json"])
+        .arg(report)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    bench
 }
 
 const MISSING: &str =

@@ -174,16 +174,23 @@ impl<T> Out<T> {
     /// `place` is null, or a `T` can be written there until the call returns.
     pub unsafe fn new(place: *mut T, what: &str) -> Outcome<Self> {
         // SAFETY: the caller's promise is the same.
-        let place = unsafe { Self::optional(place) };
+        let place = unsafe { Self::optional(place, what) }?;
         place.ok_or_else(|| Failure::invalid(format!("{what} is null")))
     }
 
+    /// `None` where it is null.
+    ///
     /// # Safety
     /// As [`new`](Self::new).
-    pub unsafe fn optional(place: *mut T) -> Option<Self> {
-        NonNull::new(place)
-            .filter(|place| place.is_aligned())
-            .map(Self)
+    pub unsafe fn optional(place: *mut T, what: &str) -> Outcome<Option<Self>> {
+        match NonNull::new(place) {
+            Some(place) if !place.is_aligned() => {
+                let bytes = align_of::<T>();
+                let text = format!("{what} is not aligned to {bytes} bytes");
+                Err(Failure::invalid(text))
+            }
+            place => Ok(place.map(Self)),
+        }
     }
 
     pub fn set(&self, value: T) {
@@ -204,7 +211,7 @@ pub(crate) unsafe fn give_text(
     needed: *mut usize,
 ) -> Outcome {
     // SAFETY: the caller's promise is the same.
-    if let Some(needed) = unsafe { Out::optional(needed) } {
+    if let Some(needed) = unsafe { Out::optional(needed, "the place for the size") }? {
         needed.set(text.len() + 1);
     }
     if len <= text.len() {
@@ -217,4 +224,19 @@ pub(crate) unsafe fn give_text(
     room[..text.len()].copy_from_slice(text.as_bytes());
     room[text.len()] = 0;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panic_becomes_a_number_and_a_text_and_the_next_call_works() {
+        let panics = || -> Outcome { panic!("this test panics") };
+        assert_eq!(call(panics), -Errno::NOTRECOVERABLE.raw_os_error());
+        // SAFETY: it is a text with its end, good until the next call of this thread that fails.
+        let said = unsafe { std::ffi::CStr::from_ptr(cryptline_last_error()) };
+        assert!(said.to_str().unwrap().contains("a bug in cryptline"));
+        assert_eq!(count(|| Ok(7)), 7);
+    }
 }

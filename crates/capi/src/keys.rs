@@ -26,7 +26,8 @@ pub unsafe extern "C" fn cryptline_create(
         // SAFETY: the caller promises the same of each.
         let (create, place) = unsafe {
             let target = text(target, "the target")?;
-            (options(given)?.create(target)?, Out::optional(data_size))
+            let place = Out::optional(data_size, "the place for the size")?;
+            (options(given)?.create(target)?, place)
         };
         let created = create.create()?;
         if let Some(place) = place {
@@ -150,7 +151,8 @@ unsafe fn edit(
         let (header, given, place) = unsafe {
             let target = text(target, "the target")?;
             let given = options(given)?;
-            (given.header(target)?, given, Out::optional(slot))
+            let place = Out::optional(slot, "the place for the key slot")?;
+            (given.header(target)?, given, place)
         };
         let edited = work(header, given)?;
         if let (Some(place), Some(slot)) = (place, edited.slot) {

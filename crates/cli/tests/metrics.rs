@@ -136,11 +136,16 @@ fn a_unix_socket_is_private_and_removed_and_a_taken_port_is_named() {
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let refused = run(["serve", "ram:1M", "--metrics", &port]).exited_with(5);
-    assert!(
-        refused.stderr_text().contains("choose another port"),
-        "{refused}"
-    );
+    // Before anything is opened, and so before a passphrase is asked for.
+    let point = text(folder.path());
+    for verb in [&["serve", "/no/image"][..], &["mount", "/no/image", &point]] {
+        let arguments = verb.iter().copied().chain(["--metrics", &port]);
+        let refused = run(arguments).exited_with(5);
+        assert!(
+            refused.stderr_text().contains("choose another port"),
+            "{refused}"
+        );
+    }
 }
 
 #[test]

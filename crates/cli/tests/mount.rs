@@ -537,6 +537,7 @@ fn what_cannot_be_mounted_is_refused_in_one_line_with_the_next_step() {
             "choose a path outside",
         ),
         ("ram:1M @/empty --name=a/b", "without a slash"),
+        ("--table=0 @/empty", "use --table - or"),
     ] {
         let mut command = cryptline(["mount"]);
         let arguments = arguments

@@ -112,6 +112,42 @@ fn libvirt_takes_the_domains() {
     }
 }
 
+/// Runs a domain until it has switched itself off, which the program that started it may not notice.
+const LIBVIRT: &str = r#"
+HOME=$PWD virt-qemu-run --root="$PWD/.tmp/v" domain.xml & domain=$!
+until grep -qs 'shutting down' .tmp/v/log/qemu/vm1.log; do kill -0 $domain; sleep 0.05; done
+kill -INT $domain || true
+wait $domain || true"#;
+
+/// Each beside the server of the recipe before it, as the page says.
+#[test]
+fn libvirt_runs_the_domains_and_they_boot_from_the_disk() {
+    if peer::require_all(["virt-qemu-run", "qemu-system-x86_64", "setpriv"]).is_none() {
+        return;
+    }
+    let servers = ["QEMU over NBD", "QEMU over vhost-user"].map(recipe);
+    for (domain, server) in recipe("libvirt").iter().zip(&servers) {
+        let mut place = Place::new();
+        if place.prepare(&server[0]).is_none() {
+            return;
+        }
+        let folder = place.path("");
+        let sockets = domain.text.replace("/run/vm1/", folder.to_str().unwrap());
+        // Everywhere the same, whoever may use /dev/kvm.
+        let emulated = sockets.replace("type='kvm'", "type='qemu'");
+        assert!(emulated != sockets && sockets != domain.text);
+        place.write("domain.xml", emulated.as_bytes());
+        let serve = &server[0].steps()[0].command;
+        // Without its daemon for logs, too.
+        fs::create_dir_all(place.path(".tmp/v/etc")).unwrap();
+        place.write(".tmp/v/etc/qemu.conf", b"stdio_handler = \"file\"\n");
+        let script = format!("{BEGIN}{serve}\nready\n{LIBVIRT}\nkill %1\nwait %1\n");
+        place.write(".script", script.as_bytes());
+        peer::run(&mut place.shell(&server[0], &["bash", ".script"]), READY).success();
+        assert_booted(&place);
+    }
+}
+
 #[test]
 fn user_without_rights_changes_a_file_in_the_disk() {
     let programs = ["fusermount3", "fuse2fs", "setpriv"];

@@ -214,6 +214,32 @@ fn what_cannot_be_used_leaves_the_old_certificate_and_says_why() {
 }
 
 #[test]
+fn whoever_controls_the_server_has_them_read_and_is_told_what_came_of_it() {
+    let Some([openssl, nbdinfo]) = peer::require_all(["openssl", "nbdinfo"]) else {
+        return;
+    };
+    let (pki, other) = (Pki::new(&openssl), Pki::new(&openssl));
+    let control = pki.file("control");
+    let managed = Managed::start(&pki, &["--control", &control]);
+    let reload = || server::run(["ctl", &control, "reload"]);
+    install(&other, &managed.certificates());
+    let said = reload().success().stdout_text();
+    assert!(said.contains("valid until 20"), "{said}");
+    assert!(managed.convinces(&nbdinfo, &other));
+    fs::write(managed.certificates().join("server-cert.pem"), "nonsense").unwrap();
+    let refused = reload().exited_with(1).stderr_text();
+    assert!(refused.contains("stay as they were"), "{refused}");
+    assert!(refused.contains("no usable certificate"), "{refused}");
+    assert!(managed.convinces(&nbdinfo, &other));
+    managed.server.stop();
+
+    let plain = Server::start(["ram:1M", "--control", &control]);
+    let refused = reload().exited_with(1).stderr_text();
+    assert!(refused.contains("uses no certificates"), "{refused}");
+    plain.stop();
+}
+
+#[test]
 fn whoever_reads_the_certificates_ends_with_the_server() {
     let Some(openssl) = peer::require("openssl") else {
         return;
@@ -235,19 +261,18 @@ fn whoever_reads_the_certificates_ends_with_the_server() {
 }
 
 #[test]
-fn an_expired_certificate_is_warned_of_at_the_start() {
+fn expired_certificate_is_refused_at_the_start_with_the_next_step() {
     let Some(openssl) = peer::require("openssl") else {
         return;
     };
     let pki = Pki::new(&openssl);
-    let_expire(&pki, &openssl, pki.folder());
     let option = pki.option();
+    let_expire(&pki, &openssl, pki.folder());
     let run = server::run(["serve", "ram:1M", "--tls=on", &option, "--run", "true"]);
-    let said = run.success().stderr_text();
-    assert!(
-        said.contains("warning: ") && said.contains("it expired at 20"),
-        "{said}"
-    );
+    let said = run.exited_with(1).stderr_text();
+    assert!(said.contains("it expired at 20"), "{said}");
+    assert!(said.contains("`cryptline certs`"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[test]

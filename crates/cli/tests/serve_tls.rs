@@ -203,6 +203,32 @@ fn of_the_verified_clients_only_the_named_ones_are_served() {
 }
 
 #[test]
+fn client_whose_certificate_has_expired_is_turned_away() {
+    let Some([openssl, nbdinfo]) = peer::require_all(["openssl", "nbdinfo"]) else {
+        return;
+    };
+    let pki = Pki::new(&openssl);
+    let extensions = pki.file("extensions");
+    fs::write(&extensions, "basicConstraints=critical,CA:FALSE\n").unwrap();
+    let sign = |days: &str| {
+        let options = ["-days", days, "-extfile", &extensions];
+        let certificate = pki.file("client-cert.pem");
+        pki.sign(&openssl, "client", "/CN=alice", &options, &certificate);
+    };
+    let arguments = ["ram:1M", "--tls=require", "--tls-verify-peer"];
+    let server = Server::start(arguments.into_iter().chain([&*pki.option()]));
+    sign("-1");
+    let refused = nbdinfo.run(["--size", &server.uri]);
+    assert!(!refused.status.success(), "{refused}");
+    // Nothing else was wrong with it.
+    sign("2");
+    nbdinfo.run(["--size", &server.uri]).success();
+    let said = server.stop().stderr_text();
+    assert!(said.to_lowercase().contains("expired"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
 fn who_is_authorized_must_be_known_to_be_who_they_are() {
     let Some(openssl) = peer::require("openssl") else {
         return;

@@ -4,6 +4,7 @@ mod server;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cryptline_testkit::peer::{self, Background};
 use server::{Disk, READY, SIZE, text};
@@ -138,4 +139,30 @@ fn the_socket_s_first_client_starts_the_service_s_command() {
     let size = nbdinfo.run(["--size", &uri]).success().stdout_text();
     assert_eq!(size.trim(), SIZE.to_string());
     activated.stop().success();
+}
+
+#[test]
+fn the_mount_unit_s_command_makes_the_disk_a_file_until_it_is_stopped() {
+    let Some([cryptsetup, _]) = peer::require_all(["cryptsetup", "fusermount3"]) else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let (credentials, point) = (text(disk.folder.path()), disk.path("mnt"));
+    fs::create_dir(&point).unwrap();
+    let command = command_line(
+        "cryptline-mount@.service",
+        &[
+            ("/usr/bin/cryptline", env!("CARGO_BIN_EXE_cryptline")),
+            ("%d", &credentials),
+            ("${CRYPTLINE_TARGET}", &disk.image),
+            ("%t/cryptline/%i", &point),
+        ],
+    );
+    let mut mount = Command::new(&command[0]);
+    let mount = Background::spawn(mount.args(&command[1..]));
+    let file = Path::new(&point).join("disk.img");
+    let mount = mount.wait_for_path(&file, READY);
+    assert_eq!(fs::metadata(&file).unwrap().len(), SIZE as u64);
+    mount.stop().success();
+    assert_eq!(fs::read_dir(&point).unwrap().count(), 0);
 }

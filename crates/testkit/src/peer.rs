@@ -144,6 +144,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("unshare", "util-linux"),
     // Counts instructions.
     program("valgrind", "valgrind"),
+    // Runs a libvirt domain without a daemon.
+    program("virt-qemu-run", "libvirt-daemon-driver-qemu"),
     program("virt-xml-validate", "libvirt-clients"),
     // What that validates by.
     program("xmllint", "libxml2-utils"),

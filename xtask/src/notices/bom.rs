@@ -63,10 +63,11 @@ mod tests {
 
     use super::*;
     use crate::notices::components::of_the_program;
+    use crate::portable::USUAL;
 
     #[test]
     fn every_reference_leads_to_one_component_and_everything_downloaded_has_its_sum() {
-        let components = of_the_program().unwrap();
+        let components = of_the_program(&USUAL).unwrap();
         let bom: Value = serde_json::from_str(&of(&components)).unwrap();
         assert_eq!(bom["metadata"]["component"]["name"], "cryptline");
         let listed = bom["components"].as_array().unwrap();

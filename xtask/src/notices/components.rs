@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::portable::Build;
 use crate::step::{Failed, output};
 
 /// Where the graph begins.
@@ -30,14 +31,18 @@ pub struct Component {
 }
 
 /// The program first, then all that is linked into it. What runs only while it is built is not among them.
-pub fn of_the_program() -> Result<Vec<Component>, Failed> {
+pub fn of_the_program(build: &Build) -> Result<Vec<Component>, Failed> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let text = output(cargo.args([
-        "metadata",
-        "--format-version=1",
-        "--locked",
-        "--filter-platform=x86_64-unknown-linux-musl",
-    ]))?;
+    cargo.args(["metadata", "--format-version=1", "--locked"]);
+    cargo.args([
+        "--manifest-path=crates/cli/Cargo.toml",
+        "--filter-platform",
+        build.target,
+    ]);
+    if let Some(features) = build.features {
+        cargo.args(["--no-default-features", "--features", features]);
+    }
+    let text = output(&mut cargo)?;
     let metadata: Value = serde_json::from_str(&text)
         .map_err(|error| Failed(format!("`cargo metadata` says what is no JSON: {error}")))?;
     let lock = fs::read_to_string(crate::root().join("Cargo.lock"))
@@ -138,6 +143,7 @@ fn checksums(lock: &str) -> Checksums<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::portable::USUAL;
 
     #[test]
     fn checksums_are_those_of_the_lock_file() {
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_only_builds_or_tests_the_program_is_not_in_it() {
-        let components = of_the_program().unwrap();
+        let components = of_the_program(&USUAL).unwrap();
         assert_eq!(components[0].name, PROGRAM);
         let has = |name: &str| components.iter().any(|component| component.name == name);
         assert!(has("cryptline-engine") && has("ring") && has("clap_builder"));

@@ -109,10 +109,11 @@ fn normal(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::notices::components::of_the_program;
+    use crate::portable::USUAL;
 
     #[test]
     fn every_package_in_the_program_is_named_and_brings_a_text() {
-        let components = of_the_program().unwrap();
+        let components = of_the_program(&USUAL).unwrap();
         let file = file(&components).unwrap();
         let (list, texts) = file.split_once(RULE).unwrap();
         for one in components.iter().filter(|one| !one.is_ours) {

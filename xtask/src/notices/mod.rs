@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::portable::{Build, USUAL};
 use crate::step::{Failed, output};
 
 /// Licences and their texts.
@@ -27,7 +28,7 @@ const RUST_LIBRARY: &str = "RUST-LIBRARY.html";
 /// Writes all of it and says where.
 pub fn run() -> Result<(), Failed> {
     let folder = folder();
-    write(&folder)?;
+    write(&folder, &USUAL)?;
     println!("{THIRD_PARTY} and {BOM} are in {}", folder.display());
     Ok(())
 }
@@ -37,9 +38,9 @@ pub fn folder() -> PathBuf {
     crate::root().join("target/notices")
 }
 
-/// Writes all of it into a folder.
-pub fn write(folder: &Path) -> Result<(), Failed> {
-    let components = components::of_the_program()?;
+/// Writes all of it into a folder, for the program that was built so.
+pub fn write(folder: &Path, build: &Build) -> Result<(), Failed> {
+    let components = components::of_the_program(build)?;
     let texts = licences::file(&components)?;
     let bom = bom::of(&components);
     let failed = |error: io::Error| Failed(format!("{}: {error}", folder.display()));

@@ -72,6 +72,10 @@ static void volumes_are_made(const char *path)
     options.kdf = cheap();
     options.label = "of C";
     IS(cryptline_create(NULL, &options, &size), -EINVAL);
+    _Alignas(8) char unaligned[16];
+    IS(cryptline_create(path, &options, (uint64_t *)(void *)(unaligned + 1)), -EINVAL);
+    IS(strstr(cryptline_last_error(), "not aligned to 8 bytes") != NULL, 1);
+    IS(access(path, F_OK), -1);
     IS(cryptline_create(path, &options, &size), 0);
     IS(size, 4 << 20);
     IS(cryptline_create(path, &options, NULL), -EEXIST);
@@ -405,6 +409,12 @@ static void clients_are_served(const char *path, const char *folder)
     IS(recv(client, greeting, 8, MSG_WAITALL), 8);
     IS(memcmp(greeting, "NBDMAGIC", 8), 0);
     close(client);
+    if (getenv("CLIENTS")) {
+        char uri[512];
+        snprintf(uri, sizeof uri, "nbd+unix:///disk?socket=%s", address.sun_path);
+        setenv("uri", uri, 1);
+        IS(system(getenv("CLIENTS")), 0);
+    }
     IS(cryptline_close(volume), 0);
     IS(cryptline_server_stop(server), 0);
     IS(cryptline_server_stop(server), -EBADF);

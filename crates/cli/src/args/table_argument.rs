@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex};
 use cryptline_sys::{SecretBuf, lock};
 use zeroize::Zeroize;
 
+use crate::CliError;
+
 const OPTION: &[u8] = b"--table";
 /// What stands for the line: no argument of a process can have it.
 const SIGN: &str = "\0";
@@ -63,6 +65,20 @@ impl TableArgument {
             _ => SecretBuf::copy_of(text.as_bytes())
                 .map(|line| Self::Line(Arc::new(line)))
                 .map_err(|error| error.to_string()),
+        }
+    }
+
+    /// For a server in the background, which is started with the arguments of this process.
+    ///
+    /// # Errors
+    /// Exit code 1 for the line itself, which is not among them any more.
+    pub fn check_for_background(&self) -> Result<(), CliError> {
+        match self {
+            Self::Input | Self::File(_) => Ok(()),
+            Self::Line(_) => Err(CliError::parameters(
+                "the server in the background cannot be given the line of --table, which is wiped by now; \
+                 use --table - or --table @FILE, or --foreground",
+            )),
         }
     }
 }

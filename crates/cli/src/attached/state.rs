@@ -2,9 +2,9 @@
 //!
 //! It holds no key and nothing that helps to find one.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -14,6 +14,11 @@ use crate::CliError;
 
 /// Root's devices; another user's are in that user's runtime folder.
 const FOLDER: &str = "/run/cryptline";
+/// Sockets that others may use lie there, too (`systemd/`). The files of devices are private by themselves.
+const FOLDER_MODE: u32 = 0o755;
+const OWN_FOLDER_MODE: u32 = 0o700;
+/// What is locked: nobody else can open it, unlike the folder.
+const LOCK: &str = ".lock";
 const PREFIX: &str = "attach-";
 const SUFFIX: &str = ".json";
 
@@ -102,9 +107,7 @@ impl State {
 
     fn write_in(&self, folder: &Path, may: impl Fn(&Self) -> bool) -> Result<(), CliError> {
         let failed = |error: io::Error| CliError::device(format!("{}: {error}", folder.display()));
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(folder).map_err(failed)?;
+        make(folder).map_err(failed)?;
         let text = serde_json::to_string(self).map_err(|error| failed(error.into()))?;
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
         writeln!(file, "{text}").map_err(failed)?;
@@ -226,11 +229,33 @@ fn folder() -> PathBuf {
     }
 }
 
+/// Makes the folder, for as many as may look into it, whatever the umask is.
+fn make(folder: &Path) -> io::Result<()> {
+    let mode = if folder == Path::new(FOLDER) {
+        FOLDER_MODE
+    } else {
+        OWN_FOLDER_MODE
+    };
+    make_with(folder, mode)
+}
+
+fn make_with(folder: &Path, mode: u32) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(mode).create(folder)?;
+    let now = fs::metadata(folder)?.permissions().mode();
+    if now & mode == mode {
+        return Ok(());
+    }
+    fs::set_permissions(folder, Permissions::from_mode(mode))
+}
+
 /// Nobody else changes anything in the folder while this is kept.
 fn lock(folder: &Path) -> io::Result<File> {
-    let folder = File::open(folder)?;
-    rustix::fs::flock(&folder, rustix::fs::FlockOperation::LockExclusive)?;
-    Ok(folder)
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(folder.join(LOCK))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(file)
 }
 
 fn path_of(folder: &Path, device: &Path) -> PathBuf {
@@ -321,6 +346,27 @@ mod tests {
         assert_eq!(kept().as_ref(), Some(&later));
         later.remove_from(folder);
         assert_eq!(kept(), None);
+    }
+
+    #[test]
+    fn others_reach_sockets_in_the_folder_and_no_file_of_a_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("cryptline");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        // As a umask of 077 leaves it.
+        make_with(&folder, 0o700).unwrap();
+        make_with(&folder, FOLDER_MODE).unwrap();
+        assert_eq!(mode(&folder), 0o755);
+        ours().write_in(&folder, |_| true).unwrap();
+        assert_eq!(mode(&folder), 0o755);
+        for entry in fs::read_dir(&folder).unwrap() {
+            assert_eq!(mode(&entry.unwrap().path()), 0o600);
+        }
+        assert_eq!(
+            fs::read_dir(&folder).unwrap().count(),
+            2,
+            "a state and the lock"
+        );
     }
 
     #[test]

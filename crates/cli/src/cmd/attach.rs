@@ -204,13 +204,10 @@ impl AttachArgs {
                 "give either a TARGET or --table, which names its device itself",
             ));
         }
-        let is_line = matches!(self.volume.table, Some(TableArgument::Line(_)));
-        if !self.foreground && !self.detached_child && is_line {
-            return Err(CliError::parameters(
-                "the server in the background cannot be given the line of --table, which is wiped by now; \
-                 use --table - or --table @FILE, or --foreground",
-            ));
+        if let (Some(table), false) = (&self.volume.table, self.foreground || self.detached_child) {
+            table.check_for_background()?;
         }
+        self.statistics.check()?;
         // Another driver would make another device.
         let driver = self.recover_device.as_ref().map(|_| DriverChoice::Ublk);
         let driver = driver.unwrap_or(self.driver).driver(self.io)?;

@@ -57,6 +57,8 @@ pub enum CtlCommand {
     Flush(ExportArgs),
     /// Notice that files have grown; clients see it when they connect again
     Resize(ExportArgs),
+    /// Read the certificates of TLS again, as SIGHUP does; clients that connect from then on are greeted with them
+    Reload,
     /// Remove an export: new clients do not get it, and it is closed when its last client has left
     Remove(RemoveArgs),
     /// Open a LUKS volume in a file and export it
@@ -94,6 +96,7 @@ pub fn run(args: &CtlArgs) -> Result<ExitCode, CliError> {
         CtlCommand::Stats => server.ask("stats", &Nothing {}, &[]),
         CtlCommand::Flush(export) => server.ask("flush", &export.whose(), &[]),
         CtlCommand::Resize(export) => server.ask("resize", &export.whose(), &[]),
+        CtlCommand::Reload => server.ask("reload", &Nothing {}, &[]),
         CtlCommand::Remove(remove) => server.ask("remove", &remove.request(), &[]),
         CtlCommand::Add(add) => add.run(&mut server),
     }?;
@@ -103,6 +106,7 @@ pub fn run(args: &CtlArgs) -> Result<ExitCode, CliError> {
         CtlCommand::Stats => text::stats(&answer),
         CtlCommand::Flush(_) => text::flush(&answer),
         CtlCommand::Resize(_) => text::resize(&answer),
+        CtlCommand::Reload => text::reload(&answer),
         CtlCommand::Remove(remove) => text::remove(&answer, &remove.name),
         CtlCommand::Add(_) => text::add(&answer),
     };

@@ -29,6 +29,7 @@ use self::names::Names;
 use self::place::Place;
 use super::umount::of_mount;
 use crate::CliError;
+use crate::args::TableArgument;
 use crate::error::ZONED_ADVICE;
 use crate::serve::banner::{Banner, volume_lines};
 use crate::serve::front::{Front, Served, check_queues};
@@ -144,6 +145,8 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     let (place, found) = Place::find(point)?;
     args.check_files(&place)?;
     if !args.mount.foreground && args.mount.ready_fd.is_none() {
+        let table = args.front.volume.table.as_ref();
+        table.map_or(Ok(()), TableArgument::check_for_background)?;
         return background::run();
     }
     let parent = Parent::find(args.mount.ready_fd)?;

@@ -4,12 +4,15 @@
 //! arguments checked ─► volumes opened (KDF, once each) ─► sockets bound ─► said so ─► served ─► flushed
 //! ```
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use cryptline::Zeroes;
 use cryptline_engine::BackendChoice;
 use cryptline_nbd::uri::{Address, NbdUri};
 use cryptline_nbd::{OfferError, TlsMode};
@@ -21,10 +24,11 @@ use crate::error::ZONED_ADVICE;
 use crate::output::warn;
 use crate::serve::activation;
 use crate::serve::banner::Banner;
-use crate::serve::certificates;
-use crate::serve::control::{Control, ControlSocket};
+use crate::serve::certificates::{self, Renewable};
+use crate::serve::control::{Control, ControlSocket, HowServed};
 use crate::serve::events;
 use crate::serve::front::{Front, Served};
+use crate::serve::hints::Reachable;
 use crate::serve::listen::{Sockets, Wanted};
 use crate::serve::log::Log;
 use crate::serve::notify::has_manager;
@@ -39,6 +43,9 @@ const CONNECTIONS_MAX: u64 = 4096;
 const HANDSHAKES_MAX: usize = 64;
 /// How long a client may take for its handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Said of sparse images.
+const HOLES: &str =
+    "read as noise, and copied; --zeroes detect shows them as zeros, which copies can leave out";
 /// How long clients may take to read their last replies when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -74,6 +81,8 @@ Examples:
   cryptline serve disk.img --partition root           a partition of the decrypted disk
   cryptline serve disk.img --run 'nbdinfo \"$uri\"'     serve while one command runs
   nbdcopy -- [ cryptline serve disk.img --key-file key -r ] copy.img
+  cryptline serve disk.img --tls=require --tls-certificates pki \\
+      --run 'qemu-img info --object \"$tlsobject\" --image-opts \"$imageopts\"'
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki
   cryptline serve disk.img -p 10809 -i :: --tls=require --tls-certificates pki --tls-verify-peer \\
       --tls-authz CN=backup                           admit only the client with this certificate
@@ -140,7 +149,8 @@ pub struct ServerArgs {
     pub control: Option<PathBuf>,
 
     /// Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port,
-    /// $exportname and $tls are set
+    /// $exportname and $tls are set, and for QEMU, which knows no nbds URIs, $imageopts (for --image-opts) and
+    /// $tlsobject (for --object; empty without TLS)
     #[arg(long, value_name = "COMMAND")]
     pub run: Option<String>,
 
@@ -169,8 +179,9 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     if passed.is_none() {
         wanted.check()?;
     }
-    let reload = match &tls {
-        Some(tls) => Some(tls.reload()),
+    let again = tls.as_ref().map(Renewable::again);
+    let reload = match &again {
+        Some(again) => Some(again.on_signal()),
         // Whoever is told when it is ready may ask for this.
         None => has_manager().then(certificates::nothing_to_reload),
     };
@@ -192,21 +203,32 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         clients_option: "--max-connections",
         ..Needs::default()
     };
-    let front = front.enter(&needs, args.command(uris.first()))?;
-    let tls = tls.map(|tls| tls.tls);
+    let (tls, host) = match tls {
+        Some(tls) => (Some(tls.tls), tls.host),
+        None => (None, None),
+    };
+    let reachable = uris.first().zip(front.volumes.first());
+    let reachable = reachable.map(|(uri, volume)| Reachable {
+        uri,
+        host: host.as_deref(),
+        size: volume.info.size,
+        read_only: volume.info.read_only,
+    });
+    let command = reachable.as_ref().and_then(|it| args.command(it));
+    let commands = reachable.map(|it| it.commands()).unwrap_or_default();
+    let holes = front.volumes.iter().any(|it| args.hides_holes(it));
+    let front = front.enter(&needs, command)?;
     let server = args.build(exports, (front.backend(), front.poll()), tls);
     if let Some(socket) = control {
-        let (volumes, places) = (front.volumes(), args.places(&sockets));
-        let dispatch = &args.front.volume.dispatch;
-        socket.start(Control::new(
-            &server,
-            volumes,
-            front.poll(),
-            places,
-            dispatch,
-        ))?;
+        let how = HowServed {
+            places: args.places(&sockets),
+            dispatch: args.front.volume.dispatch.clone(),
+            certificates: again,
+        };
+        let volumes = front.volumes();
+        socket.start(Control::new(&server, volumes, front.poll(), how))?;
     }
-    front.serve(&args.banner(&uris, quiet), |stop| {
+    front.serve(&args.banner(&uris, commands, holes, quiet), |stop| {
         server
             .run(&sockets.listeners, stop)
             .map_err(|error| CliError::device(format!("cannot accept clients: {error}")))
@@ -307,29 +329,33 @@ impl ServeArgs {
     }
 
     /// What --run runs, with the variables that it finds.
-    fn command(&self, uri: Option<&NbdUri>) -> Option<Command> {
+    fn command(&self, export: &Reachable<'_>) -> Option<Command> {
+        let mut variables = variables(export.uri, self.tls.word());
+        variables.extend(export.variables());
         Some(Command {
             line: self.server.run.clone()?,
-            variables: variables(uri?, self.tls.word()),
+            variables,
         })
     }
 
-    fn banner(&self, uris: &[NbdUri], quiet: bool) -> Banner {
+    /// Whether clients read noise where the image has holes, which are a part of the decrypted disk, too.
+    fn hides_holes(&self, volume: &Served) -> bool {
+        let decrypts = self.front.volume.blocks.zeroes == Zeroes::Decrypt;
+        let found = fs::metadata(&volume.info.source);
+        let stored = found.map(|found| found.is_file().then(|| found.blocks().saturating_mul(512)));
+        decrypts && matches!(stored, Ok(Some(stored)) if stored < volume.info.size)
+    }
+
+    fn banner(&self, uris: &[NbdUri], hints: Vec<String>, holes: bool, quiet: bool) -> Banner {
         let tls = (self.tls.tls != TlsMode::Off).then(|| ("tls", self.tls.word().to_owned()));
         let control = self.server.control.as_ref();
         let control = control.map(|path| ("control", path.display().to_string()));
-        let hints = uris.first().map(|uri| {
-            vec![
-                format!("nbdinfo '{uri}'"),
-                format!("nbdcopy --progress '{uri}' copy.img"),
-                format!("qemu-img convert -p -O qcow2 '{uri}' copy.qcow2"),
-            ]
-        });
+        let holes = holes.then(|| ("holes", HOLES.to_owned()));
         Banner {
             noun: "export",
             places: uris.iter().map(|uri| ("uri", uri.to_string())).collect(),
-            terms: tls.into_iter().chain(control).collect(),
-            hints: hints.unwrap_or_default(),
+            terms: tls.into_iter().chain(control).chain(holes).collect(),
+            hints,
             quiet,
         }
     }

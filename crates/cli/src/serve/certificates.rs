@@ -17,10 +17,11 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use cryptline_serve::nbd::{Certificates, Clients, CurrentTls, FILES, read_file};
+use cryptline_sys::lock;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -38,6 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Renewable {
     /// For the server.
     pub tls: Arc<CurrentTls>,
+    /// A name that the server's certificate has.
+    pub host: Option<String>,
     directory: PathBuf,
     clients: Clients,
 }
@@ -50,40 +53,86 @@ impl Renewable {
     pub fn read(directory: &Path, clients: Clients) -> Result<Self, CliError> {
         let found = Certificates::read(directory, &clients, &read_file);
         let found = found.map_err(|error| CliError::parameters(error.to_string()))?;
-        if let Err(error) = found.check(directory, SystemTime::now()) {
+        let now = SystemTime::now();
+        if let Err(error) = found.check(directory, now) {
+            if found.has_expired(now) {
+                return Err(CliError::parameters(format!(
+                    "{error}, such as with `cryptline certs`: clients refuse it"
+                )));
+            }
+            // The clock of a machine that starts may be wrong, and right by the time that clients come.
             warn(&[format!("{error}; until then clients refuse it")]);
         }
         Ok(Self {
+            host: found.host,
             tls: CurrentTls::new(found.config),
             directory: std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
             clients,
         })
     }
 
-    /// What SIGHUP asks for. Call before rights are given up, and when no descriptor is left that others must not have.
-    pub fn reload(&self) -> Reload {
-        let mut reader = Reader::start(&self.directory);
-        let (tls, clients) = (Arc::clone(&self.tls), self.clients.clone());
-        let directory = self.directory.clone();
-        Box::new(move || {
-            let found = read_again(&mut reader, &directory, &clients);
-            match found {
-                Ok(found) => {
-                    let expiry = found.expiry().unwrap_or_default();
-                    tls.replace(found.config);
-                    tracing::info!(
-                        event = "reloaded",
-                        expiry,
-                        "certificates read again; that of the server is valid until {expiry}"
-                    );
-                }
-                Err(why) => tracing::error!(
+    /// What reads them again. Call before rights are given up, and when no descriptor is left that others must not have.
+    pub fn again(&self) -> Again {
+        Again(Arc::new(Mutex::new(Reading {
+            reader: Reader::start(&self.directory),
+            tls: Arc::clone(&self.tls),
+            directory: self.directory.clone(),
+            clients: self.clients.clone(),
+        })))
+    }
+}
+
+/// Reads the certificates again, for whoever asks.
+#[derive(Clone)]
+pub struct Again(Arc<Mutex<Reading>>);
+
+struct Reading {
+    reader: io::Result<Reader>,
+    tls: Arc<CurrentTls>,
+    directory: PathBuf,
+    clients: Clients,
+}
+
+impl Again {
+    /// What SIGHUP asks for.
+    #[must_use]
+    pub fn on_signal(&self) -> Reload {
+        let again = self.clone();
+        // The log has it.
+        Box::new(move || drop(again.read()))
+    }
+
+    /// Reads them, and takes them from now on if they can be used; until when that of the server is valid.
+    ///
+    /// # Errors
+    /// Why they stay as they were.
+    pub fn read(&self) -> Result<String, String> {
+        let Reading {
+            reader,
+            tls,
+            directory,
+            clients,
+        } = &mut *lock(&self.0);
+        match read_again(reader, directory, clients) {
+            Ok(found) => {
+                let expiry = found.expiry().unwrap_or_default();
+                tls.replace(found.config);
+                tracing::info!(
+                    event = "reloaded",
+                    expiry,
+                    "certificates read again; that of the server is valid until {expiry}"
+                );
+                Ok(expiry)
+            }
+            Err(why) => {
+                tracing::error!(
                     event = "reload_failed",
                     why,
                     "the certificates stay as they were: {why}"
-                ),
+                );
+                Err(format!("the certificates stay as they were: {why}"))
             }
-        })
+        }
     }
 }
 

@@ -158,6 +158,7 @@ impl<'a> Front<'a> {
         parent.map_or(Ok(()), Parent::follow)?;
         args.check(targets)?;
         options.pidfile.as_deref().map_or(Ok(()), pidfile::check)?;
+        options.statistics.check()?;
         Ok(Self {
             args,
             targets,

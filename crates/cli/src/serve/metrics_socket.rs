@@ -113,19 +113,36 @@ pub struct MetricsSocket {
     pub place: Place,
 }
 
+impl Place {
+    /// Finds most mistakes before a passphrase is asked for.
+    ///
+    /// # Errors
+    /// As those of [`MetricsSocket::bind`].
+    pub fn check(&self) -> Result<(), CliError> {
+        match self {
+            Self::Tcp(address) => TcpListener::bind(address)
+                .map(drop)
+                .map_err(|error| self.cannot_listen(&error)),
+            Self::Unix(path) => unix::check(path).map(drop),
+        }
+    }
+
+    fn cannot_listen(&self, error: &io::Error) -> CliError {
+        let message = format!("--metrics: cannot listen on {self}: {error}");
+        match error.kind() {
+            ErrorKind::AddrInUse => CliError::busy(format!("{message}; choose another port")),
+            _ => CliError::parameters(message),
+        }
+    }
+}
+
 impl MetricsSocket {
     /// Binds `place`; a Unix socket is removed at exit.
     ///
     /// # Errors
     /// Exit code 5 where another program listens there, 1 where this one may not.
     pub fn bind(place: &Place, mode: Mode, cleanup: &Cleanup) -> Result<Self, CliError> {
-        let failed = |error: io::Error| {
-            let message = format!("--metrics: cannot listen on {place}: {error}");
-            match error.kind() {
-                ErrorKind::AddrInUse => CliError::busy(format!("{message}; choose another port")),
-                _ => CliError::parameters(message),
-            }
-        };
+        let failed = |error: io::Error| place.cannot_listen(&error);
         let (listener, place) = match place {
             Place::Tcp(address) => {
                 let listener = TcpListener::bind(address).map_err(failed)?;

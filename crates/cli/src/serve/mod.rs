@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! front                what every front does, from options to exit code      options  those of every front
-//! banner               what is said when clients can connect
+//! banner               what is said when clients can connect          hints  commands for them to paste
 //! pidfile, notify      the same for programs
 //! backend              io_uring or preadv, tried out
 //! unix                 Unix sockets to listen on
@@ -26,6 +26,7 @@ pub mod cleanup;
 pub mod control;
 pub mod events;
 pub mod front;
+pub mod hints;
 pub mod listen;
 pub mod log;
 pub mod metrics;

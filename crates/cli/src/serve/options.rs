@@ -14,6 +14,7 @@ use super::metrics_socket::{MetricsSocket, Place};
 use super::sandbox::SandboxArgs;
 use super::statistics::Server;
 use super::stats_socket::StatsSocket;
+use super::unix;
 use super::volumes::Volumes;
 use crate::CliError;
 use crate::args::{KeyArgs, TargetArgs, choice};
@@ -130,6 +131,17 @@ impl StatsArgs {
             .into_iter()
             .chain(metrics)
             .try_for_each(make_absolute)
+    }
+
+    /// Finds most mistakes before a passphrase is asked for.
+    ///
+    /// # Errors
+    /// As those of [`start`](Self::start).
+    pub fn check(&self) -> Result<(), CliError> {
+        if let Some(path) = &self.stats {
+            unix::check(path)?;
+        }
+        self.metrics.as_ref().map_or(Ok(()), Place::check)
     }
 
     /// Binds what was asked for and tells there what `volumes` do and how their lanes `poll`; where the metrics are.

@@ -1,12 +1,14 @@
 //! How a mount ends: by whoever unmounts, by its server, and by accidents.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt as _;
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use cryptline_serve::fuse::{LastFlush, Waiter};
-use cryptline_testkit::peer;
+use cryptline_testkit::peer::{self, Background};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -44,6 +46,42 @@ fn server_in_the_background_is_there_when_the_command_ends() {
     let code = refused.status.code();
     assert!(code.is_some_and(|code| code > 0) && refused.stderr_text().contains("no such file"));
     run(["umount", &text(&point)]).exited_with(4);
+}
+
+#[test]
+fn program_that_is_replaced_while_it_starts_mounts_and_unmounts_all_the_same() {
+    if !can_mount() {
+        return;
+    }
+    // Where the program can have another name.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let (program, table, point) = (path("program"), path("table"), path("mnt"));
+    fs::hard_link(env!("CARGO_BIN_EXE_cryptline"), &program).expect("a link");
+    fs::create_dir(&point).expect("a mount point");
+    let made = Command::new("mkfifo").arg(&table).status();
+    assert!(made.expect("mkfifo runs").success());
+    let mut command = Command::new(&program);
+    command.args([
+        "mount",
+        "--foreground",
+        "--table",
+        &format!("@{}", text(&table)),
+    ]);
+    let server = Background::spawn(command.arg(&point));
+    let mut lines = None;
+    wait_until("it reads its table", || {
+        let mut options = OpenOptions::new();
+        let options = options.write(true).custom_flags(libc::O_NONBLOCK);
+        lines = options.open(&table).ok();
+        lines.is_some()
+    });
+    // It waits for the table until this is closed.
+    fs::remove_file(&program).expect("it was there");
+    writeln!(lines.take().expect("a pipe"), "0 2048 zero").expect("it reads");
+    let server = server.wait_for_path(&point.join("disk"), READY);
+    server.stop().success();
+    assert_eq!(fs::read_dir(&point).expect("a folder").count(), 0);
 }
 
 /// The process that unmounts for it.

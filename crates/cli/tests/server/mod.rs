@@ -57,7 +57,7 @@ impl Server {
         let mut process = Background::spawn(command);
         let deadline = Instant::now() + READY;
         // The commands to paste come last.
-        while !process.stdout_text().contains("qemu-img") {
+        while !process.stdout_text().contains("| cryptline mount") {
             let ended = process.wait(Duration::from_millis(10)).is_some();
             if ended || Instant::now() > deadline {
                 panic!("no server:\n{}", process.collect());

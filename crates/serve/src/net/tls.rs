@@ -25,6 +25,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys, ServerConfig};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::time::Validity;
 use zeroize::Zeroizing;
 
@@ -109,6 +111,8 @@ pub fn server_config(
 pub struct Certificates {
     /// The server's TLS configuration.
     pub config: Arc<ServerConfig>,
+    /// The first host name that the server's certificate is for.
+    pub host: Option<String>,
     validity: Option<Validity>,
 }
 
@@ -139,6 +143,7 @@ impl Certificates {
         }
         Ok(Self {
             config: Arc::new(config),
+            host: own.as_ref().and_then(host_of),
             validity: own.map(|own| *own.tbs_certificate().validity()),
         })
     }
@@ -148,6 +153,14 @@ impl Certificates {
     pub fn expiry(&self) -> Option<String> {
         let validity = self.validity.as_ref();
         validity.map(|validity| validity.not_after.to_date_time().to_string())
+    }
+
+    /// Whether the server's certificate was valid once, and is no more.
+    #[must_use]
+    pub fn has_expired(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let validity = self.validity.as_ref();
+        validity.is_some_and(|validity| validity.not_after.to_unix_duration() < now)
     }
 
     /// Why clients refuse the server's certificate at this time, if they do.
@@ -167,6 +180,21 @@ impl Certificates {
         };
         Err(TlsConfigError::unusable(&directory.join(CERTIFICATE), why))
     }
+}
+
+/// Of what is a name for whoever reads it, and not a pattern for many.
+fn host_of(certificate: &Certificate) -> Option<String> {
+    let certificate = certificate.tbs_certificate();
+    let (_, names) = certificate.get_extension::<SubjectAltName>().ok()??;
+    let is_host = |name: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
+        !name.is_empty() && name.bytes().all(is_part)
+    };
+    let hosts = names.0.iter().filter_map(|name| match name {
+        GeneralName::DnsName(name) => Some(name.as_str()),
+        _ => None,
+    });
+    hosts.map(str::to_owned).find(|name| is_host(name))
 }
 
 /// The server's certificate with its key.

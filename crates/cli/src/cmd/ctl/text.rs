@@ -63,6 +63,12 @@ pub fn resize(answer: &Value) -> String {
     exports(answer).map(line).collect()
 }
 
+/// Until when what was read is good.
+pub fn reload(answer: &Value) -> String {
+    let until = answer["valid_until"].as_str().unwrap_or_default();
+    format!("certificates read again; that of the server is valid until {until}\n")
+}
+
 /// Whether the export called `name` is gone.
 pub fn remove(answer: &Value, name: &str) -> String {
     let name = on_one_line(&format!("{name:?}"));

@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
 use rustix::event::{PollFd, PollFlags};
@@ -56,8 +57,10 @@ pub fn run() -> Result<ExitCode, CliError> {
         rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).map_err(|error| failed(error.into()))?;
     let mut arguments = std::env::args_os();
-    let _program = arguments.next();
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    let program = arguments.next();
+    // This program, even if its file has been replaced meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(program.unwrap_or_else(|| "cryptline".into()));
     // Options may stand anywhere behind the verb.
     command.args(arguments.next());
     command.args(["--ready-fd", &theirs.as_raw_fd().to_string()]);

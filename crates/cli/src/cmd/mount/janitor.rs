@@ -9,6 +9,7 @@
 //! ```
 
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -37,9 +38,10 @@ impl Janitor {
     /// Starts it for the mount that is going to be at `point`.
     pub fn start(point: &Path) -> Result<Self, CliError> {
         let failed = |error| CliError::device(format!("cannot start another process: {error}"));
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut command = Command::new(program);
+        // This program, even if its file has been replaced meanwhile.
+        let mut command = Command::new("/proc/self/exe");
         command
+            .arg0("cryptline")
             .args(["umount", "--at-end-of-input", "--"])
             .arg(point);
         command

@@ -58,7 +58,7 @@ impl Control {
             .read_only(add.read_only)
             .discards(add.allow_discards);
         drop(key);
-        let volume = self.dispatch.apply(open).open()?;
+        let volume = self.how.dispatch.apply(open).open()?;
         let served = Served::new(add.name.clone(), &volume, true)?;
         events::opened(&volume);
         events::watch_latch(&served.info.source, &served.gate);

@@ -17,6 +17,7 @@ use crate::CliError;
 use crate::args::DispatchOptions;
 use crate::error::Kind;
 use crate::output::complain;
+use crate::serve::certificates::Again;
 use crate::serve::front::Served;
 use crate::serve::statistics::{self, Sampler};
 use crate::serve::volumes::{Volumes, why_lost};
@@ -26,23 +27,24 @@ pub struct Control {
     pub(super) server: Arc<Server>,
     pub(super) volumes: Volumes,
     statistics: statistics::Server,
-    /// Where its exports are, each without a name.
-    places: Vec<NbdUri>,
-    /// Who runs the cipher of volumes that are added.
-    pub(super) dispatch: DispatchOptions,
+    pub(super) how: HowServed,
     pub(super) added: Mutex<Vec<Added>>,
 }
 
+/// What the server was told of how to serve.
+pub struct HowServed {
+    /// Where its exports are, each without a name.
+    pub places: Vec<NbdUri>,
+    /// Who runs the cipher of volumes that are added.
+    pub dispatch: DispatchOptions,
+    /// What reads its certificates again, if it has some.
+    pub certificates: Option<Again>,
+}
+
 impl Control {
-    /// Of a server that tells what it serves by `volumes`, at `places`.
+    /// Of a server that tells what it serves by `volumes`.
     #[must_use]
-    pub fn new(
-        server: &Arc<Server>,
-        volumes: &Volumes,
-        poll: Poll,
-        places: Vec<NbdUri>,
-        dispatch: &DispatchOptions,
-    ) -> Self {
+    pub fn new(server: &Arc<Server>, volumes: &Volumes, poll: Poll, how: HowServed) -> Self {
         let shown = volumes.clone();
         server.exports().on_closed(move |export, flushed| {
             if let Err((name, fault)) = flushed {
@@ -54,8 +56,7 @@ impl Control {
             server: Arc::clone(server),
             volumes: volumes.clone(),
             statistics: statistics::Server::new(volumes.clone(), poll),
-            places,
-            dispatch: dispatch.clone(),
+            how,
             added: Mutex::default(),
         }
     }
@@ -110,12 +111,16 @@ impl Control {
                 let Nothing {} = of(command, arguments)?;
                 Ok(json!(sampler.sample()))
             }
+            "reload" => {
+                let Nothing {} = of(command, arguments)?;
+                self.reload()
+            }
             "flush" => self.flush(&of(command, arguments)?),
             "resize" => self.resize(&of(command, arguments)?),
             "remove" => self.remove(&of(command, arguments)?),
             "add" => self.add(&of(command, arguments)?, files),
             other => Err(CliError::parameters(format!(
-                "there is no command {other:?}; there are add, flush, list, remove, resize and stats"
+                "there is no command {other:?}; there are add, flush, list, reload, remove, resize and stats"
             ))),
         }
     }
@@ -151,7 +156,7 @@ impl Control {
 
     pub(super) fn uris(&self, name: &str) -> Vec<String> {
         let of_export = |place: &NbdUri| place.with_export(name).to_string();
-        self.places.iter().map(of_export).collect()
+        self.how.places.iter().map(of_export).collect()
     }
 
     /// The exports that are meant: all, or the one of this name.
@@ -226,6 +231,16 @@ impl Control {
         };
         let why = self.volumes.told(name, fault);
         Err(CliError::device(not_durable(name, &why)))
+    }
+
+    fn reload(&self) -> Result<Value, CliError> {
+        let Some(certificates) = &self.how.certificates else {
+            return Err(CliError::parameters(
+                "there is nothing to read again: the server uses no certificates",
+            ));
+        };
+        let expiry = certificates.read().map_err(CliError::parameters)?;
+        Ok(json!({ "valid_until": expiry }))
     }
 
     /// Growth is noticed; whoever connects from now on sees it.

@@ -29,7 +29,7 @@ use rustix::fs::Mode;
 use super::cleanup::Cleanup;
 use super::unix;
 use crate::CliError;
-pub use commands::Control;
+pub use commands::{Control, HowServed};
 use session::{End, Session, check_user, send};
 
 /// Clients at a time.
