@@ -336,6 +336,7 @@ fn advice(problem: &Problem) -> &'static str {
         Problem::NoToken(_) => "; leave out --token-only to be asked for a passphrase",
         Problem::NoNewKey => "; give --new-key-file",
         Problem::HeaderLocked => "; try again",
+        Problem::Reencrypting => "; wait until that has ended",
         Problem::KeyFileTooShort { .. } => " (--keyfile-size, or the key size of a plain volume)",
         Problem::PassphraseTooLong => "; give --keyfile-size, or the right file",
         Problem::VolumeKeyLength { .. } => "; give the raw key",

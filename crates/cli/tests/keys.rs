@@ -1,14 +1,17 @@
 //! `key`, `header` and `erase`: after every change, cryptsetup and this program agree on what opens the volume.
 
 mod common;
+#[path = "keys/full.rs"]
+mod full;
+#[path = "keys/meanwhile.rs"]
+mod meanwhile;
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use common::*;
 use cryptline_testkit::peer::{self, Peer, Run, TIMEOUT_DEFAULT, run};
-use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 const PBKDF2: &[&str] = &["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
@@ -445,21 +448,64 @@ fn bad_input_changes_nothing() {
     }
 }
 
+/// What else a key slot or a header may say, of which cryptsetup may know less than we do: whoever knows both agrees.
 #[test]
-fn header_that_another_program_locks_is_waited_for_and_then_left_alone() {
-    let Some(lab) = Lab::new("luks2", ARGON2, false) else {
-        return;
-    };
-    let held = File::open(lab.path("disk")).unwrap();
-    flock(&held, FlockOperation::LockExclusive).unwrap();
-    let before = lab.bytes();
-    let locked = lab.cryptline(&["header", "label"], &["--label=x"]);
-    refused(
-        locked,
-        5,
-        "another program is reading or writing the header",
-    );
-    assert!(lab.bytes() == before);
+fn other_functions_and_hashes_are_the_same_for_both_programs() {
+    const ARGON2I: &[&str] = &[
+        "--pbkdf=argon2i",
+        "--pbkdf-force-iterations=4",
+        "--pbkdf-memory=32",
+        "--pbkdf-parallel=1",
+    ];
+    for (kind, hash, cost) in [
+        ("luks2", "--hash=sha256", ARGON2I),
+        ("luks2", "--hash=whirlpool", PBKDF2),
+        ("luks2", "--hash=blake2b-512", PBKDF2),
+        ("luks1", "--hash=sha512", PBKDF2),
+    ] {
+        let Some(lab) = Lab::new("luks2", PBKDF2, false) else {
+            return;
+        };
+        let lab = Lab { cost, ..lab };
+        let (file, kind_option) = (lab.with("--key-file=", 0), format!("--type={kind}"));
+        let made = lab.cryptsetup(&["luksFormat", &kind_option, &file, hash], true);
+        if !made.status.success() {
+            println!("cryptsetup makes no {kind} with {hash}: {made}");
+            continue;
+        }
+        // A header of LUKS1 has one hash, which is its own.
+        let hash = [hash].into_iter().filter(|_| kind == "luks2");
+        let hash: Vec<_> = hash.collect();
+        lab.add(0, 1, &hash).success();
+        let (old, new) = (lab.with("--key-file=", 1), lab.with("--new-key-file=", 2));
+        let options = [&[&*old, &*new], cost, &hash].concat();
+        lab.cryptline(&["key", "change"], &options).success();
+        let options = [&[&*file], cost, &hash].concat();
+        lab.cryptline(&["key", "convert"], &options).success();
+        lab.opens_with(&[0, 2]);
+        let slot = lab.slots()[0].to_string();
+        lab.cryptline(&["key", "kill"], &[&slot, "-q"]).success();
+        lab.opens_with(&[2]);
+    }
+}
+
+#[test]
+fn backup_of_another_volume_is_restored_only_if_that_was_said() {
+    for kind in ["luks2", "luks1"] {
+        let Some(lab) = Lab::new(kind, PBKDF2, false) else {
+            return;
+        };
+        let saved = format!("--file={}", lab.path("saved").display());
+        lab.cryptline(&["header", "backup"], &[&saved]).success();
+        let option = format!("--type={kind}");
+        lab.cryptsetup(&["luksFormat", &option, &lab.with("--key-file=", 1)], true)
+            .success();
+        let before = lab.bytes();
+        let restored = lab.cryptline(&["header", "restore"], &[&saved]);
+        refused(restored, 1, "of another volume");
+        assert!(lab.bytes() == before);
+        lab.opens_with(&[1]);
+    }
 }
 
 #[test]

@@ -4,13 +4,16 @@
 mod lab;
 
 use std::fs;
+use std::time::Duration;
 
-use cryptline_testkit::peer::{self, Peer, TIMEOUT_DEFAULT, run};
+use cryptline_testkit::peer::{self, Background, Peer, TIMEOUT_DEFAULT, run};
 use lab::Lab;
-use lab::common::*;
+use lab::common::{self, *};
 use linux_keyutils::{Key, KeyRing, KeyRingIdentifier};
 use serde_json::{Value, json};
 
+/// How long anything may take to get ready.
+const READY: Duration = Duration::from_secs(60);
 /// Strange, and kept as it is.
 const OTHER: &str =
     r#"{"type":"of-others","keyslots":["0"],"nested":{"a":[1,2.5,"x/y"],"b":null}}"#;
@@ -230,6 +233,38 @@ fn key_in_the_keyring_unlocks_without_a_question() {
     refused(opened, 2, "there is no user key");
     let opened = lab.ours_reading(&["open", "--check"], &[], &format!("{PASSPHRASE}\n"));
     assert_eq!(opened.success().stderr_text(), "");
+}
+
+/// Whatever gives the clear disk to others asks nobody.
+#[test]
+fn token_unlocks_for_a_mount_and_for_a_machine() {
+    let Some(lab) = Lab::new() else { return };
+    let Some(key) = UserKey::new("fronts", PASSPHRASE) else {
+        return;
+    };
+    lab.ours(&["token", "add"], &[&key.option()]).success();
+    let (disk, socket) = (lab.disk.to_str().unwrap(), lab.folder.path("socket"));
+    let mut command = command();
+    command.args(["vhost-user", disk, "--token-only", "--socket-path"]);
+    let server = Background::spawn(command.arg(&socket)).wait_for_socket(&socket, READY);
+    server.stop().success();
+    let fuse = fs::File::options().read(true).write(true).open("/dev/fuse");
+    if fuse.is_err() || !rustix::process::geteuid().is_root() {
+        return peer::skip("/dev/fuse cannot be used");
+    }
+    let (point, log) = (lab.folder.path("mnt"), lab.folder.path("log"));
+    fs::create_dir(&point).unwrap();
+    let mut command = common::command();
+    command.args(["mount", disk, point.to_str().unwrap(), "--token-only"]);
+    command.env("XDG_RUNTIME_DIR", lab.folder.root());
+    command.stdout(fs::File::create(&log).unwrap());
+    let mounted = run(&mut command, READY);
+    let name = fs::read_dir(&point).unwrap().next();
+    let size = name.map(|entry| entry.unwrap().metadata().unwrap().len());
+    let ended = cryptline(["umount", point.to_str().unwrap()]);
+    mounted.success();
+    ended.success();
+    assert_eq!(size, Some(SIZE - (16 << 20)));
 }
 
 #[test]

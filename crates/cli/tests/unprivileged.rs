@@ -1,12 +1,16 @@
 //! The life of a volume without any privilege: as uid 65534 in a user namespace whose /dev has no device but null, zero
 //! and urandom.
 
+mod lab;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
 use cryptline_testkit::peer;
+use lab::common::Folder;
+use lab::tang::Tang;
 
 /// What every verb does there, and what must come out of it.
 const LIFE: &str = r#"
@@ -43,6 +47,45 @@ c create old --from raw --type luks1 --key-file one --pbkdf-force-iterations=100
 c header convert old --to luks2
 c copy old out3 --key-file one
 cmp raw out3
+
+refused() { want=$1; shift; got=0; "$@" > said 2> why < /dev/null || got=$?
+  test $got = $want && test "$(wc -l < why)" = 1 || { echo "$*: $got" >&2; cat why >&2; exit 1; }; }
+cp disk still
+refused 2 c key add disk --key-file two --new-key-file three $cheap
+refused 1 c key kill disk 7 -q
+refused 1 c key remove disk --key-file one
+refused 1 c erase disk
+refused 1 c header restore disk --file saved
+refused 5 c header backup disk --file saved
+refused 1 c token remove disk --token-id 7
+refused 4 c token bind disk tang http://127.0.0.1:1 --key-file one -q
+refused 4 c token bind disk tpm2 --key-file one
+refused 4 c key list raw
+cmp disk still
+
+cp raw data
+c create data --size 4M --header head --key-file one $cheap
+c key add data --header head --key-file one --new-key-file two $cheap
+c key change data --header head --key-file two --new-key-file three $cheap
+c key kill data 0 --header head --key-file three
+c header backup data --header head --file saved2
+c header label data --header head --label apart
+c header restore data --header head --file saved2 -q
+c open --check data --header head --key-file three
+c key list data --header head > slots
+
+c key add disk --key-file one --recovery > key.txt
+tail -n 1 key.txt | c open --check disk > opened
+if test -n "${TANG-}"; then
+  c token bind disk tang "$TANG" --key-file one -q
+  c open --check disk --token-type clevis --token-only
+  c token bind disk sss "{\"t\": 2, \"pins\": {\"tang\": [{\"url\": \"$TANG\"}, {\"url\": \"$TANG\"}]}}" --key-file one -q
+  c open --check disk --token-id 2 --token-only
+fi
+
+if (trap '' XFSZ; ulimit -f 4096; c copy disk part --key-file one --resume) 2> why; then exit 1; fi
+c copy disk part --key-file one --resume
+cmp raw part
 
 c resize disk 24M
 c copy disk larger --key-file one
@@ -92,6 +135,12 @@ fn whole_life_of_a_volume_needs_no_privilege_and_no_device() {
         .env_clear()
         .env("PATH", format!("{}:{path}", folder.path().display()))
         .current_dir(folder.path());
+    // Its server has other privileges, and needs them no more than here.
+    let keys = Folder::new();
+    let tang = Tang::new(&keys);
+    if let Some(tang) = &tang {
+        command.env("TANG", &tang.url);
+    }
     let run = peer::run(&mut command, Duration::from_secs(180));
     if run.status.code() == Some(99) || run.stderr_text().contains("unshare failed") {
         return peer::skip("users may make no namespaces here");

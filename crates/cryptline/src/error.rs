@@ -207,6 +207,9 @@ pub enum Problem {
     /// A tang server cannot be used.
     #[error("the tang server cannot be used: {0}")]
     Tang(String),
+    /// What clevis's pin sss is to be makes no sense.
+    #[error("the configuration of the pins cannot be used: {0}")]
+    Pins(String),
     /// A TPM cannot be used.
     #[error("no TPM keeps a key for it: {0}")]
     Tpm(String),
@@ -219,6 +222,9 @@ pub enum Problem {
     /// Another program keeps the lock of the header.
     #[error("another program is reading or writing the header")]
     HeaderLocked,
+    /// Another program keeps the lock of reencryption.
+    #[error("another program is reencrypting the volume")]
+    Reencrypting,
     /// A volume key, where only a passphrase will do.
     #[error("a passphrase is needed here, not a volume key")]
     NotAPassphrase,
@@ -509,6 +515,7 @@ impl Problem {
             | Self::Holds { .. }
             | Self::PlainOver(_)
             | Self::HeaderLocked
+            | Self::Reencrypting
             | Self::CopyOver => ErrorKind::Busy,
             Self::Keys { kind, .. } => *kind,
             Self::NoToken(_) => ErrorKind::NoKey,

@@ -5,6 +5,7 @@ use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Channel, Extent, Fault, Gate, Zone};
 
 use crate::error::Problem;
+use crate::header::lock::InUse;
 use crate::info::Info;
 use crate::stamp::Stamp;
 use crate::{Disk, Result, Warning};
@@ -23,6 +24,8 @@ pub struct Volume {
     keeps_blocks: bool,
     /// Of the file that it lies in.
     stamp: Option<Stamp>,
+    /// Keeps others from reencrypting it.
+    in_use: Option<InUse>,
 }
 
 impl Volume {
@@ -33,7 +36,13 @@ impl Volume {
             warnings,
             keeps_blocks,
             stamp: None,
+            in_use: None,
         }
+    }
+
+    pub(crate) fn kept(mut self, in_use: Option<InUse>) -> Self {
+        self.in_use = in_use;
+        self
     }
 
     pub(crate) fn stamped(mut self, stamp: Option<Stamp>) -> Self {

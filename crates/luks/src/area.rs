@@ -179,6 +179,25 @@ pub(crate) fn first_gap(taken: &mut [Extent], start: u64, end: u64, size: u64) -
     gap.end().is_some_and(|last| last <= end).then_some(gap)
 }
 
+/// What is in none of `taken`, which are sorted here, between `start` and `end`.
+pub(crate) fn gaps(taken: &mut [Extent], start: u64, end: u64) -> Vec<Extent> {
+    taken.sort_by_key(|area| area.offset);
+    let mut offset = start;
+    let mut gaps = Vec::new();
+    let last = Extent {
+        offset: end,
+        size: 0,
+    };
+    for area in taken.iter().chain([&last]) {
+        let size = area.offset.min(end).saturating_sub(offset);
+        if size > 0 {
+            gaps.push(Extent { offset, size });
+        }
+        offset = area.end().unwrap_or(end).max(offset);
+    }
+    gaps
+}
+
 /// Fills `size` bytes from `offset` with random bytes, a piece at a time.
 pub(crate) fn fill_random(
     device: &mut (impl Write + Seek),

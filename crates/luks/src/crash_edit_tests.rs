@@ -12,6 +12,8 @@ use crate::{Error, Header, SegmentPolicy, UnlockOptions, read};
 
 #[path = "crash_convert_tests.rs"]
 mod convert;
+#[path = "crash_overwrite_tests.rs"]
+mod overwrite;
 #[path = "crash_token_tests.rs"]
 mod tokens;
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use cryptline::luks::edit::{LastSlot, NewSlot};
-use cryptline::{Edited, Header, Inspection, Open, Target};
+use cryptline::{Edited, Header, Inspection, Open, Overwrite, Target};
 
 pub use list::ListArgs;
 pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PriorityArgs, RemoveArgs, priorities};
@@ -32,7 +32,7 @@ Examples:
 
 No root is needed. A new key slot is written and flushed before the header names it, both copies of the header
 are written one after the other, and a replaced key slot is overwritten last: a crash at any moment leaves a
-header that opens. A removed key slot is overwritten first: one that is no longer listed is gone.
+header that opens. Only where there is no room for another key slot is one overwritten in place, after a question. A removed key slot is overwritten first: one that is no longer listed is gone.
 cryptsetup's own words, such as luksAddKey, work too.")]
 pub struct KeyCommandArgs {
     /// What to do.
@@ -191,6 +191,26 @@ fn done(edited: &Edited, what: &str) -> Result<ExitCode, CliError> {
         .map_or_else(String::new, |slot| format!("Key slot {slot} "));
     print(&format!("{slot}{what}.\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Asks before a key slot is overwritten in place.
+fn may_overwrite(
+    confirm: Confirm,
+) -> impl Fn(&Overwrite<'_>) -> cryptline::Result<()> + Send + Sync + 'static {
+    move |overwrite| {
+        let Overwrite { name, slot, .. } = overwrite;
+        let what = if overwrite.is_last {
+            "no passphrase opens the volume any more, and its data is lost unless there is a backup of the header \
+             (`cryptline header backup`) or the volume key"
+        } else {
+            "this key slot opens no more; the others are not touched"
+        };
+        let question = format!(
+            "{name}: the header has no room for another key slot, so key slot {slot} is overwritten in place. If that \
+             is cut off, {what}."
+        );
+        super::header::ask(confirm, &question).map_err(CliError::into_keys_error)
+    }
 }
 
 /// Does it without the last key slot's going; with it only after a question, or where that was said before.

@@ -21,6 +21,7 @@ Examples:
   cryptline token add disk.img --key-description cryptline:disk
   keyctl padd user cryptline:disk @u < passphrase && cryptline serve disk.img
   cryptline token bind disk.img tang http://tang.example
+  cryptline token bind disk.img sss '{\"t\": 1, \"pins\": {\"tang\": [{\"url\": \"a\"}, {\"url\": \"b\"}]}}'
   cryptline token bind disk.img tpm2 --pcrs 7
   cryptline token export disk.img --token-id 0 > token.json
   cryptline token import disk.img --json-file token.json
@@ -28,8 +29,8 @@ Examples:
 
 A token of type luks2-keyring names a user key in the kernel's keyring that holds the passphrase: while that is in
 the keyring of the session or the user, the volume opens without a question. Tokens of type systemd-recovery mark
-recovery keys (`cryptline key add --recovery`). Those of type clevis with the pin tang open the volume while their
-server, which the header names, can be reached; those of type systemd-tpm2 on the machine whose TPM they are for,
+recovery keys (`cryptline key add --recovery`). Those of type clevis with the pins tang and sss open the volume while
+their servers, which the header names, can be reached; those of type systemd-tpm2 on the machine whose TPM they are for,
 while its registers are as they were. Those of other types are kept as they are for the programs that
 know them. The words and options are those of `cryptsetup token`; no root is needed.")]
 pub struct TokenCommandArgs {
@@ -45,7 +46,7 @@ pub enum TokenCommand {
     List(ListArgs),
     /// Add a token that names a key in the kernel's keyring
     Add(AddArgs),
-    /// Add a key slot that opens by a tang server or a TPM
+    /// Add a key slot that opens by a tang server, some of several, or a TPM
     Bind(Box<BindArgs>),
     /// Add a token from its JSON
     Import(ImportArgs),

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 pub mod common;
+pub mod tang;
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,9 +1,11 @@
 //! One request of a server that is not trusted: bounded in bytes and in time.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+use super::line::Line;
 
 /// Longest answer; an advertisement has about 2 KiB.
 const ANSWER_MAX: usize = 64 << 10;
@@ -14,6 +16,7 @@ const URL_MAX: usize = 1024;
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
+    is_https: bool,
     host: String,
     port: u16,
     /// In front of what is asked for, without a slash at its end.
@@ -21,19 +24,16 @@ pub struct Url {
 }
 
 impl Url {
-    /// Without `http://` as well, as clevis takes it.
+    /// Without `http://` as well, as clevis takes it. What a tang server is asked and says is no secret, so `https://`
+    /// only keeps others from telling whom this machine asks for what.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if text.len() > URL_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err("that is no URL");
         }
-        let rest = match text.split_once("://") {
-            None => text,
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => {
-                return Err(
-                    "only http:// is used here; what a tang server is asked and says is no secret",
-                );
-            }
+        let (is_https, rest) = match text.split_once("://") {
+            None => (false, text),
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
             Some(_) => return Err("that is no URL of a tang server"),
         };
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -47,12 +47,14 @@ impl Url {
                 let port = port.parse().map_err(|_| "that is no port")?;
                 (&authority[..end + colon], port)
             }
+            None if is_https => (authority, 443),
             None => (authority, 80),
         };
         if host.is_empty() {
             return Err("that is no URL of a tang server");
         }
         Ok(Self {
+            is_https,
             host: host.to_owned(),
             port,
             path: path.trim_end_matches('/').to_owned(),
@@ -62,7 +64,12 @@ impl Url {
 
 /// Asks for `path`, with a JSON Web Key where one is given, and returns the answer.
 pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Result<Vec<u8>, String> {
-    let mut stream = connect(&url.host, url.port, deadline)?;
+    let stream = connect(&url.host, url.port, deadline)?;
+    let mut line = if url.is_https {
+        Line::tls(stream, unbracketed(&url.host), deadline)?
+    } else {
+        Line::clear(stream, deadline)
+    };
     let (host, port, front) = (&url.host, url.port, &url.path);
     let rest = format!(
         "{front}{path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: */*\r\nConnection: close\r\n"
@@ -74,18 +81,13 @@ pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Resul
             key.len()
         ),
     };
-    let broken = |error: std::io::Error| format!("the connection broke: {error}");
-    stream
-        .set_write_timeout(Some(left(deadline)?))
+    line.write_all(request.as_bytes())
+        .and_then(|()| line.flush())
         .map_err(broken)?;
-    stream.write_all(request.as_bytes()).map_err(broken)?;
     let mut answer = Answer::default();
     let mut piece = [0; 4096];
     while !answer.is_whole()? {
-        stream
-            .set_read_timeout(Some(left(deadline)?))
-            .map_err(broken)?;
-        match stream.read(&mut piece) {
+        match line.read(&mut piece) {
             Ok(0) => {
                 answer.is_over = true;
                 if !answer.is_whole()? {
@@ -93,19 +95,27 @@ pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Resul
                 }
             }
             Ok(read) => answer.bytes.extend_from_slice(&piece[..read]),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                return Err(too_long());
-            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(broken(error)),
         }
     }
     answer.into_body()
 }
 
+fn broken(error: io::Error) -> String {
+    match error.get_ref().and_then(|why| why.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            format!("its certificate is not believed: {why}")
+        }
+        Some(error) => format!("TLS failed: {error}"),
+        None if error.kind() == ErrorKind::WouldBlock => too_long(),
+        None => format!("the connection broke: {error}"),
+    }
+}
+
 /// A connection to a host, which may be a name or an address.
 pub(crate) fn connect(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, String> {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = unbracketed(host);
     let found = match host.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
@@ -122,6 +132,10 @@ pub(crate) fn connect(host: &str, port: u16, deadline: Instant) -> Result<TcpStr
         }
     }
     Err(failed)
+}
+
+fn unbracketed(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 fn addresses_of(name: &(String, u16)) -> io::Result<Vec<SocketAddr>> {
@@ -249,19 +263,27 @@ mod tests {
 
     #[test]
     fn urls_are_those_of_http_servers() {
-        for (text, host, port, path) in [
-            ("http://tang.example/", "tang.example", 80, ""),
-            ("tang:7500", "tang", 7500, ""),
-            ("http://[::1]:81/a/b/", "[::1]", 81, "/a/b"),
-            ("[::1]", "[::1]", 80, ""),
+        for (text, is_https, host, port, path) in [
+            ("http://tang.example/", false, "tang.example", 80, ""),
+            ("https://tang.example/", true, "tang.example", 443, ""),
+            ("https://[::1]:81/a", true, "[::1]", 81, "/a"),
+            ("tang:7500", false, "tang", 7500, ""),
+            ("http://[::1]:81/a/b/", false, "[::1]", 81, "/a/b"),
+            ("[::1]", false, "[::1]", 80, ""),
         ] {
             let (host, path) = (host.to_owned(), path.to_owned());
-            assert_eq!(Url::parse(text), Ok(Url { host, port, path }), "{text}");
+            let expected = Url {
+                is_https,
+                host,
+                port,
+                path,
+            };
+            assert_eq!(Url::parse(text), Ok(expected), "{text}");
         }
         for text in [
             "",
             "http://",
-            "https://a",
+            "https://",
             "file:///a",
             "a b",
             "a\r\nb",

@@ -102,6 +102,13 @@ impl Jwe {
         Ok(jwe)
     }
 
+    /// As [`compact`](Self::compact) takes it.
+    pub fn to_compact(&self) -> String {
+        let (text, tag) = self.sealed.split_at(self.sealed.len() - TAG);
+        let [iv, text, tag] = [&self.iv[..], text, tag].map(Base64UrlUnpadded::encode_string);
+        format!("{}..{iv}.{text}.{tag}", self.protected)
+    }
+
     pub fn to_json(&self) -> Value {
         let (text, tag) = self.sealed.split_at(self.sealed.len() - TAG);
         json!({
@@ -151,6 +158,8 @@ mod tests {
         let parsed = Jwe::parse(&sealed).unwrap();
         assert!(parsed.open(&secret(1)).unwrap()[..] == [9; 66]);
         assert!(parsed.open(&secret(2)).is_err());
+        let compact = Jwe::compact(&parsed.to_compact()).unwrap();
+        assert!(compact.open(&secret(1)).unwrap()[..] == [9; 66]);
         let mut other = sealed.clone();
         other["protected"] = Base64UrlUnpadded::encode_string(
             json!({"enc": METHOD, "alg": "ECDH-ES"})

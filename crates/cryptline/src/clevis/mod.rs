@@ -1,4 +1,4 @@
-//! Tokens of type `clevis`, whose passphrase a tang server helps to recover without ever learning it.
+//! Tokens of type `clevis`, whose passphrase tang servers help to recover without ever learning it.
 //!
 //! ```text
 //! token    a JWE: the passphrase under a key K, and C = c·G, with c forgotten since
@@ -12,6 +12,8 @@
 mod curve;
 mod http;
 mod jwe;
+mod line;
+mod pins;
 mod sss;
 mod tang;
 
@@ -23,6 +25,7 @@ use serde_json::Value;
 use crate::refusal::Refusal;
 pub(crate) use http::{connect, left};
 use jwe::Jwe;
+pub(crate) use pins::{Pin, Trust};
 pub(crate) use tang::Advertisement;
 
 /// Servers that one token may have asked, and how deep its pins may lie in one another.

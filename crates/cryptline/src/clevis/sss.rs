@@ -4,7 +4,7 @@
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use cryptline_sys::SecretBuf;
-use serde_json::Value;
+use serde_json::{Value, json};
 use zeroize::Zeroize;
 
 use super::jwe::Jwe;
@@ -13,7 +13,10 @@ use crate::refusal::Refusal;
 /// Bytes of a number.
 const LEN: usize = 32;
 /// Pins that are asked, and shares that are needed, at most.
-const PINS_MAX: usize = 32;
+pub const PINS_MAX: usize = 32;
+/// 2^256 - 189, the largest prime of this length. Shares tell nothing whatever the prime is, and readers take any:
+/// clevis makes another one for each token.
+const PRIME: Number = Number([u64::MAX - 188, u64::MAX, u64::MAX, u64::MAX]);
 
 /// The key that the pins of this header give; `open` opens one of them.
 pub fn key_of(
@@ -48,6 +51,70 @@ pub fn key_of(
         }
     }
     Err(last)
+}
+
+/// A new key, and shares of it without end.
+pub struct Dealer {
+    /// The lowest power first: the key is the value at 0.
+    coefficients: Vec<Number>,
+}
+
+impl Drop for Dealer {
+    fn drop(&mut self) {
+        self.coefficients.iter_mut().for_each(|it| it.0.zeroize());
+    }
+}
+
+impl Dealer {
+    /// So many shares give the key.
+    pub fn new(needed: usize) -> Result<Self, String> {
+        // Not moved while it grows: what is left behind would not be wiped.
+        let mut coefficients = Vec::with_capacity(needed);
+        for _ in 0..needed {
+            coefficients.push(Number::random()?);
+        }
+        Ok(Self { coefficients })
+    }
+
+    /// The key.
+    pub fn key(&self) -> Result<SecretBuf, String> {
+        let key = self.coefficients.first().ok_or("no share is needed")?;
+        let mut bytes = SecretBuf::zeroed(LEN).map_err(|error| error.to_string())?;
+        key.put(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// Another share.
+    pub fn share(&self) -> Result<SecretBuf, String> {
+        let field = Field(PRIME);
+        let mut x = Number::random()?;
+        while x.is_zero() {
+            x = Number::random()?;
+        }
+        let mut y = Number::ZERO;
+        for coefficient in self.coefficients.iter().rev() {
+            y = field.add(&field.mul(&y, &x), coefficient);
+        }
+        let share = Share { x, y };
+        let mut bytes = SecretBuf::zeroed(2 * LEN).map_err(|error| error.to_string())?;
+        let (x, y) = bytes.split_at_mut(LEN);
+        share.x.put(x);
+        share.y.put(y);
+        Ok(bytes)
+    }
+
+    /// What says how the key comes of these pins, each with a share.
+    pub fn header(&self, pins: Vec<String>) -> Value {
+        let mut prime = [0; LEN];
+        PRIME.put(&mut prime);
+        let prime = Base64UrlUnpadded::encode_string(&prime);
+        let needed = self.coefficients.len();
+        json!({
+            "alg": "dir",
+            "clevis": {"pin": "sss", "sss": {"jwe": pins, "p": prime, "t": needed}},
+            "enc": "A256GCM",
+        })
+    }
 }
 
 struct Share {
@@ -95,6 +162,24 @@ impl Number {
                 .fold(0, |word, &byte| word << 8 | u64::from(byte));
         }
         number
+    }
+
+    /// Below [`PRIME`].
+    fn random() -> Result<Self, String> {
+        loop {
+            let bytes = SecretBuf::random(LEN).map_err(|error| error.to_string())?;
+            let number = Self::of(&bytes);
+            if number.is_below(&PRIME) {
+                return Ok(number);
+            }
+        }
+    }
+
+    /// The highest byte first.
+    fn put(&self, bytes: &mut [u8]) {
+        for (bytes, word) in bytes.chunks_mut(8).zip(self.0.iter().rev()) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
     }
 
     fn is_zero(&self) -> bool {
@@ -183,9 +268,7 @@ impl Field {
             sum = self.add(&sum, &self.mul(&term, &self.inverse(&distance)));
         }
         let mut key = SecretBuf::zeroed(LEN).map_err(|error| error.to_string())?;
-        for (bytes, word) in key.chunks_mut(8).zip(sum.0.iter().rev()) {
-            bytes.copy_from_slice(&word.to_be_bytes());
-        }
+        sum.put(&mut key);
         Ok(key)
     }
 }
@@ -196,9 +279,7 @@ mod tests {
 
     #[test]
     fn enough_shares_give_the_value_at_zero() {
-        // 2^256 - 189 is a prime.
-        let prime = Number([u64::MAX - 188, u64::MAX, u64::MAX, u64::MAX]);
-        let field = Field(prime);
+        let field = Field(PRIME);
         let number = |seed: u64| {
             let word = |by| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64.rotate_left(by));
             Number([word(1), word(17), word(33), word(49)])
@@ -217,6 +298,24 @@ mod tests {
         let too_few = field.at_zero(&[point(1), point(2)]).ok().unwrap();
         assert!(Number::of(&too_few) != secret);
         assert!(field.mul(&slope, &field.inverse(&slope)) == Number::ONE);
+    }
+
+    #[test]
+    fn shares_that_were_dealt_give_the_key_and_too_few_do_not() {
+        for needed in 1..=4 {
+            let dealer = Dealer::new(needed).unwrap();
+            let key = dealer.key().unwrap();
+            let field = Field(PRIME);
+            let deal = |number| {
+                let shares = (0..number).map(|_| dealer.share().unwrap());
+                let shares: Vec<_> = shares
+                    .map(|share| Share::of(&share, &field).ok().unwrap())
+                    .collect();
+                field.at_zero(&shares).ok().unwrap()
+            };
+            assert!(deal(needed)[..] == key[..], "{needed}");
+            assert!(deal(needed - 1)[..] != key[..], "{needed}");
+        }
     }
 
     #[test]

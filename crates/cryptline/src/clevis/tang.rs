@@ -66,12 +66,15 @@ fn points(set: &Value, usage: &str) -> Result<Vec<Point>, &'static str> {
 }
 
 /// The keys that a server tells everybody, each of its signing keys having signed them.
+#[derive(Clone)]
 pub(crate) struct Advertisement {
     text: String,
     url: Url,
     set: Value,
     signing: Vec<Point>,
     exchange: Point,
+    /// It has just told them.
+    is_there: bool,
 }
 
 impl Advertisement {
@@ -107,7 +110,13 @@ impl Advertisement {
             exchange: exchange.ok_or("it has no key of the curve P-521 for what is needed")?,
             set,
             signing,
+            is_there: true,
         })
+    }
+
+    /// Where the server is.
+    pub fn url(&self) -> &str {
+        &self.text
     }
 
     /// The names of its signing keys, by which it is known.
@@ -121,8 +130,15 @@ impl Advertisement {
         keys.any(|key| key.thumbprint() == thumbprint || key.old_thumbprint() == thumbprint)
     }
 
-    /// What a token has in which `secret` opens with the help of the server, which is tried.
-    pub fn seal(&self, secret: &SecretBuf) -> Result<Value, String> {
+    /// From what somebody has kept of the answer of the server at `text`, which may not be there.
+    pub fn kept(text: &str, signed: &[u8]) -> Result<Self, String> {
+        let kept = Self::of(text, Url::parse(text)?, signed)?;
+        let is_there = false;
+        Ok(Self { is_there, ..kept })
+    }
+
+    /// What `secret` opens from with the help of the server, which is tried if it is there.
+    pub fn seal(&self, secret: &SecretBuf) -> Result<Jwe, String> {
         let own = Secret::random()?;
         let agreed = own.times(&self.exchange).ok_or("no point")?.secret()?;
         let kid = self.exchange.thumbprint();
@@ -134,12 +150,15 @@ impl Advertisement {
             "kid": kid,
         });
         let jwe = Jwe::seal(header, &agreed, secret)?;
+        if !self.is_there {
+            return Ok(jwe);
+        }
         let deadline = Instant::now() + PATIENCE;
         let again = self::agreed(&self.url, &kid, &own.point(), &self.exchange, deadline)?;
         if jwe.open(&again)?[..] != secret[..] {
             return Err("it answers with other keys than it tells".to_owned());
         }
-        Ok(jwe.to_json())
+        Ok(jwe)
     }
 }
 

@@ -115,7 +115,7 @@ fn secret_that_was_bound_comes_back_and_no_lie_is_believed() {
     let thumbprint = told.thumbprints().remove(0);
     assert!(told.is_known_as(&thumbprint) && !told.is_known_as("AA"));
     let secret = SecretBuf::copy_of(b"pass phrase").unwrap();
-    let jwe = told.seal(&secret).unwrap();
+    let jwe = told.seal(&secret).unwrap().to_json();
     let token = json!({"type": "clevis", "keyslots": ["1"], "jwe": jwe}).to_string();
     assert!(passphrase(&token, soon()).ok().unwrap()[..] == secret[..]);
     let said = why(passphrase(&token, soon()));

@@ -3,10 +3,11 @@
 //! ```text
 //! regular file   flock of the file itself
 //! block device   flock of /run/cryptsetup/L_MAJOR:MINOR, where that folder is there or can be made
+//! reencryption   flock of /run/cryptsetup/LN_LUKS2-reencryption-UUID, from its beginning to its end
 //! ```
 //!
 //! Where that folder is root's and nobody else's, the device itself is locked. cryptsetup does not look
-//! there, but others who use this library do.
+//! there, but others who use this library do. Of reencryption only the header tells there.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use cryptline_luks::Header;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
@@ -21,9 +23,30 @@ use crate::error::Problem;
 
 /// Where cryptsetup has its locks.
 const FOLDER: &str = "/run/cryptsetup";
-/// Others hold it only while they read or write.
-const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is wanted of a lock.
+#[derive(Clone, Copy)]
+struct Wanted {
+    how: FlockOperation,
+    patience: Duration,
+    /// Somebody else keeps it.
+    held: fn() -> Problem,
+}
+
+/// Others hold the lock of a header only while they read or write.
+const HEADER: Wanted = Wanted {
+    how: FlockOperation::NonBlockingLockExclusive,
+    patience: Duration::from_secs(5),
+    held: || Problem::HeaderLocked,
+};
+
+/// Whoever reencrypts keeps it for hours; who removes it, for a moment.
+const USE: Wanted = Wanted {
+    how: FlockOperation::NonBlockingLockShared,
+    patience: Duration::from_secs(1),
+    held: || Problem::Reencrypting,
+};
 
 /// Held until dropped.
 pub(super) enum Lock<'a> {
@@ -51,7 +74,7 @@ impl<'a> Lock<'a> {
     }
 
     fn of_file(file: &'a File) -> Result<Self, Problem> {
-        Ok(if wait(file)? {
+        Ok(if wait(file, HEADER)? {
             Self::File(file)
         } else {
             Self::None
@@ -60,32 +83,78 @@ impl<'a> Lock<'a> {
 
     fn of_device(device: &'a File, folder: &Path, name: &str) -> Result<Self, Problem> {
         let path = folder.join(name);
-        // As cryptsetup does. Without it there would be no lock.
-        let _ = DirBuilder::new().mode(0o700).create(folder);
-        loop {
-            let opened = File::options()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-                .open(&path);
-            let Ok(file) = opened else {
-                return Self::of_file(device);
-            };
-            if !wait(&file)? {
-                return Self::of_file(device);
-            }
-            // Whoever held it has removed it: others will lock another file of this name.
-            let identity = |of: std::io::Result<std::fs::Metadata>| {
-                of.map(|metadata| (metadata.dev(), metadata.ino())).ok()
-            };
-            if identity(file.metadata()) == identity(std::fs::metadata(&path)) {
-                return Ok(Self::Device { _file: file, path });
-            }
+        match named(folder, &path, HEADER)? {
+            Some(file) => Ok(Self::Device { _file: file, path }),
+            None => Self::of_file(device),
         }
     }
+}
+
+/// Kept by whoever uses a volume: nobody reencrypts it meanwhile. Others may use it, too.
+pub(crate) struct InUse {
+    file: File,
+    path: PathBuf,
+}
+
+impl InUse {
+    /// `None` for LUKS1, which is not reencrypted so, and where the folder is not for us.
+    pub fn of(header: &Header) -> Result<Option<Self>, Problem> {
+        match header {
+            Header::V1(_) => Ok(None),
+            Header::V2(_) => Self::in_folder(Path::new(FOLDER), header.uuid()),
+        }
+    }
+
+    fn in_folder(folder: &Path, uuid: &str) -> Result<Option<Self>, Problem> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if uuid.is_empty() || !uuid.bytes().all(is_plain) {
+            return Ok(None);
+        }
+        let path = folder.join(format!("LN_LUKS2-reencryption-{uuid}"));
+        let file = named(folder, &path, USE)?;
+        Ok(file.map(|file| Self { file, path }))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // The last one removes it, as cryptsetup does.
+        let alone = flock(&self.file, FlockOperation::NonBlockingLockExclusive);
+        if alone.is_ok() && is_at(&self.file, &self.path) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The lock of a file in the folder of locks; `None` where there can be none.
+fn named(folder: &Path, path: &Path, wanted: Wanted) -> Result<Option<File>, Problem> {
+    // As cryptsetup does. Without it there would be no lock.
+    let _ = DirBuilder::new().mode(0o700).create(folder);
+    loop {
+        let opened = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path);
+        let Ok(file) = opened else { return Ok(None) };
+        if !wait(&file, wanted)? {
+            return Ok(None);
+        }
+        // Whoever held it has removed it: others will lock another file of this name.
+        if is_at(&file, path) {
+            return Ok(Some(file));
+        }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |of: std::io::Result<std::fs::Metadata>| {
+        of.map(|metadata| (metadata.dev(), metadata.ino())).ok()
+    };
+    identity(file.metadata()) == identity(std::fs::symlink_metadata(path))
 }
 
 impl Drop for Lock<'_> {
@@ -100,13 +169,15 @@ impl Drop for Lock<'_> {
 }
 
 /// Whether it is locked now; `false` where nothing can be locked.
-fn wait(file: &File) -> Result<bool, Problem> {
+fn wait(file: &File, wanted: Wanted) -> Result<bool, Problem> {
     let start = Instant::now();
     loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match flock(file, wanted.how) {
             Ok(()) => return Ok(true),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < PATIENCE => sleep(PAUSE),
-            Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(Problem::HeaderLocked),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < wanted.patience => {
+                sleep(PAUSE);
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) => return Err((wanted.held)()),
             Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(false),
             Err(error) => {
                 let (action, source) = ("lock", error.into());
@@ -159,5 +230,31 @@ mod tests {
         assert_eq!(other, Err(Errno::WOULDBLOCK));
         drop(lock);
         flock(&two, FlockOperation::NonBlockingLockExclusive).unwrap();
+    }
+    #[test]
+    fn volume_is_used_by_several_and_reencrypted_by_nobody_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+        let path = folder.path().join(format!("LN_LUKS2-reencryption-{uuid}"));
+        let take = || InUse::in_folder(folder.path(), uuid);
+        let (one, two) = (take().unwrap().unwrap(), take().unwrap().unwrap());
+        let reencrypts = || {
+            let file = File::open(&path).unwrap();
+            flock(&file, FlockOperation::NonBlockingLockExclusive).map(|()| file)
+        };
+        drop(one);
+        assert_eq!(reencrypts().unwrap_err(), Errno::WOULDBLOCK);
+        drop(two);
+        assert!(!path.exists());
+        std::fs::write(&path, "").unwrap();
+        let held = reencrypts().unwrap();
+        assert!(matches!(take(), Err(Problem::Reencrypting)));
+        drop(held);
+        assert!(take().unwrap().is_some());
+        for odd in ["", "../x", "a/b"] {
+            assert!(InUse::in_folder(folder.path(), odd).unwrap().is_none());
+        }
+        let nowhere = folder.path().join("not/there");
+        assert!(InUse::in_folder(&nowhere, uuid).unwrap().is_none());
     }
 }

@@ -8,8 +8,9 @@
 //! somebody types. A volume that is in use by the kernel can be changed: what it needs of its header it has.
 
 mod backup;
+mod change;
 mod convert;
-mod lock;
+pub(crate) mod lock;
 mod resize;
 mod token;
 mod unbound;
@@ -20,8 +21,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cryptline_luks::edit::{Change, Edit, LastSlot, NewSlot, Priority};
-use cryptline_luks::{KdfLimits, UnlockOptions};
+use cryptline_luks::{Extent, KdfLimits, UnlockOptions};
 use cryptline_sys::SecretBuf;
+use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::base::{Access, Base, Source};
 use crate::bytes::{GateBytes, WindowBytes};
@@ -34,8 +36,10 @@ use crate::open::unlock_with;
 use crate::target::Target;
 use crate::tokens::{self, Tokens};
 use crate::{Result, Warning};
-use lock::Lock;
+use lock::{InUse, Lock};
 
+use change::Confirm;
+pub use change::Overwrite;
 pub use resize::{ResizeError, ResizeOptions, Resized};
 pub use token::TangKeys;
 
@@ -58,6 +62,7 @@ pub struct Header {
     tokens: Option<Tokens>,
     limits: KdfLimits,
     observer: Option<Observer>,
+    overwrite: Option<Box<Confirm>>,
 }
 
 /// A header that was changed.
@@ -100,6 +105,7 @@ impl Header {
             tokens: None,
             limits: KdfLimits::default(),
             observer: None,
+            overwrite: None,
         }
     }
 
@@ -179,33 +185,6 @@ impl Header {
             let passphrase = this.new_passphrase_for(&opened.name)?;
             this.tell(Progress::Deriving)?;
             let (change, slot) = opened.on(edit.add(&key, &passphrase, new))?;
-            Ok((change, Some(slot)))
-        })
-    }
-
-    /// Puts a new passphrase in the place of the one that is given; the key slot keeps its number in LUKS2.
-    ///
-    /// # Errors
-    /// As [`add_key`](Self::add_key).
-    pub fn change_key(self, new: &NewSlot) -> Result<Edited> {
-        self.with_unlocked(|this, opened, edit, key, old| {
-            let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
-            let passphrase = this.new_passphrase_for(&opened.name)?;
-            this.tell(Progress::Deriving)?;
-            let (change, slot) = opened.on(edit.replace(old.slot, &key, &passphrase, new))?;
-            Ok((change, Some(slot)))
-        })
-    }
-
-    /// Makes the key slot of the passphrase anew, under the same passphrase and with other costs.
-    ///
-    /// # Errors
-    /// As [`add_key`](Self::add_key).
-    pub fn convert_key(self, new: &NewSlot) -> Result<Edited> {
-        self.with_unlocked(|this, opened, edit, key, old| {
-            let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
-            this.tell(Progress::Deriving)?;
-            let (change, slot) = opened.on(edit.replace(old.slot, &key, &old.passphrase, new))?;
             Ok((change, Some(slot)))
         })
     }
@@ -416,6 +395,30 @@ fn bytes_of(base: &Base) -> Result<Box<dyn Device + '_>> {
     })
 }
 
+/// Tells the file system that overwritten key material needs no place, so that what lies under a file that is copied when
+/// it is written does not keep the old bytes for it. Some cannot be told.
+fn give_back(base: &Base, freed: &[Extent]) {
+    let file = match base {
+        Base::Image(image) => image.file(),
+        Base::Slice(part) => {
+            let start = part.range().start;
+            let moved = freed.iter().map(|extent| Extent {
+                offset: extent.offset + start,
+                ..*extent
+            });
+            return give_back(part.of(), &moved.collect::<Vec<_>>());
+        }
+        Base::Device(_) => return,
+    };
+    if !file.metadata().is_ok_and(|found| found.is_file()) {
+        return;
+    }
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    for extent in freed {
+        let _ = fallocate(file, hole, extent.offset, extent.size);
+    }
+}
+
 /// What has the header.
 struct Opened {
     base: Base,
@@ -458,9 +461,17 @@ impl Opened {
         self.on(Edit::load(&mut self.device()?, self.base.size()))
     }
 
+    /// While it is kept, nobody reencrypts the volume of this header.
+    fn in_use(&self, header: &cryptline_luks::Header) -> Result<Option<InUse>> {
+        InUse::of(header).map_err(|problem| problem.on(&self.name))
+    }
+
     fn commit(&self, change: Change<'_>, slot: Option<u32>) -> Result<Edited> {
+        let _in_use = self.in_use(change.of().header())?;
         let _lock = self.lock()?;
+        let freed = change.freed();
         let header = self.on(change.commit(&mut self.device()?, self.base.size()))?;
+        give_back(&self.base, &freed);
         let warnings = header.warnings().iter().cloned().map(Warning::Header);
         Ok(Edited {
             slot,

@@ -7,7 +7,7 @@ use cryptline_sys::SecretBuf;
 use serde_json::json;
 
 use super::{Edited, Header, Unlocked};
-use crate::clevis::Advertisement;
+use crate::clevis::{Advertisement, Pin, Trust};
 use crate::create::Progress;
 use crate::error::Problem;
 use crate::keys::with_keys;
@@ -19,6 +19,12 @@ use crate::{Result, Warning};
 pub struct TangKeys(Advertisement);
 
 impl TangKeys {
+    /// Where the server is, as that was given.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.0.url()
+    }
+
     /// The names of those that it signs with, by which it is known (RFC 7638, SHA-256).
     #[must_use]
     pub fn thumbprints(&self) -> Vec<String> {
@@ -103,18 +109,39 @@ impl Header {
         self,
         url: &str,
         slot: Option<u32>,
-        trust: impl FnOnce(&TangKeys) -> Result<()> + Send,
+        trust: impl FnMut(&TangKeys) -> Result<()> + Send,
     ) -> Result<Edited> {
-        let ask = |name: &str| {
-            let server = Advertisement::ask(url);
-            let server = TangKeys(server.map_err(|why| Problem::Tang(why).on(name))?);
-            trust(&server)?;
-            Ok(server)
+        self.bind_clevis(slot, trust, |trust| Pin::tang(url, trust))
+    }
+
+    /// The same for several servers, of which so many are needed: `config` is the JSON of clevis's pin sss, with the pins
+    /// tang and sss in it. `trust` is told the names of the keys of each server that the configuration says nothing of.
+    ///
+    /// # Errors
+    /// As [`bind_tang`](Self::bind_tang); a configuration that cannot be used.
+    pub fn bind_sss(
+        self,
+        config: &str,
+        slot: Option<u32>,
+        trust: impl FnMut(&TangKeys) -> Result<()> + Send,
+    ) -> Result<Edited> {
+        self.bind_clevis(slot, trust, |trust| Pin::sss(config, trust))
+    }
+
+    fn bind_clevis(
+        self,
+        slot: Option<u32>,
+        mut trust: impl FnMut(&TangKeys) -> Result<()> + Send,
+        pin: impl FnOnce(&mut Trust<'_>) -> Result<Pin> + Send,
+    ) -> Result<Edited> {
+        let ask = move |name: &str| {
+            let pin = pin(&mut |server| trust(&TangKeys(server.clone())));
+            pin.map_err(|error| error.on(name))
         };
-        self.bind(slot, ask, |name, server| {
+        self.bind(slot, ask, |name, pin| {
             let secret = recovery::new_key().map_err(|error| Problem::Luks(error).on(name))?;
-            let jwe = server.0.seal(&secret);
-            let jwe = jwe.map_err(|why| Problem::Tang(why).on(name))?;
+            let jwe = pin.seal(&secret);
+            let jwe = jwe.map_err(|why| Problem::Tang(why).on(name))?.to_json();
             Ok(NewToken {
                 secret,
                 json: json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe}),

@@ -15,6 +15,7 @@ use crate::base::{Base, Source};
 use crate::contents;
 use crate::dispatch::Stored;
 use crate::error::Problem;
+use crate::header::lock::InUse;
 use crate::info::VolumeKind;
 use crate::keys::{Key, KeyRequest, Keys, with_keys};
 use crate::volume::Volume;
@@ -36,7 +37,12 @@ pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) ->
         Some(path) => path.display().to_string(),
         None => target.clone(),
     };
-    let header = read(holder.reader()?, holder.size(), &name)?;
+    let mut header = read(holder.reader()?, holder.size(), &name)?;
+    let in_use = InUse::of(&header).map_err(|problem| problem.on(&name))?;
+    if in_use.is_some() {
+        // Of before the lock it may tell nothing of what has been reencrypted since.
+        header = read(holder.reader()?, holder.size(), &name)?;
+    }
     check_version(&header, version, &name)?;
     let mut warnings = warnings_of(&header, &open);
     let segments = usable_segments(&header, &open, &name)?;
@@ -74,7 +80,7 @@ pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) ->
         parts,
     };
     let volume = plan.build(vec![base], open, warnings)?;
-    Ok(volume.identified(identity, slot))
+    Ok(volume.identified(identity, slot).kept(in_use))
 }
 
 impl Open {

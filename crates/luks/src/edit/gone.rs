@@ -19,7 +19,8 @@ use crate::random::Random;
 /// What the place of a key slot that is gone begins with.
 const MARK: [u8; 32] = *b"cryptline: this key slot is gone";
 /// A disk writes so many bytes at once.
-const SECTOR: u64 = 512;
+const SECTOR: u64 = SECTOR_LEN as u64;
+pub(super) const SECTOR_LEN: usize = 512;
 
 /// The key slots that the header names, though they are gone.
 pub(super) fn gone_slots(device: &mut (impl Read + Seek), header: &Header) -> Vec<u32> {

@@ -4,23 +4,35 @@
 //! ```text
 //!   add      stripes ─ salt and iterations of a slot that is not active ─ the word that makes it active
 //!   remove   stripes ─ the word ─ salt and iterations
+//!   replace  add ─ remove. Where no slot is free: stripes in a place that is no slot's ─ salt, iterations and place
 //! ```
 //!
-//! Slot 6 lies in two sectors, its word in one of them.
+//! Slot 6 lies in two sectors, its word in one of them. What changes there at once must be in the other one: its place
+//! and most of its salt.
 
 use std::io::{Read, Seek};
 
 use super::{Change, Edit, NewHeader, NewSlot, material};
-use crate::area::{Extent, KeyArea, is_null_cipher};
+use crate::area::{Extent, KeyArea, first_gap, gaps, is_null_cipher, stripes_len};
 use crate::cost::{KdfKind, new_kdf};
 use crate::device::read_at;
 use crate::error::Error;
 use crate::kdf::Kdf;
 use crate::luks1::{
-    HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOTS, Slot, UUID_FIELD, hash, slot_start,
+    HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, Slot, UUID_FIELD, hash,
+    slot_start,
 };
 use crate::options::parameters;
 use crate::random::Random;
+
+/// Places in a slot's part of the header.
+const ITERATIONS: usize = 4;
+const SALT: usize = 8;
+const PLACE: usize = 40;
+/// What is written whole or not at all.
+const SECTOR: usize = 512;
+/// No key slot begins before this byte.
+const FIRST_PLACE: u32 = 4096;
 
 /// The header as it is.
 pub(super) fn raw(device: &mut (impl Read + Seek)) -> Result<Vec<u8>, Error> {
@@ -43,8 +55,8 @@ impl Steps {
     fn activate(&mut self, edit: &Edit, slot: u32, iterations: u32, salt: &[u8]) {
         let start = slot_start(slot as usize);
         self.then(edit, |raw| {
-            put(raw, start + 4, &iterations.to_be_bytes());
-            put(raw, start + 8, salt);
+            put(raw, start + ITERATIONS, &iterations.to_be_bytes());
+            put(raw, start + SALT, salt);
         });
         self.then(edit, |raw| put(raw, start, &SLOT_ACTIVE.to_be_bytes()));
     }
@@ -55,7 +67,7 @@ impl Steps {
             starts().for_each(|start| put(raw, start, &SLOT_INACTIVE.to_be_bytes()));
         });
         self.then(edit, |raw| {
-            starts().for_each(|start| raw[start + 4..start + 40].fill(0));
+            starts().for_each(|start| raw[start + ITERATIONS..start + PLACE].fill(0));
         });
     }
 }
@@ -74,11 +86,8 @@ pub(super) fn add<'a>(
     let mut steps = Steps(Vec::new());
     let (material, slot) = store(edit, header, key, passphrase, new, &mut steps)?;
     let change = Change {
-        edit,
-        doomed: Vec::new(),
         material: vec![material],
-        header: NewHeader::V1(steps.0),
-        wiped: Vec::new(),
+        ..Change::new(edit, NewHeader::V1(steps.0))
     };
     Ok((change, slot))
 }
@@ -91,17 +100,112 @@ pub(super) fn replace<'a>(
     passphrase: &[u8],
     new: &NewSlot,
 ) -> Result<(Change<'a>, u32), Error> {
+    if let Some(spare) = edit.spare.filter(|_| new.slot.is_none()) {
+        return moved(edit, header, old, spare, key, passphrase, new);
+    }
     let mut steps = Steps(Vec::new());
     let (material, slot) = store(edit, header, key, passphrase, new, &mut steps)?;
     steps.deactivate(edit, &[old]);
     let change = Change {
-        edit,
-        doomed: Vec::new(),
         material: vec![material],
-        header: NewHeader::V1(steps.0),
         wiped: extents(header, &[old]),
+        ..Change::new(edit, NewHeader::V1(steps.0))
     };
     Ok((change, slot))
+}
+
+/// A slot of which one sector says where its stripes are now. Its old place is as empty afterwards as the new one was.
+fn moved<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    number: u32,
+    spare: u32,
+    key: &[u8],
+    passphrase: &[u8],
+    new: &NewSlot,
+) -> Result<(Change<'a>, u32), Error> {
+    let old = header.slots.get(number as usize).and_then(Option::as_ref);
+    let old = old.ok_or(Error::SlotNotInUse(number))?;
+    let mut kdf = kdf_of(header, key, new)?;
+    let (start, mut fits) = (slot_start(number as usize), true);
+    if let Kdf::Pbkdf2 {
+        iterations, salt, ..
+    } = &mut kdf
+        && start / SECTOR != (start + SLOT_LEN - 1) / SECTOR
+    {
+        if new.cost.iterations.is_none() {
+            *iterations = (*iterations).max(old.iterations);
+        }
+        fits = *iterations == old.iterations;
+        let head = SECTOR - (start + SALT) % SECTOR;
+        salt[..head].copy_from_slice(&old.salt[..head]);
+    }
+    if !fits {
+        return Err(no_free_slot());
+    }
+    let material = sealed(header, spare, &kdf, key, passphrase)?;
+    let mut steps = Steps(Vec::new());
+    let (iterations, salt) = pbkdf2(&kdf)?;
+    steps.then(edit, |raw| {
+        put(raw, start + ITERATIONS, &iterations.to_be_bytes());
+        put(raw, start + SALT, salt);
+        put(raw, start + PLACE, &spare.to_be_bytes());
+    });
+    let place = old.extent(header.key_len);
+    let zeros = vec![0; usize::try_from(place.size).unwrap_or(0)];
+    let change = Change {
+        material: vec![material],
+        wiped: vec![place],
+        last: Some((place.offset, zeros)),
+        ..Change::new(edit, NewHeader::V1(steps.0))
+    };
+    Ok((change, number))
+}
+
+pub(super) fn replace_in_place<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    number: u32,
+    key: &[u8],
+    passphrase: &[u8],
+    new: &NewSlot,
+) -> Result<Change<'a>, Error> {
+    let kdf = kdf_of(header, key, new)?;
+    let sector = header.sectors.get(number as usize);
+    let sector = *sector.ok_or(Error::SlotNotInUse(number))?;
+    let material = sealed(header, sector, &kdf, key, passphrase)?;
+    let mut steps = Steps(Vec::new());
+    let (iterations, salt) = pbkdf2(&kdf)?;
+    let start = slot_start(number as usize);
+    steps.then(edit, |raw| {
+        put(raw, start + ITERATIONS, &iterations.to_be_bytes());
+        put(raw, start + SALT, salt);
+    });
+    Ok(Change::new(edit, NewHeader::V1(steps.0)).in_place(material))
+}
+
+/// Where all slots are in use: the first sector of a place for stripes that is no slot's, and empty, since others, such
+/// as luksmeta, keep things behind the slots.
+pub(super) fn spare(
+    device: &mut (impl Read + Seek),
+    header: &Header,
+    size: u64,
+) -> Result<Option<u32>, Error> {
+    if header.slots.iter().any(Option::is_none) {
+        return Ok(None);
+    }
+    let end = match u64::from(header.payload_sector) * 512 {
+        0 => size,
+        payload => payload.min(size),
+    };
+    let mut taken: Vec<_> = places(header).map(|(_, place)| place).collect();
+    let start = u64::from(FIRST_PLACE);
+    let gap = first_gap(&mut taken, start, end, stripes_len(header.key_len));
+    let Some(gap) = gap else { return Ok(None) };
+    let mut bytes = vec![0; usize::try_from(gap.size).unwrap_or(0)];
+    read_at(device, gap.offset, &mut bytes, "a place for a key slot")?;
+    let is_empty = bytes.iter().all(|&byte| byte == 0);
+    Ok(u32::try_from(gap.offset / 512).ok().filter(|_| is_empty))
 }
 
 pub(super) fn remove<'a>(edit: &'a Edit, header: &Header, slot: u32) -> Result<Change<'a>, Error> {
@@ -118,13 +222,14 @@ pub(super) fn erase<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, E
 }
 
 pub(super) fn wipe_unused<'a>(edit: &'a Edit, header: &Header) -> Change<'a> {
-    let free = places(header).filter(|(slot, _)| slot.is_none());
+    let used = places(header).filter(|(slot, _)| slot.is_some());
+    let mut used: Vec<_> = used.map(|(_, place)| place).collect();
+    // Where a slot lay that moved, too. What lies behind them all may be others'.
+    let ends = places(header).filter_map(|(_, place)| place.end());
+    let end = ends.max().unwrap_or(0);
     Change {
-        edit,
-        doomed: Vec::new(),
-        material: Vec::new(),
-        header: NewHeader::V1(Vec::new()),
-        wiped: free.map(|(_, place)| place).collect(),
+        wiped: gaps(&mut used, u64::from(FIRST_PLACE), end),
+        ..Change::new(edit, NewHeader::V1(Vec::new()))
     }
 }
 
@@ -141,24 +246,15 @@ pub(super) fn set_uuid<'a>(edit: &'a Edit, uuid: &str) -> Change<'a> {
         raw[UUID_FIELD].fill(0);
         put(raw, UUID_FIELD.start, uuid.as_bytes());
     });
-    Change {
-        edit,
-        doomed: Vec::new(),
-        material: Vec::new(),
-        header: NewHeader::V1(steps.0),
-        wiped: Vec::new(),
-    }
+    Change::new(edit, NewHeader::V1(steps.0))
 }
 
 fn without<'a>(edit: &'a Edit, header: &Header, slots: &[u32]) -> Result<Change<'a>, Error> {
     let mut steps = Steps(Vec::new());
     steps.deactivate(edit, slots);
     Ok(Change {
-        edit,
         doomed: extents(header, slots),
-        material: Vec::new(),
-        header: NewHeader::V1(steps.0),
-        wiped: Vec::new(),
+        ..Change::new(edit, NewHeader::V1(steps.0))
     })
 }
 
@@ -177,6 +273,18 @@ fn store(
     new: &NewSlot,
     steps: &mut Steps,
 ) -> Result<((u64, Vec<u8>), u32), Error> {
+    check(header, new)?;
+    let number = free_slot(header, new.slot)?;
+    let kdf = kdf_of(header, key, new)?;
+    let sector = header.sectors[number as usize];
+    let material = sealed(header, sector, &kdf, key, passphrase)?;
+    let (iterations, salt) = pbkdf2(&kdf)?;
+    steps.activate(edit, number, iterations, salt);
+    Ok((material, number))
+}
+
+/// Whether LUKS1 has such slots.
+fn check(header: &Header, new: &NewSlot) -> Result<(), Error> {
     if new.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2) {
         return Err(parameters("LUKS1 has PBKDF2 only"));
     }
@@ -186,35 +294,50 @@ fn store(
     if new.cipher.is_some() {
         return Err(parameters("LUKS1 has no other ciphers of its key slots"));
     }
-    let encryption = header.encryption();
-    if is_null_cipher(&encryption) {
+    if is_null_cipher(&header.encryption()) {
         return Err(Error::NullCipher("the key slot".into()));
     }
-    let number = free_slot(header, new.slot)?;
-    let kdf = new_kdf(
+    Ok(())
+}
+
+fn kdf_of(header: &Header, key: &[u8], new: &NewSlot) -> Result<Kdf, Error> {
+    check(header, new)?;
+    new_kdf(
         KdfKind::Pbkdf2,
         &header.hash,
         &new.cost,
         key.len(),
         &Random::Kernel,
-    )?;
-    let Kdf::Pbkdf2 {
-        iterations, salt, ..
-    } = &kdf
-    else {
-        return Err(parameters("LUKS1 has PBKDF2 only"));
-    };
+    )
+}
+
+/// Its iterations and its salt.
+fn pbkdf2(kdf: &Kdf) -> Result<(u32, &[u8]), Error> {
+    match kdf {
+        Kdf::Pbkdf2 {
+            iterations, salt, ..
+        } => Ok((*iterations, salt)),
+        _ => Err(parameters("LUKS1 has PBKDF2 only")),
+    }
+}
+
+/// The stripes of a slot that are to lie at `sector`.
+fn sealed(
+    header: &Header,
+    sector: u32,
+    kdf: &Kdf,
+    key: &[u8],
+    passphrase: &[u8],
+) -> Result<(u64, Vec<u8>), Error> {
     let area = KeyArea {
-        offset: u64::from(header.sectors[number as usize]) * 512,
-        encryption: &encryption,
+        offset: u64::from(sector) * 512,
+        encryption: &header.encryption(),
         encryption_key_len: key.len(),
         af_hash: hash(&header.hash)?,
-        kdf: &kdf,
+        kdf,
         key_len: key.len(),
     };
-    let material = material(&area, passphrase, key)?;
-    steps.activate(edit, number, *iterations, salt);
-    Ok((material, number))
+    material(&area, passphrase, key)
 }
 
 fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
@@ -231,7 +354,11 @@ fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
         None => {
             let free = (0..).zip(&header.slots).find(|(_, slot)| is_free(slot));
             let free = free.map(|(number, _)| number);
-            free.ok_or(Error::NoFreeSlot(u32::try_from(SLOTS).unwrap_or(8)))
+            free.ok_or_else(no_free_slot)
         }
     }
+}
+
+fn no_free_slot() -> Error {
+    Error::NoFreeSlot(u32::try_from(SLOTS).unwrap_or(8))
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::text::says_the_same;
 use super::{Change, Edit, NewHeader, NewSlot, Priority, material};
-use crate::area::{Extent, KeyArea, first_gap, stripes_len};
+use crate::area::{Extent, KeyArea, first_gap, gaps, stripes_len};
 use crate::cost::KdfKind;
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
@@ -117,18 +117,41 @@ pub(super) fn replace<'a>(
     let old = header.metadata.keyslots.get(&number);
     let old = old.ok_or(Error::SlotNotInUse(number))?.area;
     let (material, slot) = store(header, key, passphrase, new)?;
-    let mut json = header.metadata.json.clone();
-    let place = &mut json["keyslots"][number.to_string()];
-    // The priority, and what is not known here, stay.
-    for member in ["key_size", "af", "area", "kdf"] {
-        place[member] = slot[member].clone();
-    }
     let change = Change {
         material: vec![material],
         wiped: vec![old],
-        ..rewrite(edit, header, json)?
+        ..with_slot(edit, header, number, &slot)?
     };
     Ok((change, number))
+}
+
+pub(super) fn replace_in_place<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    number: u32,
+    key: &[u8],
+    passphrase: &[u8],
+    new: &NewSlot,
+) -> Result<Change<'a>, Error> {
+    let old = header.metadata.keyslots.get(&number);
+    let old = old.ok_or(Error::SlotNotInUse(number))?.area;
+    let (material, slot) = store_at(header, old, key, passphrase, new)?;
+    Ok(with_slot(edit, header, number, &slot)?.in_place(material))
+}
+
+/// A slot that keeps its priority, and what is not known here.
+fn with_slot<'a>(
+    edit: &'a Edit,
+    header: &Header,
+    number: u32,
+    slot: &Value,
+) -> Result<Change<'a>, Error> {
+    let mut json = header.metadata.json.clone();
+    let place = &mut json["keyslots"][number.to_string()];
+    for member in ["key_size", "af", "area", "kdf"] {
+        place[member] = slot[member].clone();
+    }
+    rewrite(edit, header, json)
 }
 
 pub(super) fn remove<'a>(edit: &'a Edit, header: &Header, slot: u32) -> Result<Change<'a>, Error> {
@@ -154,20 +177,8 @@ pub(super) fn erase<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, E
 
 pub(super) fn wipe_unused<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
     let end = header_end(header.binary.copy_size, &header.metadata);
-    let mut used = used_areas(header);
-    used.push(Extent {
-        offset: end,
-        size: 0,
-    });
-    let mut offset = 2 * header.binary.copy_size;
-    let mut wiped = Vec::new();
-    for area in used {
-        let size = area.offset.saturating_sub(offset);
-        if size > 0 {
-            wiped.push(Extent { offset, size });
-        }
-        offset = area.end().unwrap_or(end).max(offset);
-    }
+    let start = 2 * header.binary.copy_size;
+    let wiped = gaps(&mut used_areas(header), start, end);
     Ok(Change {
         wiped,
         ..rewrite(edit, header, header.metadata.json.clone())?
@@ -282,16 +293,8 @@ pub(super) fn rewrite<'a>(
     let area = [json.as_bytes(), &[0]].concat();
     parse_metadata(&area, header.binary.copy_size)?;
     next_epoch(header)?;
-    Ok(Change {
-        edit,
-        doomed: Vec::new(),
-        material: Vec::new(),
-        header: NewHeader::V2 {
-            raw: edit.raw.clone(),
-            json,
-        },
-        wiped: Vec::new(),
-    })
+    let raw = edit.raw.clone();
+    Ok(Change::new(edit, NewHeader::V2 { raw, json }))
 }
 
 /// Whether both copies are good and the same.
@@ -354,9 +357,19 @@ fn store(
     passphrase: &[u8],
     new: &NewSlot,
 ) -> Result<((u64, Vec<u8>), Value), Error> {
-    let key_len = u32::try_from(key.len()).map_err(|_| parameters("the key is too long"))?;
-    let size = stripes_len(key_len).next_multiple_of(AREA_ALIGNMENT);
-    let extent = free_area(header, size)?;
+    let size = stripes_len(len_of(key)?).next_multiple_of(AREA_ALIGNMENT);
+    store_at(header, free_area(header, size)?, key, passphrase, new)
+}
+
+/// The same in a place that is large enough.
+fn store_at(
+    header: &Header,
+    extent: Extent,
+    key: &[u8],
+    passphrase: &[u8],
+    new: &NewSlot,
+) -> Result<((u64, Vec<u8>), Value), Error> {
+    let key_len = len_of(key)?;
     let hash = Hash::by_name(new.hash.as_deref().unwrap_or(HASH_DEFAULT))?;
     let segments = header.metadata.segments.values();
     let mut ciphers = segments.filter_map(|segment| segment.crypt.as_ref());
@@ -374,6 +387,10 @@ fn store(
     };
     let material = material(&area, passphrase, key)?;
     Ok((material, keyslot_json(key_len, hash.name(), extent, &slot)))
+}
+
+fn len_of(key: &[u8]) -> Result<u32, Error> {
+    u32::try_from(key.len()).map_err(|_| parameters("the key is too long"))
 }
 
 fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {

@@ -3,7 +3,7 @@
 //! ```text
 //!   Edit::load   what the header says, whole: unknown members, reserved bytes and all
 //!      │
-//!      ├── add, replace, remove, erase, set_priority, set_uuid, set_label, repair
+//!      ├── add, replace, replace_in_place, remove, erase, set_priority, set_uuid, set_label, repair
 //!      ▼
 //!   Change       all that will be written. Keys are derived by now, and nothing is written yet
 //!      │
@@ -15,7 +15,7 @@
 //!
 //! So at any moment the old header or the new one opens with its passphrases, but for those that are
 //! being removed: a key slot that the header no longer names is gone, and a removal that was cut off is
-//! seen. The lock that keeps other programs away is the caller's: held while the header is loaded, and
+//! seen. Only where there is no room for another key slot, and its owner wants that, is one overwritten in place. The lock that keeps other programs away is the caller's: held while the header is loaded, and
 //! again for [`Change::commit`], not while somebody types a passphrase in between.
 //!
 //! LUKS1 has one copy. There the order of the steps, of which each changes one 512-byte sector, does
@@ -55,6 +55,8 @@ pub struct Edit {
     raw: Vec<u8>,
     /// Key slots that the header names and nothing opens any more ([`gone`]).
     gone: Vec<u32>,
+    /// LUKS1 with all slots in use: the first sector of an empty place for another one.
+    spare: Option<u32>,
 }
 
 /// What a new key slot is to be.
@@ -92,6 +94,8 @@ pub struct Change<'a> {
     header: NewHeader,
     /// Key material that nothing names any longer.
     wiped: Vec<Extent>,
+    /// What is written when all else is.
+    last: Option<(u64, Vec<u8>)>,
 }
 
 enum NewHeader {
@@ -124,7 +128,16 @@ impl Edit {
             }
         };
         let gone = gone::gone_slots(device, &header);
-        Ok(Self { header, raw, gone })
+        let spare = match &header {
+            Header::V1(header) => luks1::spare(device, header, size)?,
+            Header::V2(_) => None,
+        };
+        Ok(Self {
+            header,
+            raw,
+            gone,
+            spare,
+        })
     }
 
     /// What the header says.
@@ -166,10 +179,12 @@ impl Edit {
     }
 
     /// Puts `passphrase` in the place of that of `slot`, which keeps its number in LUKS2 and moves to
-    /// another slot in LUKS1, as with cryptsetup. The new one is whole before the old one goes.
+    /// another slot in LUKS1, as with cryptsetup. The new one is whole before the old one goes. Where all slots of LUKS1
+    /// are in use, it keeps its number and moves to an empty place, if there is one.
     ///
     /// # Errors
-    /// As [`add`](Self::add), and [`Error::SlotNotInUse`].
+    /// As [`add`](Self::add), and [`Error::SlotNotInUse`]. After [`Error::NoFreeSlot`] and [`Error::NoRoom`],
+    /// [`replace_in_place`](Self::replace_in_place) can do it.
     pub fn replace(
         &self,
         slot: u32,
@@ -183,6 +198,27 @@ impl Edit {
         match &self.header {
             Header::V1(header) => luks1::replace(self, header, slot, key, passphrase, new),
             Header::V2(header) => luks2::replace(self, header, slot, key, passphrase, new),
+        }
+    }
+
+    /// The same where there is no room beside the old one, which is overwritten: from the first write to the last one
+    /// neither passphrase opens the slot, which counts as gone. The slot keeps its number.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    pub fn replace_in_place(
+        &self,
+        slot: u32,
+        key: &[u8],
+        passphrase: &[u8],
+        new: &NewSlot,
+    ) -> Result<Change<'_>, Error> {
+        self.check_slot(passphrase, new)?;
+        self.check_in_use(slot)?;
+        self.check_key_of(slot, key)?;
+        match &self.header {
+            Header::V1(header) => luks1::replace_in_place(self, header, slot, key, passphrase, new),
+            Header::V2(header) => luks2::replace_in_place(self, header, slot, key, passphrase, new),
         }
     }
 
@@ -379,7 +415,7 @@ impl Edit {
             }
             _ => false,
         };
-        if same && self.raw == now.raw {
+        if same && self.raw == now.raw && self.spare == now.spare {
             Ok(())
         } else {
             Err(Error::ChangedMeanwhile)
@@ -387,7 +423,48 @@ impl Edit {
     }
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    /// Another header, and nothing else.
+    fn new(edit: &'a Edit, header: NewHeader) -> Self {
+        Self {
+            edit,
+            doomed: Vec::new(),
+            material: Vec::new(),
+            header,
+            wiped: Vec::new(),
+            last: None,
+        }
+    }
+
+    /// What nothing uses any more when it is done.
+    #[must_use]
+    pub fn freed(&self) -> Vec<Extent> {
+        let named = self.doomed.iter().filter(|_| self.last.is_none());
+        named.chain(&self.wiped).copied().collect()
+    }
+
+    /// What it changes.
+    #[must_use]
+    pub fn of(&self) -> &Edit {
+        self.edit
+    }
+
+    /// The same with key material that overwrites what the header names. One sector, with the mark of what is gone in
+    /// it, keeps anybody from taking a half for the whole; it is written last.
+    fn in_place(self, (offset, mut bytes): (u64, Vec<u8>)) -> Self {
+        let rest = bytes.split_off(bytes.len().min(gone::SECTOR_LEN));
+        let start = to_u64(bytes.len());
+        Self {
+            doomed: vec![Extent {
+                offset,
+                size: start,
+            }],
+            material: vec![(offset + start, rest)],
+            last: Some((offset, bytes)),
+            ..self
+        }
+    }
+
     /// Writes it to the device that the header was loaded from, which has `size` bytes now. A flush of the
     /// device must make durable what was written before.
     ///
@@ -403,6 +480,11 @@ impl Change<'_> {
         self.edit.check_unchanged(device, size)?;
         // Told when the header is written: a place that cannot be overwritten keeps no slot in it.
         let doomed = gone::destroy(device, &self.doomed, size);
+        if self.last.is_some()
+            && let Err(Error::NotWiped { source, .. }) = doomed
+        {
+            return Err(*source);
+        }
         let mut end = size;
         for (offset, bytes) in &self.material {
             write_at(device, *offset, bytes)?;
@@ -422,6 +504,10 @@ impl Change<'_> {
             NewHeader::V2 { raw, json } => luks2::write_copies(device, self.edit, raw, json)?,
         }
         wipe(device, &self.wiped, end)?;
+        if let Some((offset, bytes)) = &self.last {
+            write_at(device, *offset, bytes)?;
+            flush(device)?;
+        }
         doomed?;
         crate::read(device, end)
     }

@@ -407,7 +407,9 @@ fn key_material_that_a_crash_left_is_overwritten_when_asked() {
     let mut image = Image::luks1();
     edited(&mut image, Edit::wipe_unused).unwrap();
     assert_eq!(self::key(&image), self::key(&Image::luks1()));
-    assert!(load(&image).unwrap().wipe_unused().unwrap().wiped.len() == 7);
+    let edit = load(&image).unwrap();
+    let wiped = edit.wipe_unused().unwrap().wiped;
+    assert!(wiped.iter().map(|place| place.size).sum::<u64>() >= 7 * 128_000);
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) const SLOT_INACTIVE: u32 = 0x0000_dead;
 /// Where the UUID is, and how long its field is.
 pub(crate) const UUID_FIELD: std::ops::Range<usize> = 168..208;
 const SLOTS_OFFSET: usize = 208;
-const SLOT_LEN: usize = 48;
+pub(crate) const SLOT_LEN: usize = 48;
 
 /// A LUKS1 header that has been checked.
 #[derive(Clone, Debug)]

@@ -9,7 +9,9 @@ use cryptline::Header;
 use cryptline::luks::edit::Priority;
 
 use super::recovery;
-use super::{Confirm, NewSlotArgs, Place, done, refuse_two_keys, unless_last, unlocking};
+use super::{
+    Confirm, NewSlotArgs, Place, done, may_overwrite, refuse_two_keys, unless_last, unlocking,
+};
 use crate::args::choice::{self, Words};
 use crate::args::{KeyArgs, NewPassphraseSource, Remembered, TokenArgs, bytes_of_key};
 use crate::cmd::create::show;
@@ -159,14 +161,17 @@ Examples:
   cryptline key change disk.img --key-slot 1 --pbkdf argon2id --iter-time 5000
 
 The new passphrase is written to a free place before the old one is destroyed. In LUKS2 the key slot keeps its
-number, priority and tokens. In LUKS1 the new passphrase goes to another key slot.
+number, priority and tokens. In LUKS1 the new passphrase goes to another key slot, if one is free.
 
-Exit codes: 0 changed, 1 invalid parameters or no room, 2 wrong passphrase, 3 out of memory, 4 wrong
+Where the header has no room for another key slot, the old one is overwritten in place, after a question or with -q: if
+that is cut off, this key slot opens with neither passphrase. The other ones are not touched.
+
+Exit codes: 0 changed, 1 invalid parameters or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong
 device, damaged header or I/O error, 5 in use.")]
 pub struct ChangeArgs {
-    /// As with cryptsetup: nothing is asked here in any case.
-    #[arg(long, short = 'q', hide = true)]
-    pub batch_mode: bool,
+    /// Where there is no room?
+    #[command(flatten)]
+    pub confirm: Confirm,
 
     /// Whose.
     #[command(flatten)]
@@ -198,6 +203,7 @@ impl ChangeArgs {
         refuse_two_keys(&self.place, &self.keys)?;
         let edited = unlocking(&self.place, &self.keys)
             .new_keys(self.new.or_file(self.key.as_deref()))
+            .may_overwrite(may_overwrite(self.confirm))
             .on_progress(show(self.slot.measures()))
             .change_key(&self.slot.new_slot(None)?);
         let edited = edited.map_err(|error| CliError::of_header(&error))?;
@@ -372,14 +378,15 @@ Examples:
   cryptline key convert disk.img --key-slot 1 --iter-time 5000
   cryptline key convert disk.img --key-file key --pbkdf pbkdf2 --hash sha512
 
-The passphrase stays the same. The new key slot is written to a free place before the old one is destroyed.
+The passphrase stays the same. The new key slot is written to a free place before the old one is destroyed. Where there
+is no such place, the old one is overwritten, after a question or with -q: if that is cut off, it does not open any more.
 
-Exit codes: 0 converted, 1 invalid parameters or no room, 2 wrong passphrase, 3 out of memory, 4 wrong
+Exit codes: 0 converted, 1 invalid parameters or not confirmed, 2 wrong passphrase, 3 out of memory, 4 wrong
 device, damaged header or I/O error, 5 in use.")]
 pub struct ConvertArgs {
-    /// As with cryptsetup: nothing is asked here in any case.
-    #[arg(long, short = 'q', hide = true)]
-    pub batch_mode: bool,
+    /// Where there is no room?
+    #[command(flatten)]
+    pub confirm: Confirm,
 
     /// Whose.
     #[command(flatten)]
@@ -402,6 +409,7 @@ impl ConvertArgs {
     pub fn run(&self) -> Result<ExitCode, CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
         let edited = unlocking(&self.place, &self.keys)
+            .may_overwrite(may_overwrite(self.confirm))
             .on_progress(show(self.slot.measures()))
             .convert_key(&self.slot.new_slot(None)?);
         let edited = edited.map_err(|error| CliError::of_header(&error))?;

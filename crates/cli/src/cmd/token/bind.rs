@@ -20,6 +20,7 @@ use crate::output::{print, warn_of};
 Examples:
   cryptline token bind disk.img tang http://tang.example
   cryptline token bind disk.img tang http://tang.example --thumbprint uAprhr4HADpaEdRcS3pmVLh4u2tyFLFmZ3rWC4gN7xI
+  cryptline token bind disk.img sss '{\"t\": 2, \"pins\": {\"tang\": [{\"url\": \"a\"}, {\"url\": \"b\"}, {\"url\": \"c\"}]}}'
   cryptline token bind disk.img tpm2                       the machine must boot as it has booted now (PCR 7)
   cryptline token bind disk.img tpm2 --pcrs 7+11 --with-pin
   cryptline serve disk.img                                 asks nothing while one of them answers
@@ -29,6 +30,10 @@ A new key slot gets a random passphrase that is kept in the header.
 tang: it lies under a key that takes the server's help to recover. The server learns neither. That is what
 `clevis luks bind` does, and each program opens what the other has bound. Without --thumbprint you are shown the
 names of the server's keys (`tang-show-keys` there) and asked whether you trust them.
+
+sss: so many of several pins, tang and again sss, are needed, as the configuration of clevis's pin of this name says in
+JSON: 1, or the number \"t\". A server is trusted by \"thp\", the name of its key, or by \"adv\", what it has once
+said, or the file that has it; otherwise you are asked.
 
 tpm2: only the TPM of this machine decrypts it, and only while its registers have the values that they have now, and
 for whoever knows the PIN, if there is one. That is what `systemd-cryptenroll --tpm2-device=auto` does, and each program
@@ -46,9 +51,9 @@ pub struct BindArgs {
     #[arg(value_enum, value_name = "BY")]
     pub by: By,
 
-    /// Where the server is
-    #[arg(value_name = "URL", required_if_eq("by", "tang"))]
-    pub url: Option<String>,
+    /// tang: where the server is; sss: which pins, and how many of them, in JSON
+    #[arg(value_name = "URL|CONFIG", required_if_eq_any([("by", "tang"), ("by", "sss")]))]
+    pub how: Option<String>,
 
     /// tang: name of a key that the server must sign with; nothing is asked then
     #[arg(long, value_name = "NAME")]
@@ -88,6 +93,8 @@ pub struct BindArgs {
 pub enum By {
     /// A tang server
     Tang,
+    /// Some of several tang servers
+    Sss,
     /// The TPM of this machine
     Tpm2,
 }
@@ -108,11 +115,13 @@ impl BindArgs {
         if may_try && let Some(tokens) = self.tokens.choice(&keys)? {
             header = header.tokens(tokens);
         }
-        let url = self.url.as_deref();
-        let (bound, condition) = match (self.by, url) {
+        let how = self.how.as_deref();
+        let (bound, condition) = match (self.by, how) {
             (By::Tang, Some(url)) => self.to_tang(header, url)?,
+            (By::Sss, Some(config)) => self.to_several(header, config)?,
             (By::Tpm2, None) => self.to_tpm(header)?,
             (By::Tang, None) => return Err(CliError::parameters("give the URL of the server")),
+            (By::Sss, None) => return Err(CliError::parameters("give the configuration")),
             (By::Tpm2, Some(_)) => {
                 return Err(CliError::parameters("a TPM has no URL; leave it out"));
             }
@@ -130,17 +139,40 @@ impl BindArgs {
     }
 
     fn to_tang(&self, header: Header, url: &str) -> Result<Bound, CliError> {
-        if self.pcrs.is_some() || self.with_pin {
-            return Err(CliError::parameters(
-                "--pcrs and --with-pin are for a TPM; leave them out",
-            ));
-        }
+        self.refuse_tpm()?;
         let trust = |server: &TangKeys| {
-            let trusted = self.trust(url, server);
+            let trusted = self.trust(server);
             trusted.map_err(CliError::into_keys_error)
         };
         let bound = header.bind_tang(url, self.new_key_slot, trust);
         Ok((bound, format!("while {} can be reached", on_one_line(url))))
+    }
+
+    fn to_several(&self, header: Header, config: &str) -> Result<Bound, CliError> {
+        self.refuse_tpm()?;
+        if self.thumbprint.is_some() {
+            return Err(CliError::parameters(
+                "--thumbprint is for one tang server; here each pin may have its \"thp\"",
+            ));
+        }
+        let trust = |server: &TangKeys| {
+            let trusted = self.trust(server);
+            trusted.map_err(CliError::into_keys_error)
+        };
+        let bound = header.bind_sss(config, self.new_key_slot, trust);
+        Ok((
+            bound,
+            "while enough of its servers can be reached".to_owned(),
+        ))
+    }
+
+    fn refuse_tpm(&self) -> Result<(), CliError> {
+        if self.pcrs.is_none() && !self.with_pin {
+            return Ok(());
+        }
+        Err(CliError::parameters(
+            "--pcrs and --with-pin are for a TPM; leave them out",
+        ))
     }
 
     fn to_tpm(&self, header: Header) -> Result<Bound, CliError> {
@@ -179,7 +211,8 @@ impl BindArgs {
         refuse_shared_input(&[key, pin])
     }
 
-    fn trust(&self, url: &str, server: &TangKeys) -> Result<(), CliError> {
+    fn trust(&self, server: &TangKeys) -> Result<(), CliError> {
+        let url = server.url();
         let names = server.thumbprints().join(", ");
         match &self.thumbprint {
             Some(name) if server.is_known_as(name) => Ok(()),

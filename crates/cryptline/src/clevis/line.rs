@@ -1,0 +1,114 @@
+//! The connection to a server, with TLS or without: whatever it does, it is over at the deadline.
+//!
+//! Certificates are believed that the system believes (with `SSL_CERT_FILE` and `SSL_CERT_DIR`, as with curl, which
+//! clevis uses).
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::http::left;
+
+/// Bytes both ways.
+pub enum Line {
+    Clear(Timed),
+    Tls(Box<StreamOwned<ClientConnection, Timed>>),
+}
+
+/// A connection that is over at the deadline.
+pub struct Timed {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Line {
+    pub fn clear(stream: TcpStream, deadline: Instant) -> Self {
+        Self::Clear(Timed { stream, deadline })
+    }
+
+    /// With TLS, to a server that shows a certificate for `host`. The handshake comes with the first byte.
+    pub fn tls(stream: TcpStream, host: &str, deadline: Instant) -> Result<Self, String> {
+        let config = config(roots()?).map_err(|error| error.to_string())?;
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|_| "no certificate has such a name")?;
+        let connection = ClientConnection::new(Arc::new(config), name);
+        let connection = connection.map_err(|error| error.to_string())?;
+        let stream = StreamOwned::new(connection, Timed { stream, deadline });
+        Ok(Self::Tls(Box::new(stream)))
+    }
+}
+
+fn config(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(cryptline_tls::provider());
+    let builder = ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions()?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Those that the system believes. What it cannot read of them is left out.
+fn roots() -> Result<RootCertStore, String> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first();
+        let why = why.map_or_else(String::new, |error| format!(": {error}"));
+        return Err(format!(
+            "this system says of no certificates that they can be believed, so https cannot be used{why}"
+        ));
+    }
+    Ok(roots)
+}
+
+impl Read for Line {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Clear(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+impl Timed {
+    fn left(&self) -> io::Result<std::time::Duration> {
+        left(self.deadline).map_err(|_| io::ErrorKind::WouldBlock.into())
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}

@@ -1,0 +1,243 @@
+//! Changes where there is little room, or none, and those of what is not the volume's: cut off anywhere.
+
+use super::*;
+use crate::format::FormatOptions;
+
+/// A passphrase of the slots that are in nobody's way.
+const MORE: &[u8] = b"more";
+const SIZE: u64 = 3 << 20;
+
+/// Puts a passphrase into each slot that there is room for, and returns the last error.
+fn fill(bytes: &mut Vec<u8>, key: &[u8]) -> Error {
+    loop {
+        let mut device = Cursor::new(&mut *bytes);
+        let edit = Edit::load(&mut device, SIZE).unwrap();
+        match edit.add(key, MORE, &new_slot()) {
+            Ok((change, _)) => change.commit(&mut device, SIZE).map(drop).unwrap(),
+            Err(error) => return error,
+        }
+    }
+}
+
+/// A volume whose slots are all in use, by `key_len` bytes each; the second passphrase is in slot `second`.
+fn full(version: Version, key_len: u32, second: u32) -> (Vec<u8>, Vec<u8>) {
+    let options = FormatOptions {
+        version,
+        key_len,
+        kdf: Some(KdfKind::Pbkdf2),
+        cost: new_slot().cost,
+        data_offset: (version == Version::Luks2).then_some(512 << 10),
+        ..FormatOptions::default()
+    };
+    let mut device = Cursor::new(vec![0; 3 << 20]);
+    let key = format(&mut device, SIZE, PASSPHRASE, &options).unwrap();
+    let edit = Edit::load(&mut device, SIZE).unwrap();
+    let new = NewSlot {
+        slot: Some(second),
+        ..new_slot()
+    };
+    let (change, _) = edit.add(&key, PASSPHRASES[1], &new).unwrap();
+    change.commit(&mut device, SIZE).unwrap();
+    let (mut bytes, key) = (device.into_inner(), key.to_vec());
+    let error = fill(&mut bytes, &key);
+    let is_full = matches!(error, Error::NoRoom { .. } | Error::NoFreeSlot(_));
+    assert!(is_full, "{error}");
+    (bytes, key)
+}
+
+/// Which of [`PASSPHRASES`] open the volume by these slots. The others would take most of the time.
+fn opening_by(bytes: &[u8], key: &[u8], slots: [u32; 2]) -> Vec<usize> {
+    let mut device = Cursor::new(bytes);
+    let header = read(&mut device, SIZE).unwrap();
+    let mut opens = |passphrase: &[u8]| {
+        slots.iter().any(|&slot| {
+            let options = UnlockOptions {
+                slot: Some(slot),
+                ..UnlockOptions::default()
+            };
+            let unlocked = header.unlock(&mut device, passphrase, &options);
+            unlocked.is_ok_and(|unlocked| *unlocked.key == *key)
+        })
+    };
+    let numbered = PASSPHRASES.iter().enumerate();
+    numbered
+        .filter_map(|(number, passphrase)| opens(passphrase).then_some(number))
+        .collect()
+}
+
+/// Puts the passphrase in the place of that of `slot`, and cuts that everywhere.
+fn change(
+    bytes: &[u8],
+    key: &[u8],
+    sets: &[&[usize]],
+    slot: u32,
+    passphrase: &[u8],
+    in_place: bool,
+) -> Vec<u8> {
+    let mut disk = Disk::new(bytes);
+    let edit = Edit::load(&mut disk, SIZE).unwrap();
+    let change = if in_place {
+        edit.replace_in_place(slot, key, passphrase, &new_slot())
+    } else {
+        let change = edit.replace(slot, key, passphrase, &new_slot());
+        change.map(|(change, _)| change)
+    };
+    commit(change, &mut disk).unwrap();
+    assert_eq!(opening(disk.bytes.get_ref(), key), *sets.last().unwrap());
+    let count = each_cut(bytes, &disk.done, |bytes| {
+        let opening = opening_by(bytes, key, [0, slot]);
+        assert!(sets.contains(&&opening[..]), "{opening:?} of {sets:?}");
+    });
+    assert!(count > 50, "{count}");
+    println!("cut points survived: {count}");
+    disk.bytes.into_inner()
+}
+
+/// Slot 6 lies across two sectors. From the empty place behind the slots, the next change comes back.
+#[test]
+fn luks1_key_changed_at_every_cut_where_all_slots_are_in_use() {
+    for second in [1, 6] {
+        let (bytes, key) = full(Version::Luks1, 32, second);
+        let new = PASSPHRASES[2];
+        let after = change(&bytes, &key, &[&[0, 1], &[0, 2]], second, new, false);
+        if second == 1 {
+            continue;
+        }
+        let before = PASSPHRASES[1];
+        let back = change(&after, &key, &[&[0, 2], &[0, 1]], second, before, false);
+        let places = |bytes: &[u8]| match read(&mut Cursor::new(bytes), SIZE).unwrap() {
+            Header::V1(header) => header.sectors,
+            Header::V2(_) => unreachable!("it is LUKS1"),
+        };
+        assert_ne!(places(&after), places(&bytes));
+        assert_eq!(places(&back), places(&bytes));
+    }
+}
+
+/// Where one sector cannot say it all, or something lies behind the slots, nothing moves there.
+#[test]
+fn luks1_key_moves_to_no_place_that_is_not_empty() {
+    let (mut bytes, key) = full(Version::Luks1, 32, 6);
+    let refused = |bytes: &[u8], slot, new: &NewSlot| {
+        let edit = Edit::load(&mut Cursor::new(bytes), SIZE).unwrap();
+        let change = edit.replace(slot, &key, PASSPHRASES[2], new);
+        matches!(change, Err(Error::NoFreeSlot(8)))
+    };
+    let mut costly = new_slot();
+    costly.cost.iterations = Some(2000);
+    assert!(!refused(&bytes, 6, &new_slot()));
+    assert!(refused(&bytes, 6, &costly) && !refused(&bytes, 5, &costly));
+    bytes[(1 << 20) + 8192] = 1;
+    assert!(refused(&bytes, 5, &new_slot()));
+}
+
+/// It cannot be atomic. The other slots stay, and what is left of this one counts as gone.
+#[test]
+fn key_changed_in_place_at_every_cut_leaves_the_others_alone() {
+    let sets: &[&[usize]] = &[&[0, 1], &[0], &[0, 2]];
+    let new = PASSPHRASES[2];
+    for (version, key_len, second) in [(Version::Luks2, 32, 1), (Version::Luks1, 64, 6)] {
+        let (bytes, key) = full(version, key_len, second);
+        let edit = Edit::load(&mut Cursor::new(&bytes), SIZE).unwrap();
+        assert!(edit.replace(second, &key, new, &new_slot()).is_err());
+        change(&bytes, &key, sets, second, new, true);
+    }
+}
+
+#[test]
+fn slot_that_was_half_overwritten_does_not_let_the_last_one_go() {
+    for version in [Version::Luks2, Version::Luks1] {
+        let (bytes, key) = volume(version, 1);
+        let mut disk = Disk::new(&bytes);
+        let edit = Edit::load(&mut disk, SIZE).unwrap();
+        let change = edit.replace_in_place(1, &key, PASSPHRASES[2], &new_slot());
+        commit(change, &mut disk).unwrap();
+        let mut seen = 0;
+        each_cut(&bytes, &disk.done, |bytes| {
+            let edit = Edit::load(&mut Cursor::new(bytes), SIZE).unwrap();
+            let is_last = opening(bytes, &key) == [0];
+            assert_eq!(edit.is_last(0), is_last);
+            seen += usize::from(is_last);
+        });
+        assert!(seen > 5, "{version:?} {seen}");
+    }
+}
+
+/// The other key is whole or not there.
+#[test]
+fn luks2_other_key_added_at_every_cut() {
+    let (bytes, key) = volume(Version::Luks2, 1);
+    let (other, mut seen) = ([7; 24], [0; 2]);
+    let mut disk = Disk::new(&bytes);
+    let edit = Edit::load(&mut disk, SIZE).unwrap();
+    let change = edit.add_unbound(&other, PASSPHRASES[2], &new_slot());
+    commit(change.map(|(change, _)| change), &mut disk).unwrap();
+    each_cut(&bytes, &disk.done, |bytes| {
+        assert_eq!(opening(bytes, &key), [0, 1]);
+        let mut device = Cursor::new(bytes);
+        let header = read(&mut device, SIZE).unwrap();
+        let is_there = header.info().keyslots.iter().any(|slot| slot.id == 2);
+        let options = UnlockOptions {
+            slot: Some(2),
+            unbound: true,
+            ..UnlockOptions::default()
+        };
+        let opened = header.unlock(&mut device, PASSPHRASES[2], &options);
+        assert_eq!(opened.is_ok_and(|opened| *opened.key == other), is_there);
+        seen[usize::from(is_there)] += 1;
+    });
+    assert!(seen.iter().all(|&seen| seen > 10), "{seen:?}");
+}
+
+/// What a removal that was cut off has left is overwritten in the end, and nothing else in between.
+#[test]
+fn unused_places_wiped_at_every_cut() {
+    for version in [Version::Luks2, Version::Luks1] {
+        let (bytes, key) = volume(version, 1);
+        let added = {
+            let mut disk = Disk::new(&bytes);
+            let edit = Edit::load(&mut disk, SIZE).unwrap();
+            added(&edit, &key, Some(2), &mut disk).unwrap();
+            disk.bytes.into_inner()
+        };
+        let header = match version {
+            Version::Luks1 => 1024,
+            Version::Luks2 => 0x8000,
+        };
+        let left = [&bytes[..header], &added[header..]].concat();
+        let revived = |after: &[u8]| opening(&[&added[..header], &after[header..]].concat(), &key);
+        assert_eq!(revived(&left), [0, 1, 2]);
+        let mut after = Vec::new();
+        survives(&left, &key, &[&[0, 1]], |edit, disk| {
+            commit(edit.wipe_unused(), disk)?;
+            after = disk.bytes.get_ref().clone();
+            Ok(())
+        });
+        assert_eq!(revived(&after), [0, 1]);
+    }
+}
+
+/// The header does not name that place any more.
+#[test]
+fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
+    let (bytes, key) = full(Version::Luks1, 32, 1);
+    let mut disk = Disk::new(&bytes);
+    let edit = Edit::load(&mut disk, SIZE).unwrap();
+    let moved = edit.replace(1, &key, PASSPHRASES[2], &new_slot());
+    commit(moved.map(|(change, _)| change), &mut disk).unwrap();
+    let after = disk.bytes.into_inner();
+    let Header::V1(header) = read(&mut Cursor::new(&bytes), SIZE).unwrap() else {
+        unreachable!("it is LUKS1");
+    };
+    let start = header.sectors[1] as usize * SECTOR;
+    let place = start..start + 128_000;
+    let mut left = after.clone();
+    left[place.clone()].copy_from_slice(&bytes[place.clone()]);
+    let mut disk = Disk::new(&left);
+    let edit = Edit::load(&mut disk, SIZE).unwrap();
+    commit(Ok(edit.wipe_unused().unwrap()), &mut disk).unwrap();
+    let wiped = disk.bytes.into_inner();
+    assert_eq!(opening(&wiped, &key), [0, 2]);
+    let same = wiped[place.clone()].iter().zip(&bytes[place]);
+    assert!(same.filter(|(one, other)| one == other).count() < 2000);
+}
