@@ -261,6 +261,7 @@ fn volume_is_made_and_filled_on_a_block_device() {
     fs::write(&raw, &bytes).unwrap();
     let (raw_name, out_name) = (text(&raw), text(&out));
     let key_file = format!("--key-file={}", key.display());
+    let to_key_file = format!("--to-key-file={}", key.display());
     let is_copied = || {
         let copy = ["copy", &disk.device, &out_name, "--force", &key_file];
         cryptline(copy).success();
@@ -270,8 +271,9 @@ fn volume_is_made_and_filled_on_a_block_device() {
     let from = [&create[..], &["--from", &raw_name, "--verify"]].concat();
     let encrypt = ["encrypt", &raw_name, &disk.device, &key_file];
     let encrypt = [&encrypt[..], &CHEAP].concat();
+    let copy = ["copy", &raw_name, &disk.device, "--encrypt", &to_key_file];
     let before = fs::read(&disk.file).unwrap();
-    for command in [&create[..], &from, &encrypt] {
+    for command in [&create[..], &from, &encrypt, &copy] {
         refused(cryptline(command), 5, "a LUKS header");
     }
     assert!(fs::read(&disk.file).unwrap() == before, "it was left alone");
