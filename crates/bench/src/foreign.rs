@@ -73,8 +73,9 @@ pub fn run(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<Option<Out
 }
 
 /// What benches start, and the Debian packages that bring it.
-const PACKAGES: [(&str, &str); 8] = [
+const PACKAGES: [(&str, &str); 9] = [
     ("cp", "coreutils"),
+    ("cryptsetup", "cryptsetup-bin"),
     ("fio", "fio"),
     ("nbdcopy", "libnbd-bin"),
     ("nbdkit", "nbdkit"),

@@ -7,7 +7,7 @@ mod server;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Folder, cryptline, refused};
+use common::{Folder, cryptline, cryptline_with_input, refused};
 use cryptline_testkit::peer::{self, Peer};
 use server::{READY, Server, noise, text};
 
@@ -230,10 +230,10 @@ fn verbs_take_a_block_device_and_say_when_somebody_else_has_it() {
     };
     let key = text(&folder.key());
     let before = fs::read(&disk.file).unwrap();
-    let again = ["create", &disk.device, "--key-file", &key, "--size=20M"];
-    refused(cryptline([&again[..], &CHEAP].concat()), 5, "exists");
-    let force = [&again[..], &["--force"]].concat();
-    refused(cryptline(force), 4, "cryptsetup luksFormat");
+    let sized = ["create", &disk.device, "--key-file", &key, "--size=20M"];
+    refused(cryptline(sized), 1, "leave out --size");
+    let again = ["create", &disk.device, "--key-file", &key];
+    refused(cryptline(again), 5, "a LUKS header");
     assert!(fs::read(&disk.file).unwrap() == before, "it was left alone");
     let info = cryptline(["info", &disk.device]).success().stdout_text();
     assert!(info.contains("LUKS2"), "{info}");
@@ -247,6 +247,65 @@ fn verbs_take_a_block_device_and_say_when_somebody_else_has_it() {
     refused(second, 5, "busy");
     server.stop();
     disk.serve(&folder, &["--read-only"]).stop();
+}
+
+/// What it holds is named, and lost only by force; what is left of a copy that fails opens nothing.
+#[test]
+fn volume_is_made_and_filled_on_a_block_device() {
+    let folder = Folder::new();
+    let Some(disk) = Loop::new(&folder, 512, &["--luks1"]) else {
+        return;
+    };
+    let (raw, out, key) = (folder.path("raw"), folder.path("out"), folder.key());
+    let bytes = noise(3 * MIB);
+    fs::write(&raw, &bytes).unwrap();
+    let (raw_name, out_name) = (text(&raw), text(&out));
+    let key_file = format!("--key-file={}", key.display());
+    let to_key_file = format!("--to-key-file={}", key.display());
+    let is_copied = || {
+        let copy = ["copy", &disk.device, &out_name, "--force", &key_file];
+        cryptline(copy).success();
+        assert!(fs::read(&out).unwrap()[..bytes.len()] == bytes);
+    };
+    let create = ["create", &disk.device, &key_file, CHEAP[0], CHEAP[1]];
+    let from = [&create[..], &["--from", &raw_name, "--verify"]].concat();
+    let encrypt = ["encrypt", &raw_name, &disk.device, &key_file];
+    let encrypt = [&encrypt[..], &CHEAP].concat();
+    let copy = ["copy", &raw_name, &disk.device, "--encrypt", &to_key_file];
+    let before = fs::read(&disk.file).unwrap();
+    for command in [&create[..], &from, &encrypt, &copy] {
+        refused(cryptline(command), 5, "a LUKS header");
+    }
+    assert!(fs::read(&disk.file).unwrap() == before, "it was left alone");
+    let forced = |command: &[&str]| cryptline([command, &["--force"]].concat());
+    forced(&create).success();
+    let info = cryptline(["info", &disk.device]).success().stdout_text();
+    assert!(info.contains("LUKS2"), "{info}");
+    for command in [&from[..], &encrypt] {
+        forced(command).success();
+        is_copied();
+    }
+    // More than there is room for is found by the end of a stream only.
+    let piped = ["create", &disk.device, &key_file, "--from=-", "--force"];
+    let input = vec![7; usize::try_from(SIZE).unwrap()];
+    let full = cryptline_with_input([&piped[..], &CHEAP].concat(), &input);
+    refused(full, 4, "is incomplete");
+    refused(cryptline(["info", &disk.device]), 4, "no LUKS header");
+    // Nothing is where nothing is looked for: an empty device needs no force.
+    fs::File::options()
+        .write(true)
+        .open(&disk.file)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&disk.file)
+        .unwrap()
+        .set_len(SIZE)
+        .unwrap();
+    cryptline(from).success();
+    is_copied();
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn two_keys_come_from_standard_input_only_line_by_line() {
 fn key_for_what_is_no_volume_is_refused_rather_than_left_out() {
     let folder = Folder::new();
     let (disk, key) = (raw(&folder), text(&folder.key()));
-    let out = text(&folder.path("typo.luks"));
+    let out = text(&folder.path("typo"));
     for options in [
         ["--to-key-file", &key],
         ["--to-volume-key-file", &key],
@@ -146,11 +146,15 @@ fn key_for_what_is_no_volume_is_refused_rather_than_left_out() {
         ["--to-passphrase-fd", "0"],
     ] {
         let copy = cryptline([&["copy", &disk, &out][..], &options].concat());
-        refused(copy, 1, "would not be encrypted; make a volume with");
+        refused(
+            copy,
+            1,
+            "would not be encrypted; make it a volume with --encrypt",
+        );
     }
     let keyed = format!("{out}?key-file={key}");
     refused(cryptline(["copy", &disk, &keyed]), 1, "no LUKS header");
-    assert!(!folder.path("typo.luks").exists());
+    assert!(!folder.path("typo").exists());
     // Also where a file is there, and for a source.
     fs::write(&out, "before").expect("room");
     let forced = ["copy", &disk, &out, "--force", "--to-key-file", &key];

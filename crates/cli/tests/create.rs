@@ -311,6 +311,7 @@ fn impossible_parameters_are_exit_code_1_and_leave_nothing() {
         (&["--hash=md5"], "hash 'md5' is too short"),
         (&["--sector-size=500"], "sector"),
         (&["--uuid=mine"], "UUID"),
+        (&["--integrity=hmac-sha256"], "--integrity hmac-sha256"),
         (&["--pbkdf-memory=4294967295"], "at most 4194304 KiB"),
         (&["--pbkdf-parallel=1000"], "lanes"),
         (

@@ -24,6 +24,7 @@
 //! | `btt` | block translation tables made by either side, 512 and 4096 bytes, dm-crypt over them |
 //! | `subblock` | large sectors written and read by us in blocks of 512 bytes |
 //! | `files` | an ext4 file system made by either side |
+//! | `images` | volumes filled, copied into, converted, re-keyed and resized here |
 
 #[path = "kernel_oracle/bench.rs"]
 mod bench;
@@ -37,6 +38,8 @@ mod dispatch;
 mod exchange;
 #[path = "kernel_oracle/files.rs"]
 mod files;
+#[path = "kernel_oracle/images.rs"]
+mod images;
 #[path = "kernel_oracle/luks.rs"]
 mod luks;
 #[path = "kernel_oracle/plain.rs"]
@@ -77,7 +80,7 @@ impl<'a> Check<'a> {
 
 #[test]
 fn kernel_oracle_and_cryptline_agree_on_every_header_both_ways() {
-    agree_on(&[luks::ask, refusals::ask, files::ask]);
+    agree_on(&[luks::ask, refusals::ask, files::ask, images::ask]);
 }
 
 #[test]

@@ -30,6 +30,15 @@ c copy again out2 --key-file one
 cmp raw out2
 mkdir folder && printf text > folder/file
 c create site --from dir:folder --key-file one $cheap
+# What cannot be read is in no copy that passes for whole.
+for made in folder/shut folder/shut.txt; do
+  case $made in *.txt) : > $made;; *) mkdir $made;; esac
+  chmod 0 $made
+  if c create part --from dir:folder --key-file one $cheap 2> why; then exit 1; fi
+  grep -q 'dir:folder.*ermission denied' why
+  test "$(wc -l < why)" = 1 && test ! -e part && test -z "$(ls -A | grep '^\.cryptline')"
+  chmod 700 $made && rm -r $made
+done
 
 c key add disk --key-file one --new-key-file two $cheap
 c key change disk --key-file two --new-key-file three $cheap

@@ -276,7 +276,7 @@ pub enum Problem {
     },
     /// Something that exists and is no file that could be replaced.
     #[error(
-        "it is not a regular file; volumes are made in files, `cryptsetup luksFormat` formats devices"
+        "it is not a regular file, and nothing else is replaced by one; give the name of a new file"
     )]
     NotAFile,
     /// It cannot be written.
@@ -367,6 +367,9 @@ pub enum Problem {
     /// The caller wanted no more.
     #[error("stopped; {0}")]
     CopyStopped(Left),
+    /// A source that has one part from before and another from after.
+    #[error("the source has changed while it was copied; {0}, copy it when nobody changes it")]
+    CopyChanged(Left),
     /// A copy does not go on.
     #[error(transparent)]
     Resume(#[from] ResumeError),
@@ -549,6 +552,7 @@ impl Problem {
             | Self::CopyFull { .. }
             | Self::CopyFault { .. }
             | Self::CopyStopped(_)
+            | Self::CopyChanged(_)
             | Self::CopyDiffers { .. }
             | Self::Io { .. } => ErrorKind::Device,
             _ => ErrorKind::Parameters,

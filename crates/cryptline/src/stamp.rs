@@ -1,6 +1,7 @@
 //! What tells whether a regular file has changed.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,13 @@ impl Stamp {
             Target::Keyed(keyed) => Self::of(&keyed.of),
             _ => None,
         }
+    }
+
+    /// Of a file that is open, and stays so as long as this is asked.
+    pub fn of_open(file: &File) -> Option<Self> {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let numbers = numbers(&path)?;
+        Some(Self { path, numbers })
     }
 
     /// Whether it is still as it was.

@@ -1,6 +1,8 @@
 //! Copies between media that the test brings along: in which order they write, and what becomes of failures.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -110,16 +112,19 @@ fn source(disk: &Arc<Disk>) -> CopySource {
     CopySource::volume(&encrypted(disk).read_only(true).open().unwrap())
 }
 
-fn create(disk: &Arc<Disk>) -> Create {
-    let options = FormatOptions {
+fn cheap() -> FormatOptions {
+    FormatOptions {
         kdf: Some(KdfKind::Pbkdf2),
         cost: KdfCost {
             iterations: Some(1000),
             ..KdfCost::default()
         },
         ..FormatOptions::default()
-    };
-    let create = Create::medium(Arc::clone(disk)).format(options);
+    }
+}
+
+fn create(disk: &Arc<Disk>) -> Create {
+    let create = Create::medium(Arc::clone(disk)).format(cheap());
     create.passphrase(PHRASE)
 }
 
@@ -238,7 +243,40 @@ fn verifying_finds_a_byte_that_is_another() {
             matches!(error.problem(), Problem::CopyDiffers { offset, .. } if *offset == chunk),
             "{error}"
         );
+        to.rotten.store(u64::MAX, Ordering::Relaxed);
+        assert_opens_nothing(&to);
     }
+}
+
+/// Neither by its header nor by the second copy of that.
+fn assert_opens_nothing(disk: &Arc<Disk>) {
+    assert!(!disk.starts_as_luks());
+    let found = Open::medium(Arc::clone(disk)).passphrase(PHRASE).open();
+    assert!(found.is_err(), "it opens");
+}
+
+#[test]
+fn copy_that_is_stopped_while_it_is_compared_opens_nothing() {
+    let (from, to) = (Disk::noise(8 << 20), Disk::new(HEADER + (8 << 20)));
+    create(&to).create().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let copy = Copy::new(source(&from))
+        .verify(true)
+        .stop(Arc::clone(&stop));
+    // All bytes are there: what comes next is the comparison.
+    let create = create(&to).replace(true).fill(copy);
+    let create = create.on_progress(move |progress| {
+        if matches!(progress, Progress::Copied { bytes, of: Some(of) } if bytes == of) {
+            stop.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    let error = create.create().unwrap_err();
+    assert!(
+        matches!(error.problem(), Problem::CopyStopped(Left::Part(_))),
+        "{error}"
+    );
+    assert_opens_nothing(&to);
 }
 
 #[test]
@@ -351,6 +389,116 @@ fn source_that_is_cut_short_on_the_way_is_no_whole_copy() {
     assert_eq!((*action, *fault), ("read", Fault::Truncated));
     assert_eq!(*left, Left::Nothing);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// What somebody does to the source when the copy has begun.
+type Change = fn(&File);
+
+const CHANGES: [(&str, Change); 3] = [
+    ("grows", |file| file.set_len(11 << 20).unwrap()),
+    ("shrinks", |file| file.set_len((9 << 20) - 512).unwrap()),
+    ("is rewritten", |file| {
+        file.write_all_at(&[1], 5 << 20).unwrap()
+    }),
+];
+
+/// A copy of `bytes`, which change once it has begun. They were written long ago: two changes within one tick of the
+/// clock are one.
+fn changing(change: Change, is_stream: bool) -> (Copy, impl Fn(Progress<'_>) -> Result<(), Error>) {
+    let from = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&from, vec![7; 9 << 20]).unwrap();
+    from.as_file().set_modified(std::time::UNIX_EPOCH).unwrap();
+    let source = if is_stream {
+        CopySource::stream(File::open(&from).unwrap(), "input")
+    } else {
+        CopySource::raw(from.path()).unwrap()
+    };
+    let changed = AtomicBool::new(false);
+    let observer = move |progress: Progress<'_>| {
+        let begins = matches!(progress, Progress::Copied { bytes: 0, .. });
+        if begins && !changed.swap(true, Ordering::Relaxed) {
+            change(from.as_file());
+        }
+        Ok(())
+    };
+    (Copy::new(source), observer)
+}
+
+#[test]
+fn source_that_changes_on_the_way_is_no_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let is_told = |error: Error, left: &dyn Fn(&Left) -> bool, how: &str| match error.problem() {
+        Problem::CopyChanged(found) => assert!(left(found), "{how}: {error}"),
+        // What is not there any more cannot be read.
+        Problem::CopyFault { left: found, .. } if how == "shrinks" => {
+            assert!(left(found), "{how}: {error}");
+        }
+        _ => panic!("{how}: {error}"),
+    };
+    let nothing = |left: &Left| *left == Left::Nothing;
+    let part = |left: &Left| matches!(left, Left::Part(_));
+    for (how, change) in CHANGES {
+        for is_stream in [false, true] {
+            // A stream has the length that it has when it ends.
+            if is_stream && how == "shrinks" {
+                continue;
+            }
+            let (copy, observer) = changing(change, is_stream);
+            let error = copy.on_progress(observer).into_file(&out).unwrap_err();
+            is_told(error, &nothing, how);
+            let (copy, observer) = changing(change, is_stream);
+            let create = Create::new(&out).passphrase(PHRASE).format(cheap());
+            let error = create.fill(copy).on_progress(observer).create();
+            is_told(error.unwrap_err(), &nothing, how);
+            assert_eq!(
+                std::fs::read_dir(folder.path()).unwrap().count(),
+                0,
+                "{how}"
+            );
+        }
+        let to = Disk::new(HEADER + (12 << 20));
+        let (copy, observer) = changing(change, false);
+        let error = create(&to).fill(copy).on_progress(observer).create();
+        is_told(error.unwrap_err(), &part, how);
+        assert_opens_nothing(&to);
+        let (copy, observer) = changing(change, false);
+        let copy = copy.replace(true).on_progress(observer);
+        let error = copy.into_volume(|| Ok(encrypted(&to))).unwrap_err();
+        is_told(error, &part, how);
+    }
+}
+
+#[test]
+fn old_header_is_out_of_the_way_before_its_data_is_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let [header, aside] = ["header", ".header.cryptline-old"].map(|it| folder.path().join(it));
+    let to = Disk::new(5 << 20);
+    let from = Disk::noise(5 << 20);
+    let fill = |copy: Copy| create(&to).header(&header).replace(true).fill(copy);
+    fill(Copy::new(source(&from))).create().unwrap();
+    let old = std::fs::read(&header).unwrap();
+    assert!(!aside.exists());
+    let told = Arc::new(Mutex::new(None));
+    let faulty = encrypted(&from).fault("read:nth=4".parse().unwrap());
+    let faulty = CopySource::volume(&faulty.read_only(true).open().unwrap());
+    let tell = Arc::clone(&told);
+    let failed = fill(Copy::new(faulty)).on_progress(move |progress| {
+        if let Progress::SetAside(path) = progress {
+            *tell.lock().unwrap() = Some(path.to_owned());
+        }
+        Ok(())
+    });
+    failed.create().unwrap_err();
+    // It would open onto what is half the one and half the other.
+    assert!(!header.exists());
+    assert!(std::fs::read(&aside).unwrap() == old, "it is lost");
+    assert_eq!(told.lock().unwrap().as_ref(), Some(&aside), "nobody knows");
+    // It is not lost by the next one either.
+    fill(Copy::new(source(&from))).create().unwrap();
+    let error = fill(Copy::new(source(&from))).create().unwrap_err();
+    assert!(matches!(error.problem(), Problem::Exists { .. }), "{error}");
+    assert!(std::fs::read(&aside).unwrap() == old && header.exists());
 }
 
 #[test]

@@ -4,9 +4,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
 use cryptline::{
-    Copied, Copy, CopySource, Error, ErrorKind, Left, Open, Plain, Problem, Progress, ResumeError,
+    Copied, Copy, CopySource, Create, Error, ErrorKind, Left, Open, Plain, Problem, Progress,
+    ResumeError,
 };
 use tempfile::TempDir;
 
@@ -177,8 +180,55 @@ fn source_that_changes_during_the_copy_leaves_nothing() {
         Ok(())
     });
     let refused = copy.into_file(&lab.dest).unwrap_err();
-    assert_eq!(*why(&refused), ResumeError::ChangedNow);
+    assert_changed(&refused);
     assert!(!lab.dest.exists() && !lab.part.exists());
+}
+
+type Observer = Box<dyn Fn(Progress<'_>) -> Result<(), Error> + Send + Sync>;
+
+fn assert_changed(error: &Error) {
+    let is_told = matches!(error.problem(), Problem::CopyChanged(Left::Nothing));
+    assert!(is_told, "{error}");
+}
+
+/// Somebody else's file has the name of the part by then.
+#[test]
+fn source_that_changes_removes_no_other_file() {
+    let lab = Lab::new();
+    let copies: [&dyn Fn(Copy, Observer) -> Result<(), Error>; 2] = [
+        &|copy, observer| copy.on_progress(observer).into_file(&lab.dest).map(drop),
+        &|copy, observer| {
+            let format = FormatOptions {
+                kdf: Some(KdfKind::Pbkdf2),
+                cost: KdfCost {
+                    iterations: Some(1000),
+                    ..KdfCost::default()
+                },
+                ..FormatOptions::default()
+            };
+            let create = Create::new(&lab.dest).passphrase("secret").format(format);
+            create.fill(copy).on_progress(observer).create().map(drop)
+        },
+    ];
+    for copy in copies {
+        // Two changes within one tick of the clock are one.
+        let source = File::options().write(true).open(&lab.source).unwrap();
+        source.set_modified(std::time::UNIX_EPOCH).unwrap();
+        let part = lab.part.clone();
+        let changed = AtomicBool::new(false);
+        let observer = move |progress: Progress<'_>| {
+            let begins = matches!(progress, Progress::Copied { bytes: 0, .. });
+            if begins && !changed.swap(true, Ordering::Relaxed) {
+                source.write_all_at(&[1], 5).unwrap();
+                fs::rename(&part, part.with_extension("elsewhere")).unwrap();
+                fs::write(&part, "of somebody else").unwrap();
+            }
+            Ok(())
+        };
+        assert!(copy(lab.copy(), Box::new(observer)).is_err());
+        assert_eq!(fs::read(&lab.part).unwrap(), b"of somebody else");
+        fs::remove_file(&lab.part).unwrap();
+    }
 }
 
 /// Between the opening, after which somebody may be asked for a passphrase, and the copy.
@@ -196,7 +246,7 @@ fn source_that_another_file_takes_the_place_of_is_not_taken_for_that() {
     fs::rename(&other, &lab.source).unwrap();
     let copy = Copy::new(CopySource::volume(&volume)).resume("");
     let refused = copy.into_file(&lab.dest).unwrap_err();
-    assert_eq!(*why(&refused), ResumeError::ChangedNow);
+    assert_changed(&refused);
     assert!(!lab.dest.exists() && !lab.part.exists());
     drop(volume);
     let copy = Copy::new(CopySource::volume(&open())).resume("");
@@ -234,6 +284,33 @@ fn what_does_not_tell_whether_it_changes_is_refused() {
         .resume("")
         .into_target(onto);
     assert_eq!(*why(&refused.unwrap_err()), ResumeError::Destination);
+}
+
+/// What an earlier run has copied is compared, too; nobody goes on with what is wrong.
+#[test]
+fn copy_that_goes_on_is_verified_from_its_first_byte() {
+    let lab = Lab::new();
+    let cut = || {
+        for mib in (12..).step_by(4) {
+            assert!(lab.until(mib * MIB as u64).is_err());
+            if lab.mark() >= 4 * MIB as u64 {
+                return;
+            }
+        }
+    };
+    cut();
+    lab.copy().verify(true).into_file(&lab.dest).unwrap();
+    assert!(lab.is_copied());
+    fs::remove_file(&lab.dest).unwrap();
+    cut();
+    let part = File::options().write(true).open(&lab.part).unwrap();
+    part.write_all_at(b"rotten", MIB as u64 + 5).unwrap();
+    let error = lab.copy().verify(true).into_file(&lab.dest).unwrap_err();
+    let Problem::CopyDiffers { offset, left } = error.problem() else {
+        panic!("{error}");
+    };
+    assert_eq!((*offset, left), (MIB as u64, &Left::Nothing));
+    assert!(!lab.dest.exists() && !lab.part.exists());
 }
 
 #[test]

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! ways      who makes which file of which, and by which command line
+//! cuts      changes of headers that are cut off
 //! summary   table and figures
 //! ```
 //!
 //! Each turn makes a new file, and ends when that is durable. Ours are checked first: what they have made has all
 //! bytes of the source.
 
+mod cuts;
 mod summary;
 mod ways;
 
@@ -45,21 +47,22 @@ const PIECE: usize = 1 << 20;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline bench images                                  everything, in a minute or two
+  cryptline bench images                                  everything, in a few minutes
   cryptline bench images --size 4G --rounds 5 --dir /data
   cryptline bench images --size 16M --rounds 1            only to see that it works
   cryptline bench images --json images.json --html images.html
 
 Encrypts a raw image of random bytes with `cryptline create --from`, with `qemu-img convert` to
-LUKS1, and with `nbdcopy` into a volume that cryptline serves, and decrypts one with `cryptline
-copy`, in turns with `cp`. Every turn makes a new file and ends when it is durable. Needs about four
-times --size in --dir.
+LUKS1, with `nbdcopy` into a volume that cryptline serves, and with `cryptsetup reencrypt` in place, and
+decrypts one with `cryptline copy`, in turns with `cp`. Every turn makes a new file and ends when it is
+durable. Needs about four times --size in --dir, and for `cryptsetup reencrypt` root. Headers are also
+changed in memory, and each change cut off wherever a crash could.
 
-Needs the Debian packages qemu-utils and libnbd-bin. What is missing is named, and its figures have
+Needs the Debian packages qemu-utils, libnbd-bin and cryptsetup-bin. What is missing is named, and its figures have
 no value. The JSON is described in docs/bench-json.md.")]
 pub struct ImagesArgs {
     /// Size of the clear disk
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse_disk)]
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size::parse_disk)]
     pub size: u64,
 
     /// Folder for the images; they are removed at the end
@@ -120,7 +123,7 @@ pub fn measure(args: &ImagesArgs) -> Result<Report, Error> {
     })?;
     stop.check()?;
     report.seconds = (all / turns * 1000.0).round() / 1000.0;
-    summary::fill(&mut report, &bench);
+    summary::fill(&mut report, &bench, cuts::count()?);
     Ok(report)
 }
 

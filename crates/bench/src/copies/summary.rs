@@ -3,6 +3,7 @@
 use cryptline::size;
 
 use super::Bench;
+use super::cuts::Cuts;
 use super::ways::Way;
 use crate::report::{Enough, Figure, Report, Row};
 use crate::table::{Table, megabytes, percent};
@@ -15,7 +16,7 @@ const ENOUGH: Enough = Enough {
 };
 
 /// Fills the report.
-pub fn fill(report: &mut Report, bench: &Bench<'_>) {
+pub fn fill(report: &mut Report, bench: &Bench<'_>, cuts: Cuts) {
     let args = bench.args;
     report.notes = notes(bench);
     bench.setting.describe(report, "programs", false);
@@ -61,10 +62,20 @@ pub fn fill(report: &mut Report, bench: &Bench<'_>) {
             Way::Qemu,
             4.0,
         ),
+        ratio(
+            "create_from_over_cryptsetup_reencrypt",
+            Way::Create,
+            Way::Reencrypt,
+            2.5,
+        )
+        .noted("cryptsetup encrypts in place and keeps recovery points, which is more than a copy does"),
         ratio("copy_out_over_cp", Way::CopyOut, Way::Cp, 0.9),
         cpu.unless(weak),
         sparse.in_units("seconds").lower(),
         sparse_size.at_most(110.0).unless(weak),
+        Figure::new("header_cut_points", cuts.rate())
+            .at_least(1.0)
+            .noted(format!("{} of {} survived", cuts.survived, cuts.tried)),
     ];
 }
 
@@ -74,7 +85,8 @@ fn notes(bench: &Bench<'_>) -> Vec<String> {
             "{} of random bytes, which were written just before and may be in the page cache. Each turn makes a new file and ends when that is durable: fsync is included, and so is the start of the program.",
             size::human(bench.args.size)
         ),
-        "cryptline writes LUKS2 (aes-xts-plain64, 512-bit key, 4096-byte sectors), qemu-img LUKS1 (512-byte sectors), which is all it has. Key slots cost next to nothing. nbdcopy writes into a new, sparse file whose server runs already.".into(),
+        "cryptline writes LUKS2 (aes-xts-plain64, 512-bit key, 4096-byte sectors), qemu-img LUKS1 (512-byte sectors), which is all it has. Key slots cost next to nothing. nbdcopy writes into a new, sparse file whose server runs already. cryptsetup changes a copy that was made before.".into(),
+        "Header cut points: changes of key slots, UUID, label and priority in memory, cut off after each write, with any of the sectors since the last flush. One is survived where the old passphrases open the volume, or the new ones.".into(),
         "Speeds are medians, 1 MB is 10^6 bytes; a ratio is the median of the ratios of the rounds.".into(),
         format!(
             "Before, what cryptline had made was compared with the source, SHA-256 {}.",

@@ -25,6 +25,8 @@ pub enum Way {
     Served,
     /// `qemu-img convert`, raw to LUKS1.
     Qemu,
+    /// `cryptsetup reencrypt --encrypt`, raw to LUKS2 in the same file.
+    Reencrypt,
     /// `cryptline copy`, LUKS2 to raw.
     CopyOut,
     /// `cryptline create --from`, of an image that is nearly all holes.
@@ -34,11 +36,12 @@ pub enum Way {
 const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000 --key-file {key}";
 
 impl Way {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Cp,
         Self::Create,
         Self::Served,
         Self::Qemu,
+        Self::Reencrypt,
         Self::CopyOut,
         Self::Sparse,
     ];
@@ -50,6 +53,7 @@ impl Way {
             Self::Create => "cryptline create --from, raw to LUKS2",
             Self::Served => "nbdcopy into cryptline serve, raw to LUKS2",
             Self::Qemu => "qemu-img convert, raw to LUKS1",
+            Self::Reencrypt => "cryptsetup reencrypt --encrypt, raw to LUKS2 in place",
             Self::CopyOut => "cryptline copy, LUKS2 to raw",
             Self::Sparse => "cryptline create --from --holes keep, 100 GiB with 100 MiB of data",
         }
@@ -61,6 +65,7 @@ impl Way {
             Self::Create | Self::CopyOut | Self::Sparse => "cryptline",
             Self::Served => "nbdcopy",
             Self::Qemu => "qemu-img",
+            Self::Reencrypt => "cryptsetup",
         }
     }
 
@@ -78,6 +83,11 @@ impl Way {
             }
             Self::CopyOut => "cryptline copy {luks2} {out} --key-file {key}".to_owned(),
             Self::Served => "nbdcopy --flush {plain} nbd+unix:///?socket={socket}".to_owned(),
+            // A regular file is never in use by device-mapper here, which it cannot know.
+            Self::Reencrypt => format!(
+                "cryptsetup reencrypt --encrypt --type luks2 --reduce-device-size 32M --sector-size 4096 \
+                 --force-offline-reencrypt --batch-mode {CHEAP} {{out}}"
+            ),
             // Of its options, the fastest.
             Self::Qemu => {
                 "qemu-img convert -f raw -O luks -W -m 8 --object secret,id=key,file={key,} \
@@ -90,14 +100,21 @@ impl Way {
     /// Why it cannot be gone.
     pub fn missing(self, programs: &Programs) -> Option<String> {
         let missing = programs.missing(self.program());
-        missing.map(|it| format!("{it} is not installed"))
+        let missing = missing.map(|it| format!("{it} is not installed"));
+        // Its locks are in a folder of root.
+        let is_root = || rustix::process::geteuid().is_root();
+        missing.or_else(|| {
+            let lacks = self == Self::Reencrypt && !is_root();
+            lacks.then(|| "cryptsetup reencrypts as root only".to_owned())
+        })
     }
 
-    /// What must be there before: the sparse image, or an empty volume and its server.
+    /// What must be there before: the sparse image, an empty volume and its server, or the file that is changed.
     pub fn prepare(self, bench: &Bench<'_>) -> Result<Option<Process>, Error> {
         match self {
             Self::Sparse => make_sparse(bench).map(|()| None),
             Self::Served => serve_empty(bench).map(Some),
+            Self::Reencrypt => copy_with_room(bench).map(|()| None),
             _ => Ok(None),
         }
     }
@@ -145,6 +162,17 @@ fn make_sparse(bench: &Bench<'_>) -> Result<(), Error> {
         file.sync_all()
     });
     made.map_err(|error| Error::device(format!("{}: {error}", path.display())))
+}
+
+/// A copy of the source, with the room behind it that a header and the first steps take.
+fn copy_with_room(bench: &Bench<'_>) -> Result<(), Error> {
+    execute(bench, &Way::Cp.line())?;
+    let room = File::options().write(true).open(bench.out());
+    let made = room.and_then(|file| {
+        file.set_len(bench.setting.images.size + (32 << 20))?;
+        file.sync_all()
+    });
+    made.map_err(|error| Error::device(format!("{}: {error}", bench.out().display())))
 }
 
 /// An empty volume as large as the source, and its server.

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use cryptline::TpmDevice;
 
 use super::keys::{KeyArgs, PassphraseSource};
+use super::tokens::TokenArgs;
 
 /// The keys of one side: their options' heading and prefix, what is opened with them, and what else they need.
 macro_rules! side {
@@ -56,6 +58,55 @@ macro_rules! side {
             )]
             pub key_slot: Option<u32>,
 
+            #[arg(
+                id = concat!($prefix, "_token_id"),
+                long = concat!($prefix, "-token-id"),
+                value_name = "N",
+                help = concat!("Of the tokens of ", $whose, ", try only this one"),
+                conflicts_with_all = $name::KEYS
+                $(, requires = $needed)?
+            )]
+            token_id: Option<u32>,
+
+            #[arg(
+                id = concat!($prefix, "_token_type"),
+                long = concat!($prefix, "-token-type"),
+                value_name = "TYPE",
+                help = concat!("Of the tokens of ", $whose, ", try only those of this type"),
+                conflicts_with_all = $name::KEYS
+                $(, requires = $needed)?
+            )]
+            token_type: Option<String>,
+
+            #[arg(
+                id = concat!($prefix, "_token_only"),
+                long = concat!($prefix, "-token-only"),
+                help = concat!("Ask for no passphrase where no token unlocks ", $whose),
+                conflicts_with_all = $name::KEYS
+                $(, requires = $needed)?
+            )]
+            token_only: bool,
+
+            #[arg(
+                id = concat!($prefix, "_pin_file"),
+                long = concat!($prefix, "-pin-file"),
+                value_name = "FILE",
+                help = concat!("Take the PIN of a token of ", $whose, " from FILE, as --pin-file does"),
+                conflicts_with_all = $name::KEYS
+                $(, requires = $needed)?
+            )]
+            pin_file: Option<PathBuf>,
+
+            #[arg(
+                id = concat!($prefix, "_tpm_device"),
+                long = concat!($prefix, "-tpm-device"),
+                value_name = "DEVICE",
+                help = concat!("The TPM of tokens of ", $whose, ", as --tpm-device says"),
+                value_parser = TpmDevice::parse
+                $(, requires = $needed)?
+            )]
+            tpm_device: Option<TpmDevice>,
+
             /// Where the LUKS header is.
             #[arg(
                 id = concat!($prefix, "_header"),
@@ -68,6 +119,24 @@ macro_rules! side {
         }
 
         impl $name {
+            const KEYS: [&str; 3] = [
+                concat!($prefix, "_key_file"),
+                concat!($prefix, "_passphrase_fd"),
+                concat!($prefix, "_volume_key_file"),
+            ];
+
+            /// The same as the tokens of a verb with one volume.
+            #[must_use]
+            pub fn tokens(&self) -> TokenArgs {
+                TokenArgs {
+                    token_id: self.token_id,
+                    token_type: self.token_type.clone(),
+                    token_only: self.token_only,
+                    pin_file: self.pin_file.clone(),
+                    tpm_device: self.tpm_device.clone(),
+                }
+            }
+
             /// The same as the keys of a verb with one volume.
             #[must_use]
             pub fn keys(&self) -> KeyArgs {

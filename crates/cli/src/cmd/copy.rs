@@ -5,18 +5,24 @@ mod folder;
 mod show;
 mod source;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cryptline::{Copied, Copy, DispatchOptions, Mode, Open, Problem, Target, Zeroes};
+use cryptline::{
+    Copied, Copy, Create, DispatchOptions, Holes, Mode, Open, Problem, Target, Tokens, Zeroes,
+};
 use serde::Serialize;
 
 use crate::CliError;
 use crate::args::choice::{self, Words};
-use crate::args::{KeyArgs, Remembered, Taker, ToArgs, refuse_needed, refuse_shared_input};
+use crate::args::{
+    KeyArgs, Remembered, Taker, ToArgs, TokenArgs, refuse_needed, refuse_shared_input,
+};
+use crate::cmd::create::HOLES;
 use crate::output::{print_report, warn_of};
 use crate::size;
 pub(super) use folder::FileSystem;
@@ -36,6 +42,9 @@ const ZEROES: &Words<Zeroes> = &[
     ),
 ];
 
+/// What encrypted volumes are called.
+const ENCRYPTED: [&str; 3] = ["luks", "luks1", "luks2"];
+
 /// What to copy, and where to.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -44,6 +53,7 @@ Examples:
   cryptline copy disk.luks out.raw --verify                 and read the file again, to be sure
   cryptline copy disk.luks other.luks --to-key-file key2    from one volume into another
   cryptline copy disk.raw other.luks --to-key-file key2     encrypt it into a volume that is there
+  cryptline copy disk.raw new.luks --encrypt                encrypt it in a new volume
   cryptline copy 'nbd://storage/disk1' disk.raw
   cryptline copy dir:site site.raw                          a file system (ext4) with the files of a folder
   cryptline copy - 'nbd://storage/disk1' < disk.raw
@@ -52,8 +62,8 @@ Examples:
 mke2fs makes the file system of dir:DIR in memory, so there must be room for it there. Owners and modes of the files
 stay as they are; nothing should change in the folder meanwhile. `create --size` sets the size of the file system, too.
 
-Each side that has a LUKS header is opened, and anything else is taken as it is. For a new encrypted
-file use `cryptline create FILE --from SRC`.
+Each side that has a LUKS header is opened, by a token of it where there is one, and anything else is taken as it is. A new
+destination is in clear unless you give --encrypt, which is `cryptline create DST --from SRC` without its other options.
 
 A new file is written under another name and gets its own once all of it is durable, so whatever
 has that name is whole; holes and zeros become holes. A volume, a block device or an export that is
@@ -82,16 +92,29 @@ pub struct CopyArgs {
     pub how: How,
 
     /// Keep what was copied if it ends early, even by kill -9 or a power cut, and go on from there with the same command
-    #[arg(long, conflicts_with = "verify")]
+    #[arg(long)]
     pub resume: bool,
 
     /// Read the LUKS header of the source from FILE
     #[arg(long, value_name = "FILE")]
     pub header: Option<PathBuf>,
 
+    /// Make DST a new LUKS2 volume and encrypt the copy in it. The --to options say where its passphrase comes from; without
+    /// one it is asked for. `create DST --from SRC` has options for everything else
+    #[arg(long, conflicts_with_all = ["to_volume_key_file", "to_key_slot", "to_header", "to_token_id", "to_token_type", "to_token_only", "to_pin_file", "to_tpm_device"])]
+    pub encrypt: bool,
+
+    /// What becomes of holes and zeros where the destination is encrypted; in a clear one they are always kept
+    #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES))]
+    pub holes: Holes,
+
     /// Key of the source.
     #[command(flatten)]
     pub keys: KeyArgs,
+
+    /// Tokens of the source.
+    #[command(flatten)]
+    pub tokens: TokenArgs,
 
     /// The other side.
     #[command(flatten)]
@@ -149,10 +172,11 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
         how: &args.how,
         header: args.header.as_deref(),
         keys: args.keys.of_target(&args.source),
+        tokens: args.tokens.clone(),
         key_option: "--key-file",
         file_system: FileSystem::default(),
     };
-    let is_volume = args.is_volume(&destination)?;
+    let is_volume = !args.encrypt && args.is_volume(&destination)?;
     let keys = args.to.keys().of_target(&args.destination);
     args.check_destination(&destination, is_volume, &keys)?;
     from.refuse_needed(&destination)?;
@@ -161,24 +185,33 @@ pub fn run(args: &CopyArgs) -> Result<ExitCode, CliError> {
     let to_key = Taker {
         what: "the key of the destination",
         instead: "--to-key-file",
-        takes: keys.from_input().filter(|_| is_volume),
+        takes: (keys.from_input())
+            .filter(|_| args.encrypt || is_volume && !args.to.tokens().token_only),
     };
     refuse_shared_input(&[disk, key, to_key])?;
     let source = from.open(is_luks)?;
-    let show = Show::of_copy();
+    let show = if args.encrypt {
+        Show::of_create()
+    } else {
+        Show::of_copy()
+    };
     let copy = Copy::new(source)
         .replace(args.force)
+        .holes(args.holes)
         .verify(args.how.verify)
         .stop(show.stop())
         .on_progress(show.observer());
     let copy = if args.resume {
-        copy.resume(args.choices())
+        copy.resume(from.choices())
     } else {
         copy
     };
-    let copied = if is_volume {
+    let copied = if args.encrypt {
+        args.create(copy, &show)
+    } else if is_volume {
+        let tokens = args.to.tokens().choice(&keys)?;
         let keys = Remembered::new(keys);
-        copy.into_volume(|| Ok(args.open_destination(&destination, &keys)))
+        copy.into_volume(|| Ok(args.open_destination(&destination, &keys, tokens.as_ref())))
     } else {
         copy.into_target(&args.destination)
     };
@@ -215,28 +248,60 @@ impl CopyArgs {
         is_volume: bool,
         keys: &KeyArgs,
     ) -> Result<(), CliError> {
-        if !is_volume && !keys.is_empty() {
-            return Err(CliError::parameters(format!(
-                "{destination}: it has no LUKS header, so the copy would not be encrypted; make a volume with `cryptline create FILE --from SRC`, or leave the key of the destination out"
-            )));
+        if !is_volume && !self.encrypt {
+            self.check_clear(destination, keys)?;
         }
         let [first, second] = keys.files();
         let header = ("the header of the destination", self.to.header.as_deref());
         refuse_needed(destination, &[header, first, second])
     }
 
-    /// What else than the source decides about the bytes.
-    fn choices(&self) -> String {
-        format!(
-            "{:?} {:?} {}",
-            self.header, self.how.zeroes, self.how.from_raw
-        )
+    /// As above, where the copy will be in clear.
+    fn check_clear(&self, destination: &Target, keys: &KeyArgs) -> Result<(), CliError> {
+        self.to
+            .tokens()
+            .refuse("the destination has no LUKS header")?;
+        if !keys.is_empty() {
+            return Err(CliError::parameters(format!(
+                "{destination}: it has no LUKS header, so the copy would not be encrypted; make it a volume with --encrypt, or leave the key of the destination out"
+            )));
+        }
+        let extension = destination.path().and_then(Path::extension);
+        let is_named = |name: &OsStr| ENCRYPTED.iter().any(|it| name.eq_ignore_ascii_case(it));
+        // A volume that is taken as it is stays one.
+        if extension.is_some_and(is_named) && !self.how.from_raw {
+            return Err(CliError::parameters(format!(
+                "{destination}: the copy would be in clear under the name of an encrypted volume; make it one with --encrypt, or give another name"
+            )));
+        }
+        Ok(())
     }
 
-    fn open_destination(&self, destination: &Target, keys: &Arc<Remembered>) -> Open {
+    /// Makes the volume that is copied into, as `create` has it if nothing else is said.
+    fn create(&self, copy: Copy, show: &Show) -> Result<Copied, cryptline::Error> {
+        let passphrase = self.to.keys().of_target(&self.destination).passphrase;
+        let create = Create::new(&self.destination)
+            .replace(self.force)
+            .keys(passphrase)
+            .fill(copy)
+            .on_progress(show.observer());
+        let created = create.create()?;
+        warn_of(&created.warnings);
+        Ok(created.copied.expect("it was filled"))
+    }
+
+    fn open_destination(
+        &self,
+        destination: &Target,
+        keys: &Arc<Remembered>,
+        tokens: Option<&Tokens>,
+    ) -> Open {
         let mut open = inline(Open::target(destination.clone())).keys(keys.keys());
         if let Some(path) = &self.to.header {
             open = open.header(path);
+        }
+        if let Some(tokens) = tokens {
+            open = open.tokens(tokens.clone());
         }
         match self.to.key_slot {
             Some(slot) => open.key_slot(slot),

@@ -1,4 +1,4 @@
-//! `create`: a new LUKS volume in a file, on `pmem:PATH` or `btt:PATH`, or behind an NBD server.
+//! `create`: a new LUKS volume in a file, on a block device, `pmem:PATH` or `btt:PATH`, or behind an NBD server.
 
 mod layout;
 mod new;
@@ -46,6 +46,7 @@ Examples:
   cryptline create disk.img --size 1G --key-file key.bin --label backup
   cryptline create old.img --size 1G --luks1
   cryptline btt create disk.btt --size 1G && cryptline create btt:disk.btt
+  cryptline create /dev/sdb --label backup            on a block device
   cryptline create 'nbd://storage/disk1' --key-file key.bin
   cryptline create 'whole-disk.img?partition=root'    in the partition with this label
   cryptline create disk.luks --from disk.raw --verify
@@ -59,9 +60,12 @@ Examples:
 
 The size given with --size includes the header (16 MiB for LUKS2, 2 MiB for LUKS1). The file is
 sparse unless you give --preallocate. The new volume is opened once to verify it; if anything fails,
-nothing is left behind. pmem:PATH, btt:PATH, a part of a disk, a Ceph image and the export of an NBD URI have
-their size already, and must contain only zeros or holes, unless you give --force. Large exports are
-looked at in thousands of places only.
+nothing is left behind. Block devices, pmem:PATH, btt:PATH, a part of a disk, a Ceph image and the export of an NBD
+URI have their size already, and must contain only zeros or holes, unless you give --force; what is found is named. Large
+devices and exports are looked at in thousands of places only. No device that is mounted or in use is written to.
+
+With --header and --force, data and header are replaced one after the other. What ends the program in between leaves the
+old header as .NAME.cryptline-old beside its place, and no header that opens onto the data of another.
 
 With --seed-file nothing is measured, since that differs: Argon2 makes 4 passes over 256 MiB in 4 lanes,
 and PBKDF2 a million iterations, unless the --pbkdf options say otherwise. The label and the UUID given
@@ -74,7 +78,7 @@ then there is no volume, whatever happens.
 Exit codes: 0 success, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the
 disk or server failed, or is full, 5 the file exists, the device holds data (see --force), or it is in use.")]
 pub struct CreateArgs {
-    /// New file, or an existing pmem:PATH, btt:PATH, part of a disk (DISK?partition=N), NBD URI or rbd:POOL/IMAGE
+    /// New file, or an existing block device, pmem:PATH, btt:PATH, part of a disk (DISK?partition=N), NBD URI or rbd:POOL/IMAGE
     pub file: PathBuf,
 
     /// Size of the file, such as 512M or 1G; KB, MB and GB are powers of 1000
@@ -96,7 +100,7 @@ pub struct CreateArgs {
 
     /// Keep what was copied when it ends early, and go on from there when the same command is given again. Only into a new
     /// file, from a regular file or a volume in one
-    #[arg(long, requires = "from", conflicts_with_all = ["verify", "volume_key_file", "header"], help_heading = "Source options")]
+    #[arg(long, requires = "from", conflicts_with_all = ["volume_key_file", "header"], help_heading = "Source options")]
     pub resume: bool,
 
     /// What becomes of holes and zeros in the source
@@ -184,6 +188,7 @@ impl CreateArgs {
             how: &self.how,
             header: self.from_keys.header.as_deref(),
             keys: self.from_keys.keys().of_target(source),
+            tokens: self.from_keys.tokens(),
             key_option: "--from-key-file",
             file_system: FileSystem {
                 room: self.room(&options)?,
@@ -208,8 +213,7 @@ impl CreateArgs {
             .verify(self.how.verify)
             .stop(show.stop());
         let copy = if self.resume {
-            let (header, how) = (&self.from_keys.header, &self.how);
-            copy.resume(format!("{header:?} {:?} {}", how.zeroes, how.from_raw))
+            copy.resume(from.choices())
         } else {
             copy
         };

@@ -18,22 +18,23 @@ Examples:
   cryptline encrypt disk.raw disk.luks
   cryptline encrypt disk.raw disk.luks --verify --key-file key.bin
   cryptline encrypt disk.raw old.luks --force                take the place of old.luks
+  cryptline encrypt disk.raw /dev/sdb                        onto a block device
 
-It is the same as `cryptline create DST --from FILE`, which can do more: fill devices, take an encrypted source, and
+It is the same as `cryptline create DST --from FILE`, which can do more: take an encrypted source, and
 sizes. FILE stays as it is; remove it when you no longer need it. What is encrypted already is refused.
 
 Exit codes: 0 encrypted, 1 invalid parameters, 2 the two passphrases differ, 3 out of memory, 4 the disk failed or is
-full, 5 DST exists (see --force), or one of them is in use.")]
+full, 5 DST exists or holds data (see --force), or one of them is in use.")]
 pub struct EncryptArgs {
     /// Raw file, block device or NBD URI in the clear
     #[arg(value_name = "FILE")]
     pub source: PathBuf,
 
-    /// New file
+    /// New file, or an existing block device
     #[arg(value_name = "DST")]
     pub destination: Option<PathBuf>,
 
-    /// Replace DST if it exists
+    /// Replace DST if it exists, or overwrite what the device holds
     #[arg(long)]
     pub force: bool,
 
@@ -50,7 +51,7 @@ pub struct EncryptArgs {
     pub preallocate: bool,
 
     /// Keep what was copied when it ends early, and go on from there when the same command is given again
-    #[arg(long, conflicts_with_all = ["verify", "volume_key_file", "header"])]
+    #[arg(long, conflicts_with_all = ["volume_key_file", "header"])]
     pub resume: bool,
 
     /// What to make.

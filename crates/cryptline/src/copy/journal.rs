@@ -49,8 +49,6 @@ pub enum ResumeError {
         /// The unfinished copy.
         part: PathBuf,
     },
-    /// The source has changed during the copy.
-    ChangedNow,
     /// Somebody else's, or for others to write to.
     NotOurs {
         /// What should be the unfinished copy.
@@ -64,7 +62,7 @@ impl ResumeError {
             Self::Source | Self::Destination | Self::Apart => ErrorKind::Parameters,
             Self::Changed { .. } => ErrorKind::Busy,
             Self::OtherKey { .. } => ErrorKind::NoKey,
-            Self::ChangedNow | Self::NotOurs { .. } => ErrorKind::Device,
+            Self::NotOurs { .. } => ErrorKind::Device,
         }
     }
 }
@@ -78,7 +76,9 @@ impl fmt::Display for ResumeError {
                 f.write_str("only a regular file tells whether it has changed since a copy began")
             }
             Self::Destination => f.write_str("only a copy into a new file can go on later"),
-            Self::Apart => f.write_str("only a volume that has its header with it can be filled in several runs"),
+            Self::Apart => f.write_str(
+                "only a volume that has its header with it can be filled in several runs",
+            ),
             Self::OtherKey { part } => write!(
                 f,
                 "{} was begun with another passphrase; give that one, or remove it to begin anew",
@@ -88,9 +88,6 @@ impl fmt::Display for ResumeError {
                 f,
                 "{} was copied from another source, or the source has changed since; remove it to begin anew",
                 part.display()
-            ),
-            Self::ChangedNow => f.write_str(
-                "the source has changed while it was copied, so nothing was kept; copy it when nobody changes it",
             ),
             Self::NotOurs { part } => write!(
                 f,

@@ -20,6 +20,7 @@ mod transfer;
 mod trouble;
 mod worker;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -33,7 +34,7 @@ pub(crate) use trouble::Trouble;
 pub(crate) use worker::Zeros;
 
 use crate::create::{Observer, Progress};
-use crate::{Result, Warning, Zeroes};
+use crate::{Open, Result, Warning, Zeroes};
 
 /// What becomes of holes in the source, and of zeros, where the destination is encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,12 +43,29 @@ pub enum Holes {
     /// Encrypted zeros are written: every reader sees zeros, and nobody which blocks are unused.
     #[default]
     Encrypt,
-    /// They stay holes of a new volume. That shows which blocks are unused, and only a volume that is opened with
+    /// They stay holes, or become some. That shows which blocks are unused, and only a volume that is opened with
     /// [`Zeroes::Detect`](crate::Zeroes) reads zeros there: others read noise.
     Keep,
 }
 
+impl fmt::Display for Holes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Encrypt => "encrypt",
+            Self::Keep => "keep",
+        })
+    }
+}
+
 impl Holes {
+    /// How a volume that is there is opened for them.
+    fn kept_in(self, volume: Open) -> Open {
+        match self {
+            Self::Encrypt => volume,
+            Self::Keep => volume.zeroes(Zeroes::Detect).discards(true),
+        }
+    }
+
     /// What is done about them in a new file.
     pub(crate) fn written_as(self) -> Zeros {
         match self {
@@ -115,7 +133,7 @@ impl Copy {
         }
     }
 
-    /// What becomes of holes in a new volume.
+    /// What becomes of holes in a volume.
     #[must_use]
     pub fn holes(mut self, holes: Holes) -> Self {
         self.holes = holes;

@@ -104,12 +104,19 @@ impl Copy {
         let tell = |progress: Progress<'_>| self.tell(progress);
         let transfer = Transfer::new(&self, &gate, Zeros::Skip, &tell);
         let moved = transfer.again(&journal).run();
-        let moved = moved.map_err(|trouble| trouble.into_kept(&self, &name))?;
         drop(gate);
-        if !self.source.is_unchanged() {
-            draft.remove();
-            return Err(refused(ResumeError::ChangedNow));
-        }
+        let compared = moved.and_then(|moved| {
+            if self.verify {
+                let image = Image::open(draft.path(), true).map_err(Trouble::Open)?;
+                let gate = file_gate(image, false).map_err(Trouble::Told)?;
+                self.compare(&gate, &moved)?;
+            }
+            Ok(moved)
+        });
+        let moved = match compared {
+            Ok(moved) => moved,
+            Err(trouble) => return Err(draft.not_kept(trouble, &self, &name)),
+        };
         if self.stop.load(Ordering::Relaxed) {
             return Err(Problem::CopyStopped(Left::Kept).on(name));
         }
@@ -146,11 +153,13 @@ impl Copy {
     }
 
     /// Into the clear disk of a volume that is there. `open` says how to open it, again for verifying. Only a volume
-    /// of which nothing was ever written is filled without [`replace`](Self::replace).
+    /// of which nothing was ever written is filled without [`replace`](Self::replace). Holes are [kept](Holes::Keep) where
+    /// the medium can have any.
     ///
     /// # Errors
     /// What is wrong with either side. The volume may have a part of the copy then.
     pub fn into_volume(mut self, open: impl Fn() -> Result<Open>) -> Result<Copied> {
+        let open = || open().map(|to| self.holes.kept_in(to));
         let to = open()?;
         if self.resume.is_some() {
             return Err(Problem::Resume(ResumeError::Destination).into());

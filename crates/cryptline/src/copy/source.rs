@@ -103,7 +103,7 @@ impl CopySource {
         Self {
             name: name.to_owned(),
             path: None,
-            stamp: None,
+            stamp: Stamp::of_open(&stream),
             bytes: Bytes::Stream(stream),
             warnings: Vec::new(),
         }
@@ -154,9 +154,10 @@ impl CopySource {
         Some(hash.finalize().into())
     }
 
-    /// Whether it is still as it was.
-    pub(crate) fn is_unchanged(&self) -> bool {
-        self.stamp.as_ref().is_some_and(Stamp::is_unchanged)
+    /// Whether it is not what it was when it was opened; only a regular file tells.
+    pub(crate) fn has_changed(&self) -> bool {
+        let stamp = self.stamp.as_ref();
+        stamp.is_some_and(|stamp| !stamp.is_unchanged())
     }
 
     pub(crate) fn take_warnings(&mut self) -> Vec<Warning> {

@@ -74,8 +74,6 @@ impl<'a> Transfer<'a> {
     /// From where the journal of an earlier one has ended.
     pub fn again(mut self, journal: &'a Journal<'a>) -> Self {
         self.again = Some(journal);
-        // Nobody has those of what is there already.
-        self.sums = false;
         self
     }
 
@@ -141,11 +139,17 @@ impl<'a> Transfer<'a> {
             // Whoever should have written into the pipe has failed.
             return Err(Trouble::Empty);
         }
+        if self.sums {
+            sums.extend(self.sums_before(from)?);
+        }
         if let Bytes::Device { .. } = self.source.bytes {
             sums.extend(self.copy_rest(end)?.filter(|_| self.sums));
         }
         let mut dest = Blocking::new(self.dest, BackendChoice::Auto).map_err(Trouble::Open)?;
         dest.flush().map_err(Trouble::Flush)?;
+        if self.source.has_changed() {
+            return Err(Trouble::Changed);
+        }
         (self.tell)(Progress::Copied { bytes, of }).map_err(Trouble::Told)?;
         Ok(Moved {
             bytes,
@@ -187,6 +191,33 @@ impl<'a> Transfer<'a> {
         };
         let queues = source.min(self.dest.most_queues());
         cores.min(WORKERS_MAX).min(queues).min(chunks).max(1)
+    }
+
+    /// What the source has where an earlier run has copied it.
+    fn sums_before(&self, mark: u64) -> Result<Vec<Sum>, Trouble> {
+        let Bytes::Device { gate, .. } = &self.source.bytes else {
+            return Ok(Vec::new());
+        };
+        let (next, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let work = || {
+            let mut source = Blocking::new(gate, BackendChoice::Auto).map_err(Trouble::Open)?;
+            let (mut bytes, mut sums) = (vec![0; CHUNK], Vec::new());
+            loop {
+                if self.stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed) {
+                    return Err(Trouble::Stopped);
+                }
+                let offset = next.fetch_add(CHUNK as u64, Ordering::Relaxed);
+                if offset >= mark {
+                    return Ok(sums);
+                }
+                let read = source.read_at(offset, &mut bytes);
+                read.map_err(|fault| Trouble::Read { offset, fault })?;
+                sums.push(Sum::of(offset, &bytes));
+            }
+        };
+        let chunks = usize::try_from(mark / CHUNK as u64).unwrap_or(usize::MAX);
+        let sums = together(self.workers(chunks), &failed, work, || Ok(()))?;
+        Ok(sums.into_iter().flatten().collect())
     }
 
     /// What lies behind the last block that both sides have, and zeros up to the end of the destination's.

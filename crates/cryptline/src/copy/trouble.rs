@@ -30,6 +30,8 @@ pub(crate) enum Trouble {
     Differs {
         offset: u64,
     },
+    /// The source is not what it was when it was opened.
+    Changed,
     Stream(io::Error),
     /// A stream has ended before its first byte.
     Empty,
@@ -90,6 +92,7 @@ impl Trouble {
                 return Problem::Device(OpenError::Memory(error.to_string())).on(dest);
             }
             Self::Stopped => return Problem::CopyStopped(left).on(dest),
+            Self::Changed => return Problem::CopyChanged(left).on(source),
             Self::Empty => return Problem::NothingToCopy.on(source),
             Self::Full { room } => return Problem::CopyFull { room, left }.on(source),
             Self::Differs { offset } => return Problem::CopyDiffers { offset, left }.on(dest),

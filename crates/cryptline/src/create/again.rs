@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use cryptline_engine::base::Image;
+use cryptline_luks::format::{FormatOptions, KdfKind, Version};
 use cryptline_luks::{KdfLimits, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
@@ -30,7 +31,7 @@ impl Create {
         copy.source.refuse_same(&Target::Path(path.to_owned()))?;
         copy.refuse_zones(None, &name)?;
         // Another header would be another volume.
-        let how = format!("{how} {:?} {:?} {:?}", copy.holes, self.size, self.format);
+        let how = format!("{how} {} {}", copy.holes, self.choices());
         let source = copy.source.fingerprint(&how).zip(copy.source.size());
         let no_source = || Problem::Resume(ResumeError::Source).on(copy.source.name());
         let (source, size) = source.ok_or_else(no_source)?;
@@ -61,7 +62,13 @@ impl Create {
         if self.preallocate {
             draft.reserve(end)?;
         }
-        let moved = self.fill_again(&draft, &name, &prepared, &copy, &journal)?;
+        if !self.agrees(&draft, &name, &prepared, &copy, &journal)? {
+            return Err(Problem::Resume(ResumeError::Changed { part: part() }).on(&name));
+        }
+        let moved = match self.fill_again(&draft, &name, &prepared, &copy, &journal)? {
+            Ok(moved) => moved,
+            Err(trouble) => return Err(draft.not_kept(trouble, &copy, &name)),
+        };
         if copy.stop.load(Ordering::Relaxed) {
             return Err(Problem::CopyStopped(Left::Kept).on(name));
         }
@@ -70,6 +77,76 @@ impl Create {
         let data_size = self.check_file(&draft, &name, &prepared)?;
         draft.publish(self.replace)?;
         Ok(self.created(data_size, copy.copied(moved, Vec::new())))
+    }
+
+    /// What was asked for, as a text that stays the same from one version of this program to the next: another text is
+    /// another copy, and what was begun is of no use then.
+    fn choices(&self) -> String {
+        // A field that is new must be looked at here.
+        let FormatOptions {
+            version,
+            cipher,
+            key_len,
+            sector_size,
+            hash,
+            kdf,
+            cost,
+            uuid,
+            label,
+            subsystem,
+            data_offset,
+            detached,
+            slot,
+            slot_cipher,
+            metadata_size,
+            keyslots_size,
+            sparse,
+            allow_null_cipher,
+            seed: _,
+        } = &self.format;
+        let version = match version {
+            Version::Luks1 => "1",
+            Version::Luks2 => "2",
+        };
+        let kdf = kdf.map_or("", |kdf| match kdf {
+            KdfKind::Pbkdf2 => "pbkdf2",
+            KdfKind::Argon2i => "argon2i",
+            KdfKind::Argon2id => "argon2id",
+        });
+        let slot_cipher = slot_cipher.as_ref();
+        let fields = [
+            ("size", number(self.size)),
+            ("version", version.to_owned()),
+            ("cipher", cipher.clone()),
+            ("key", key_len.to_string()),
+            ("sector", number(*sector_size)),
+            ("hash", hash.clone()),
+            ("kdf", kdf.to_owned()),
+            ("milliseconds", cost.target.as_millis().to_string()),
+            ("iterations", number(cost.iterations)),
+            ("memory", number(cost.memory_kib)),
+            ("cpus", number(cost.cpus)),
+            ("uuid", uuid.clone().unwrap_or_default()),
+            ("label", label.clone()),
+            ("subsystem", subsystem.clone()),
+            ("offset", number(*data_offset)),
+            ("detached", number(Some(u8::from(*detached)))),
+            ("slot", slot.to_string()),
+            (
+                "slot cipher",
+                slot_cipher.map_or_else(String::new, |it| it.0.clone()),
+            ),
+            ("slot key", number(slot_cipher.map(|it| it.1))),
+            ("metadata", number(*metadata_size)),
+            ("keyslots", number(*keyslots_size)),
+            ("sparse", number(Some(u8::from(*sparse)))),
+            ("null", number(Some(u8::from(*allow_null_cipher)))),
+            // Of the seed, without telling it.
+            ("seed", self.format.seeded_uuid("copy").unwrap_or_default()),
+        ];
+        // The length keeps texts apart that have each other's names in them.
+        let field = |(name, value): &(&str, String)| format!("{name}={}:{value};", value.len());
+        fields.iter().map(field).collect()
     }
 
     fn room(&self, prepared: &Prepared, size: u64, name: &str) -> Result<Room> {
@@ -123,6 +200,7 @@ impl Create {
         })
     }
 
+    /// Fills what is not there yet, and compares all of it if that was asked for.
     fn fill_again(
         &self,
         draft: &Draft,
@@ -130,22 +208,21 @@ impl Create {
         prepared: &Prepared,
         copy: &Copy,
         journal: &Journal<'_>,
-    ) -> Result<Moved> {
-        if !self.agrees(draft, name, prepared, copy, journal)? {
-            let part = draft.path().to_owned();
-            return Err(Problem::Resume(ResumeError::Changed { part }).on(name));
-        }
+    ) -> Result<std::result::Result<Moved, Trouble>> {
         let volume = self.volume_in(draft, name, prepared, Zeroes::Decrypt)?;
         let tell = |progress: Progress<'_>| self.tell(progress);
         let transfer = Transfer::new(copy, volume.gate(), copy.holes.written_as(), &tell);
-        let moved = transfer.again(journal).run();
-        let moved = moved.map_err(|trouble| trouble.into_kept(copy, name))?;
-        if !copy.source.is_unchanged() {
-            // Nobody should go on with it.
-            let _ = std::fs::remove_file(draft.path());
-            return Err(Problem::Resume(ResumeError::ChangedNow).on(name));
+        let moved = match transfer.again(journal).run() {
+            Ok(moved) => moved,
+            failed => return Ok(failed),
+        };
+        drop(volume);
+        if !copy.verify {
+            return Ok(Ok(moved));
         }
-        Ok(moved)
+        let volume = self.reopen(draft, prepared, copy).open()?;
+        let compared = moved.compare(volume.gate(), &copy.stop, &tell);
+        Ok(compared.map(|()| moved))
     }
 
     /// Whether what was copied is from this source.
@@ -162,5 +239,55 @@ impl Create {
         };
         let volume = self.volume_in(draft, name, prepared, copy.holes.read_as())?;
         journal.agrees(from, volume.gate())
+    }
+}
+
+/// A number that may be none.
+fn number(number: Option<impl Into<u64>>) -> String {
+    number.map_or_else(String::new, |number| number.into().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was begun by one version of this program is finished by the next.
+    #[test]
+    fn choices_are_the_same_text_in_every_version() {
+        let text = Create::new("disk").size(1 << 30).choices();
+        let expected = "size=10:1073741824;version=1:2;cipher=15:aes-xts-plain64;key=2:64;sector=0:;\
+            hash=6:sha256;kdf=0:;milliseconds=4:2000;iterations=0:;memory=0:;cpus=0:;uuid=0:;label=0:;\
+            subsystem=0:;offset=0:;detached=1:0;slot=1:0;slot cipher=0:;slot key=0:;metadata=0:;\
+            keyslots=0:;sparse=1:0;null=1:0;seed=0:;";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn other_choices_are_another_text() {
+        let of = |change: fn(&mut FormatOptions)| {
+            let mut format = FormatOptions::default();
+            change(&mut format);
+            Create::new("disk").format(format).choices()
+        };
+        let seed = |byte| {
+            Some(cryptline_luks::Seed::new(SecretBuf::copy_of(&[byte; 16]).unwrap()).unwrap())
+        };
+        let texts = [
+            of(|_| ()),
+            of(|it| it.label = "a".into()),
+            of(|it| it.subsystem = "a".into()),
+            of(|it| it.label = ";subsystem=1:a".into()),
+            of(|it| it.kdf = Some(KdfKind::Pbkdf2)),
+            of(|it| it.version = Version::Luks1),
+        ];
+        let seeded = [1, 2].map(|byte| {
+            let format = FormatOptions {
+                seed: seed(byte),
+                ..FormatOptions::default()
+            };
+            Create::new("disk").format(format).choices()
+        });
+        let all: std::collections::BTreeSet<_> = texts.iter().chain(&seeded).collect();
+        assert_eq!(all.len(), texts.len() + seeded.len());
     }
 }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use crate::Result;
-use crate::copy::ResumeError;
+use crate::copy::{Copy, Left, ResumeError, Trouble};
 use crate::error::{Error, Problem};
 
 /// How often a part is opened whose owner is just done with it.
@@ -105,6 +105,15 @@ impl Draft {
         }
     }
 
+    /// Why the copy that goes on later in it has ended. Nobody should go on with what is wrong already.
+    pub fn not_kept(self, trouble: Trouble, copy: &Copy, name: &str) -> Error {
+        if let Trouble::Changed | Trouble::Differs { .. } = trouble {
+            self.remove();
+            return trouble.into_error(copy.source.name(), name, Left::Nothing);
+        }
+        trouble.into_kept(copy, name)
+    }
+
     /// Bytes of it.
     pub fn size(&self) -> Result<u64> {
         let found = self.file().metadata();
@@ -128,6 +137,30 @@ impl Draft {
         let flags = rustix::fs::FallocateFlags::empty();
         let reserved = rustix::fs::fallocate(self.file(), flags, 0, size);
         reserved.map_err(|error| failed("reserve the space of", &self.name, error.into()))
+    }
+
+    /// Where [`set_aside`](Self::set_aside) will put what is to be replaced, if there is any.
+    pub fn aside(&self) -> Result<Option<PathBuf>> {
+        if self.old.is_none() {
+            return Ok(None);
+        }
+        let at = beside(&self.place, ".cryptline-old");
+        // What an earlier one has left, which nobody should lose.
+        match std::fs::symlink_metadata(&at) {
+            Ok(_) => Err(exists(&at.display().to_string(), None)),
+            Err(_) => Ok(Some(at)),
+        }
+    }
+
+    /// Gives what is to be replaced another name, and makes that durable.
+    pub fn set_aside(&self) -> Result<Option<Aside>> {
+        let Some(at) = self.aside()? else {
+            return Ok(None);
+        };
+        let place = self.place.clone();
+        let moved = rename(&place, &at, false).and_then(|()| sync_folder_of(&place));
+        moved.map_err(|error| failed("set aside what is now", &self.name, error))?;
+        Ok(Some(Aside { place, at }))
     }
 
     /// Makes what was written durable.
@@ -157,17 +190,44 @@ impl Draft {
             io::ErrorKind::AlreadyExists => exists(&name, None),
             _ => failed("give its name to", &name, error),
         })?;
-        let synced = File::open(folder_of(&place)).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| Problem::NameNotDurable(error).on(&name))
+        sync_folder_of(&place).map_err(|error| Problem::NameNotDurable(error).on(&name))
+    }
+}
+
+/// What is to be replaced, under another name until that is done. It stays there unless one of these is called.
+#[must_use]
+pub struct Aside {
+    place: PathBuf,
+    at: PathBuf,
+}
+
+impl Aside {
+    /// Nothing was replaced.
+    pub fn put_back(self) {
+        let _ = rename(&self.at, &self.place, false).and_then(|()| sync_folder_of(&self.place));
+    }
+
+    /// It was replaced.
+    pub fn remove(self) {
+        let _ = std::fs::remove_file(&self.at);
     }
 }
 
 /// The part of what will be `place`.
 fn part_of(place: &Path) -> PathBuf {
-    let mut part = OsString::from(".");
-    part.push(place.file_name().unwrap_or_default());
-    part.push(".cryptline-part");
-    folder_of(place).join(part)
+    beside(place, ".cryptline-part")
+}
+
+/// A hidden name in the same folder.
+fn beside(place: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(place.file_name().unwrap_or_default());
+    name.push(suffix);
+    folder_of(place).join(name)
+}
+
+fn sync_folder_of(place: &Path) -> io::Result<()> {
+    File::open(folder_of(place)).and_then(|folder| folder.sync_all())
 }
 
 fn open_part(part: &Path) -> io::Result<File> {

@@ -9,25 +9,23 @@
 use std::io::{Cursor, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use cryptline_engine::Gate;
 use cryptline_engine::base::Image;
 use cryptline_luks::format::FormatOptions;
 use cryptline_luks::{Header, SegmentPolicy};
 use cryptline_sys::{SecretBuf, is_zero};
 
 use super::{
-    Create, Created, Draft, Durable, Progress, draft, fit_sector, made_no_header, unreadable,
+    Create, Created, Draft, Durable, Progress, draft, fit_sector, is_device, made_no_header,
 };
-use crate::base::{Base, BaseDevice, Source};
-use crate::bytes::GateBytes;
-use crate::copy::{Copy, Holes, Left, Moved, ResumeError, Transfer, Trouble, Zeros};
-use crate::error::{Error, Problem};
+use crate::base::{Base, Source};
+use crate::copy::{Copy, Left, Moved, Transfer, Trouble};
+use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::target::Target;
 use crate::{DispatchOptions, Mode, Open, Result, Warning, Zeroes};
 
 /// Memory for the making of a header; no default one is longer.
-const HEADER_MAX: usize = 16 << 20;
+pub(super) const HEADER_MAX: usize = 16 << 20;
 /// What makes the header a header; it is written last.
 const FIRST: usize = 4096;
 /// Room for data that a stream begins with.
@@ -68,8 +66,8 @@ impl Create {
     pub(super) fn create_from(&self, source: &Source, copy: Copy) -> Result<Created> {
         self.refuse_header(source, &copy)?;
         let mut created = match source {
-            Source::Target(Target::Path(path)) => self.in_file_from(path, copy),
-            Source::Target(Target::Pmem(path) | Target::Btt(path)) => {
+            Source::Target(Target::Path(path)) if !is_device(path) => self.in_file_from(path, copy),
+            Source::Target(Target::Path(path) | Target::Pmem(path) | Target::Btt(path)) => {
                 self.in_place_from(source, Some(path), copy)
             }
             Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => {
@@ -122,9 +120,9 @@ impl Create {
         }
         // What was written behind the end of a stream was hashed, too.
         if copy.verify {
-            let open = Open::target(Target::Path(draft.path().to_owned()));
-            let open = with_header(open, header.as_ref().map(Draft::path));
-            self.compare(open, &copy, &moved, &prepared, &name, Left::Nothing)?;
+            let open = self.reopen(&draft, &prepared, &copy);
+            let volume = with_header(open, header.as_ref().map(Draft::path)).open()?;
+            self.compare(&volume, &copy, &moved, &name, Left::Nothing)?;
         }
         if grows {
             let data = moved
@@ -144,149 +142,6 @@ impl Create {
         copy.refuse_stopped(&name)?;
         self.publish_both(draft, header)?;
         Ok(self.created(data_size, copy.copied(moved, Vec::new())))
-    }
-
-    /// On a device that is there already.
-    fn in_place_from(
-        &self,
-        target: &Source,
-        path: Option<&Path>,
-        mut copy: Copy,
-    ) -> Result<Created> {
-        if let Source::Target(target) = target {
-            copy.source.refuse_same(target)?;
-        }
-        if copy.resume.is_some() {
-            return Err(Problem::Resume(ResumeError::Destination).on(target));
-        }
-        if copy.holes == Holes::Keep {
-            return Err(Problem::HolesOfDevice.on(target));
-        }
-        let (device, options) = self.open_place(target, path)?;
-        let size = device.gate.size();
-        let name = target.to_string();
-        copy.refuse_zones(Some(&device.gate), &name)?;
-        let passphrase = with_keys(|| self.new_passphrase(&name))?;
-        let prepared = self.prepare(&name, passphrase, size, &options)?;
-        let start = prepared.start;
-        let needs = copy
-            .source
-            .size()
-            .unwrap_or(0)
-            .next_multiple_of(prepared.sector);
-        let has = size.saturating_sub(start);
-        let has = has - has % prepared.sector;
-        if has < needs {
-            return Err(Problem::CopyTooSmall { has, needs }.on(&name));
-        }
-        let header = self.header_apart(&prepared)?;
-        let failed = |error| unreadable(error, target);
-        // An old header would be found where the new one is not finished.
-        let wiped = || {
-            let mut bytes = GateBytes::new(&device.gate)?;
-            let zeros = bytes.write_all(&vec![0; usize::try_from(start).unwrap_or(HEADER_MAX)]);
-            zeros.and_then(|()| bytes.flush()).map_err(failed)
-        };
-        wiped()?;
-        let moved = self.fill_device(&device, &name, &prepared, &copy)?;
-        let data_size = match &header {
-            Some(header) => self.check_file(header, &name, &prepared).map(|_| has)?,
-            None => self.finish_place(&device, target, &prepared)?,
-        };
-        if copy.verify {
-            let open = Open::device(&device.gate);
-            let open = with_header(open, header.as_ref().map(Draft::path));
-            self.compare(
-                open,
-                &copy,
-                &moved,
-                &prepared,
-                &name,
-                Left::Part(name.clone()),
-            )?;
-        }
-        header.map_or(Ok(()), |header| header.publish(self.replace))?;
-        let warnings = device.warnings;
-        Ok(self.created(data_size, copy.copied(moved, warnings)))
-    }
-
-    /// Refuses a place for the header that is none, before anything else is done.
-    fn refuse_header(&self, target: &Source, copy: &Copy) -> Result<()> {
-        let Some(path) = &self.header else {
-            return Ok(());
-        };
-        let place = Target::Path(path.clone());
-        copy.source.refuse_same(&place)?;
-        if matches!(target, Source::Target(target) if target.is_replaced_by(path)) {
-            return Err(Problem::HeaderOverData.on(place));
-        }
-        if copy.resume.is_some() {
-            return Err(Problem::Resume(ResumeError::Apart).on(target));
-        }
-        Draft::new(path, self.replace).map(drop)
-    }
-
-    /// Gives the data its name, and then the header: as within one file, what has no header is no volume. Data that has
-    /// its name gets its header even where that name may not be durable: nothing else has its key.
-    fn publish_both(&self, data: Draft, header: Option<Draft>) -> Result<()> {
-        let published = data.publish(self.replace);
-        let has_name = |error: &Error| matches!(error.problem(), Problem::NameNotDurable(_));
-        if published.as_ref().err().is_none_or(has_name)
-            && let Some(header) = header
-        {
-            header.publish(self.replace)?;
-        }
-        published
-    }
-
-    /// The header in a file of its own, where it is to have one. It has no name yet. Made before there is any data, so
-    /// that what finds no room for it has overwritten nothing.
-    fn header_apart(&self, prepared: &Prepared) -> Result<Option<Draft>> {
-        let Some(path) = &self.header else {
-            return Ok(None);
-        };
-        let draft = Draft::new(path, self.replace)?;
-        draft.set_size(prepared.bytes.len() as u64, false)?;
-        let put = self.put_prepared(Durable(draft.file()), prepared, Rest::IsZeros);
-        put.map_err(|source| draft::failed("write", &path.display().to_string(), source))?;
-        draft.sync()?;
-        Ok(Some(draft))
-    }
-
-    /// Puts the header where the data is.
-    fn finish_place(
-        &self,
-        device: &BaseDevice,
-        target: &Source,
-        prepared: &Prepared,
-    ) -> Result<u64> {
-        let finished = self.put_header_in_place(device, target, prepared);
-        finished.inspect_err(|_| {
-            if let Ok(mut bytes) = GateBytes::new(&device.gate) {
-                super::wipe(&mut bytes);
-            }
-        })
-    }
-
-    fn put_header_in_place(
-        &self,
-        device: &BaseDevice,
-        target: &Source,
-        prepared: &Prepared,
-    ) -> Result<u64> {
-        let put = self.put_prepared(GateBytes::new(&device.gate)?, prepared, Rest::IsUnknown);
-        put.map_err(|error| unreadable(error, target))?;
-        self.tell(Progress::Checking)?;
-        with_keys(|| {
-            let bytes = GateBytes::new(&device.gate)?;
-            self.try_opening(
-                bytes,
-                device.gate.size(),
-                &prepared.passphrase,
-                &prepared.key,
-            )
-            .map_err(|why| Problem::DoesNotOpenInPlace(why).on(target))
-        })
     }
 
     pub(super) fn created(&self, data_size: u64, copied: crate::Copied) -> Created {
@@ -367,25 +222,6 @@ impl Create {
         moved.map_err(|trouble| trouble.into_error(copy.source.name(), name, Left::Nothing))
     }
 
-    fn fill_device(
-        &self,
-        device: &BaseDevice,
-        name: &str,
-        prepared: &Prepared,
-        copy: &Copy,
-    ) -> Result<Moved> {
-        let gate: Gate = device.gate.clone();
-        let base = Base::Device(Source::Device(gate).open_device(Default::default())?);
-        let volume = self.volume(base, name, prepared, Zeroes::Decrypt)?;
-        copy.check_room(volume.gate(), name)?;
-        let tell = |progress: Progress<'_>| self.tell(progress);
-        // What else is there is not known to be zeros, nor that it stays so.
-        let moved = Transfer::new(copy, volume.gate(), Zeros::Write, &tell).run();
-        moved.map_err(|trouble| {
-            trouble.into_error(copy.source.name(), name, Left::Part(name.to_owned()))
-        })
-    }
-
     /// The volume in an unfinished file.
     pub(super) fn volume_in(
         &self,
@@ -399,7 +235,7 @@ impl Create {
     }
 
     /// The volume under a header that is not there yet.
-    fn volume(
+    pub(super) fn volume(
         &self,
         base: Base,
         name: &str,
@@ -457,22 +293,24 @@ impl Create {
         })
     }
 
-    /// Opens the volume by its header, as others will, and compares.
-    fn compare(
-        &self,
-        open: Open,
-        copy: &Copy,
-        moved: &Moved,
-        prepared: &Prepared,
-        name: &str,
-        left: Left,
-    ) -> Result<()> {
-        let open = open
+    /// The volume in an unfinished file, by its header: as others will open it.
+    pub(super) fn reopen(&self, draft: &Draft, prepared: &Prepared, copy: &Copy) -> Open {
+        Open::target(Target::Path(draft.path().to_owned()))
             .key(&*prepared.key)
             .read_only(true)
             .zeroes(copy.holes.read_as())
-            .allow_null_cipher(self.format.allow_null_cipher);
-        let volume = open.open()?;
+            .allow_null_cipher(self.format.allow_null_cipher)
+    }
+
+    /// Compares what is in the volume with what was read of the source.
+    pub(super) fn compare(
+        &self,
+        volume: &crate::Volume,
+        copy: &Copy,
+        moved: &Moved,
+        name: &str,
+        left: Left,
+    ) -> Result<()> {
         let tell = |progress: Progress<'_>| self.tell(progress);
         let compared = moved.compare(volume.gate(), &copy.stop, &tell);
         compared.map_err(|trouble| trouble.into_error(copy.source.name(), name, left))

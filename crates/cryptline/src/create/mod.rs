@@ -4,21 +4,24 @@
 //! in a file           made in a temporary file beside its place, made durable, opened again from disk, and
 //!                     only then given its name: so there is a whole volume under that name or nothing new,
 //!                     whatever happens in between
-//! on pmem:, btt:, in  there is no second name to prepare it under, so what is there is looked at first; a
+//! on a device, in     there is no second name to prepare it under, so what is there is looked at first; a
 //! a partition, and    header that was begun and does not open again is wiped
 //! behind an NBD URI,
 //! in a Ceph image
 //! ```
 
 mod again;
+mod apart;
 mod btt;
 mod draft;
 mod fill;
 pub(crate) mod look;
+mod place;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -52,6 +55,9 @@ const WIPED: usize = 32 * 1024;
 pub enum Progress<'a> {
     /// This file is unfinished: whoever ends the process now should remove it.
     Unfinished(&'a Path),
+    /// A header and its data will be replaced, one after the other. The old header is here while they are, and stays
+    /// here where that is cut off.
+    SetAside(&'a Path),
     /// What is on the device is looked at.
     Looking,
     /// It was looked at.
@@ -121,7 +127,8 @@ pub struct Created {
 }
 
 impl Create {
-    /// A volume in the file `target`, on `pmem:PATH` or `btt:PATH`, in an export of an NBD server or in an image of a Ceph cluster.
+    /// A volume in the new file `target`, on a block device, on `pmem:PATH` or `btt:PATH`, in an export of an NBD server
+    /// or in an image of a Ceph cluster.
     pub fn new(target: impl AsRef<OsStr>) -> Self {
         Self::at(Given::target(target))
     }
@@ -243,7 +250,9 @@ impl Create {
         }
         let mut created = with_keys(|| match (&source, &self.header) {
             (_, Some(header)) => self.in_file(header),
-            (Source::Target(Target::Path(path)), _) if !self.in_place => self.in_file(path),
+            (Source::Target(Target::Path(path)), _) if !self.in_place && !is_device(path) => {
+                self.in_file(path)
+            }
             (Source::Target(Target::Path(path) | Target::Pmem(path) | Target::Btt(path)), _) => {
                 self.put_in_place(&source, Some(path))
             }
@@ -457,6 +466,11 @@ impl Create {
             .as_ref()
             .map_or(Ok(()), |observer| observer(progress))
     }
+}
+
+/// Whether volumes are made on it, and not in its place.
+fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
 /// A header of its own does not know the size of its data, which need not be a multiple of the largest sector.

@@ -72,6 +72,13 @@ impl Show {
                 Progress::Compared { bytes, of } => shown.bar("Compared", bytes, Some(of)),
                 Progress::Looking => shown.spin("Looking whether anything is there ..."),
                 Progress::Deriving => shown.spin("Making the key slot ..."),
+                Progress::SetAside(old) => {
+                    shown.clear();
+                    crate::output::warn(&[format!(
+                        "{}: the old header is kept here until it and the data are replaced, which is not done in one step",
+                        old.display()
+                    )]);
+                }
                 Progress::Checking => shown.spin("Opening the new volume again ..."),
                 _ => shown.clear(),
             }

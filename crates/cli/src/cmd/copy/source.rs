@@ -4,11 +4,11 @@ use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use cryptline::{CopySource, DirectMode, Open, Problem, Target};
+use cryptline::{CopySource, DirectMode, Open, Problem, Target, Zeroes};
 
 use super::{FileSystem, How, folder, inline};
 use crate::CliError;
-use crate::args::{FromInput, KeyArgs, Taker, is_input, refuse_needed};
+use crate::args::{FromInput, KeyArgs, Taker, TokenArgs, is_input, refuse_needed};
 use crate::output::warn_of;
 
 /// What the command line says of it.
@@ -17,6 +17,7 @@ pub struct From<'a> {
     pub how: &'a How,
     pub header: Option<&'a Path>,
     pub keys: KeyArgs,
+    pub tokens: TokenArgs,
     /// The option that names its key file.
     pub key_option: &'static str,
     /// What is made of a folder.
@@ -70,7 +71,7 @@ impl From<'_> {
             Taker {
                 what: "the key of the source",
                 instead: self.key_option,
-                takes: self.keys.from_input().filter(|_| is_luks),
+                takes: (self.keys.from_input()).filter(|_| is_luks && !self.tokens.token_only),
             },
         ]
     }
@@ -80,6 +81,19 @@ impl From<'_> {
         let [first, second] = self.keys.files();
         let header = ("the header of the source", self.header);
         refuse_needed(destination, &[header, first, second])
+    }
+
+    /// What else than the source decides about the bytes: the same text in each version of this program.
+    pub fn choices(&self) -> String {
+        let zeroes = if self.how.zeroes == Zeroes::Detect {
+            "detect"
+        } else {
+            "decrypt"
+        };
+        let header = self
+            .header
+            .map_or_else(String::new, |it| it.display().to_string());
+        format!("zeroes={zeroes} raw={} header={header}", self.how.from_raw)
     }
 
     /// Opens it.
@@ -97,6 +111,7 @@ impl From<'_> {
                     "{name}: it has no LUKS header, so it needs no key; leave the key of the source out"
                 )));
             }
+            self.tokens.refuse("the source has no LUKS header")?;
             if let Some(folder) = folder::of(self.name) {
                 return folder::disk(folder, &self.file_system);
             }
@@ -112,6 +127,9 @@ impl From<'_> {
         if let Some(path) = self.header {
             open = open.header(path);
         }
+        if let Some(tokens) = self.tokens.choice(&self.keys)? {
+            open = open.tokens(tokens);
+        }
         if let Some(slot) = self.keys.key_slot {
             open = open.key_slot(slot);
         }
@@ -121,6 +139,8 @@ impl From<'_> {
     }
 
     fn standard_input(&self) -> Result<CopySource, CliError> {
+        self.tokens
+            .refuse("what comes from standard input is taken as it is")?;
         if !self.keys.is_empty() || self.header.is_some() {
             return Err(CliError::parameters(
                 "what comes from standard input is taken as it is; leave the key of the source out",

@@ -67,6 +67,10 @@ pub struct FormatArgs {
     #[command(flatten)]
     pub pbkdf: PbkdfArgs,
 
+    /// As with cryptsetup, to say that it is not made here.
+    #[arg(long, value_name = "TYPE", hide = true)]
+    pub integrity: Option<String>,
+
     /// Label of the volume (LUKS2)
     #[arg(
         long,
@@ -124,8 +128,13 @@ impl FormatArgs {
     /// The same for the library.
     ///
     /// # Errors
-    /// Exit code 1 for the size of a key that is none.
+    /// Exit code 1 for the size of a key that is none, and for what is not made here.
     pub fn options(&self) -> Result<FormatOptions, CliError> {
+        if let Some(integrity) = &self.integrity {
+            return Err(CliError::parameters(format!(
+                "--integrity {integrity}: volumes with integrity protection are not made here; leave it out"
+            )));
+        }
         Ok(FormatOptions {
             version: if self.luks1 {
                 Version::Luks1

@@ -1,0 +1,113 @@
+//! A header in a file of its own, for data that is elsewhere.
+//!
+//! ```text
+//! new file     header made, without a name ─► data gets its name ─► header gets its name
+//! replaced     the same, and the old header has another name until all is done
+//! ```
+//!
+//! Two files do not change in one step. With the old header out of the way, no header opens onto the data of another,
+//! whenever it ends; and none is lost.
+
+use super::draft;
+use super::fill::{Prepared, Rest};
+use super::{Create, Draft, Durable, Progress};
+use crate::Result;
+use crate::base::Source;
+use crate::copy::{Copy, ResumeError};
+use crate::error::{Error, Problem};
+use crate::target::Target;
+
+impl Create {
+    /// Refuses a place for the header that is none, before anything else is done.
+    pub(super) fn refuse_header(&self, target: &Source, copy: &Copy) -> Result<()> {
+        let Some(path) = &self.header else {
+            return Ok(());
+        };
+        let place = Target::Path(path.clone());
+        copy.source.refuse_same(&place)?;
+        if matches!(target, Source::Target(target) if target.is_replaced_by(path)) {
+            return Err(Problem::HeaderOverData.on(place));
+        }
+        if copy.resume.is_some() {
+            return Err(Problem::Resume(ResumeError::Apart).on(target));
+        }
+        Draft::new(path, self.replace).map(drop)
+    }
+
+    /// The header in a file of its own, where it is to have one. It has no name yet. Made before there is any data, so
+    /// that what finds no room for it has overwritten nothing.
+    pub(super) fn header_apart(&self, prepared: &Prepared) -> Result<Option<Draft>> {
+        let Some(path) = &self.header else {
+            return Ok(None);
+        };
+        let draft = Draft::new(path, self.replace)?;
+        if let Some(aside) = draft.aside()? {
+            self.tell(Progress::SetAside(&aside))?;
+        }
+        draft.set_size(prepared.bytes.len() as u64, false)?;
+        let put = self.put_prepared(Durable(draft.file()), prepared, Rest::IsZeros);
+        put.map_err(|source| draft::failed("write", &path.display().to_string(), source))?;
+        draft.sync()?;
+        Ok(Some(draft))
+    }
+
+    /// Gives the data its name, and then the header: as within one file, what has no header is no volume. Data that has
+    /// its name gets its header even where that name may not be durable: nothing else has its key. An old header is out
+    /// of the way meanwhile, since it would open onto what is not its data.
+    pub(super) fn publish_both(&self, data: Draft, header: Option<Draft>) -> Result<()> {
+        let Some(header) = header else {
+            return data.publish(self.replace);
+        };
+        let aside = header.set_aside()?;
+        let published = data.publish(self.replace);
+        let has_name = |error: &Error| matches!(error.problem(), Problem::NameNotDurable(_));
+        let is_replaced = published.as_ref().err().is_none_or(has_name);
+        if is_replaced {
+            header.publish(self.replace)?;
+        }
+        match aside {
+            Some(aside) if is_replaced => aside.remove(),
+            Some(aside) => aside.put_back(),
+            None => {}
+        }
+        published
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the program leaves it when it is killed between the two: the header never gets its name.
+    #[test]
+    fn data_that_is_replaced_is_under_no_old_header() {
+        let folder = tempfile::tempdir().unwrap();
+        let [data, header, aside] =
+            ["data", "header", ".header.cryptline-old"].map(|name| folder.path().join(name));
+        std::fs::write(&data, "old data").unwrap();
+        std::fs::write(&header, "old header").unwrap();
+        let create = Create::new(&data).replace(true).header(&header);
+        let [new_data, new_header] = [&data, &header].map(|path| Draft::new(path, true).unwrap());
+        std::fs::write(new_data.path(), "new data").unwrap();
+        std::fs::remove_file(new_header.path()).unwrap();
+        create.publish_both(new_data, Some(new_header)).unwrap_err();
+        assert_eq!(std::fs::read(&data).unwrap(), b"new data");
+        assert!(!header.exists());
+        assert_eq!(std::fs::read(&aside).unwrap(), b"old header");
+    }
+
+    #[test]
+    fn old_header_is_back_where_its_data_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let [data, header] = ["data", "header"].map(|name| folder.path().join(name));
+        std::fs::write(&data, "old data").unwrap();
+        std::fs::write(&header, "old header").unwrap();
+        let create = Create::new(&data).replace(true).header(&header);
+        let [new_data, new_header] = [&data, &header].map(|path| Draft::new(path, true).unwrap());
+        std::fs::remove_file(new_data.path()).unwrap();
+        create.publish_both(new_data, Some(new_header)).unwrap_err();
+        assert_eq!(std::fs::read(&data).unwrap(), b"old data");
+        assert_eq!(std::fs::read(&header).unwrap(), b"old header");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,144 @@
+//! A new volume that is filled where something is already: on a device, or in a part of one.
+//!
+//! ```text
+//! old header set aside or wiped ─► data ─► flush ─► compared, if that was asked for ─► header
+//! ```
+//!
+//! So whatever ends it on the way, nothing that opens is left.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::fill::{HEADER_MAX, Prepared, Rest};
+use super::{Create, Created, Draft, Progress, unreadable};
+use crate::base::{Base, BaseDevice, Source};
+use crate::bytes::GateBytes;
+use crate::copy::{Copy, Holes, Left, Moved, ResumeError, Transfer, Zeros};
+use crate::error::Problem;
+use crate::keys::with_keys;
+use crate::{Result, Volume, Zeroes};
+
+impl Create {
+    /// On a device that is there already.
+    pub(super) fn in_place_from(
+        &self,
+        target: &Source,
+        path: Option<&Path>,
+        mut copy: Copy,
+    ) -> Result<Created> {
+        if let Source::Target(target) = target {
+            copy.source.refuse_same(target)?;
+        }
+        if copy.resume.is_some() {
+            return Err(Problem::Resume(ResumeError::Destination).on(target));
+        }
+        if copy.holes == Holes::Keep {
+            return Err(Problem::HolesOfDevice.on(target));
+        }
+        let (device, options) = self.open_place(target, path)?;
+        let size = device.gate.size();
+        let name = target.to_string();
+        copy.refuse_zones(Some(&device.gate), &name)?;
+        let passphrase = with_keys(|| self.new_passphrase(&name))?;
+        let prepared = self.prepare(&name, passphrase, size, &options)?;
+        let start = prepared.start;
+        let needs = copy
+            .source
+            .size()
+            .unwrap_or(0)
+            .next_multiple_of(prepared.sector);
+        let has = size.saturating_sub(start);
+        let has = has - has % prepared.sector;
+        if has < needs {
+            return Err(Problem::CopyTooSmall { has, needs }.on(&name));
+        }
+        let header = self.header_apart(&prepared)?;
+        // It would open onto what is neither the old data nor the new.
+        let aside = header.as_ref().map(Draft::set_aside).transpose()?.flatten();
+        // An old header would be found where the new one is not finished.
+        let wiped = || {
+            let mut bytes = GateBytes::new(&device.gate)?;
+            let zeros = bytes.write_all(&vec![0; usize::try_from(start).unwrap_or(HEADER_MAX)]);
+            let done = zeros.and_then(|()| bytes.flush());
+            done.map_err(|error| unreadable(error, target))
+        };
+        wiped()?;
+        let moved = self.fill_device(&device, &name, &prepared, &copy)?;
+        if copy.verify {
+            // Before there is a header: what is found to be wrong must not open.
+            let volume = self.volume_on(&device, &name, &prepared)?;
+            let left = Left::Part(name.clone());
+            self.compare(&volume, &copy, &moved, &name, left)?;
+        }
+        let data_size = match &header {
+            Some(header) => self.check_file(header, &name, &prepared).map(|_| has)?,
+            None => self.finish_place(&device, target, &prepared)?,
+        };
+        header.map_or(Ok(()), |header| header.publish(self.replace))?;
+        if let Some(aside) = aside {
+            aside.remove();
+        }
+        let warnings = device.warnings;
+        Ok(self.created(data_size, copy.copied(moved, warnings)))
+    }
+
+    fn fill_device(
+        &self,
+        device: &BaseDevice,
+        name: &str,
+        prepared: &Prepared,
+        copy: &Copy,
+    ) -> Result<Moved> {
+        let volume = self.volume_on(device, name, prepared)?;
+        copy.check_room(volume.gate(), name)?;
+        let tell = |progress: Progress<'_>| self.tell(progress);
+        // What else is there is not known to be zeros, nor that it stays so.
+        let moved = Transfer::new(copy, volume.gate(), Zeros::Write, &tell).run();
+        moved.map_err(|trouble| {
+            trouble.into_error(copy.source.name(), name, Left::Part(name.to_owned()))
+        })
+    }
+
+    /// The volume that is not there yet. Each is opened anew, with a cipher of its own.
+    fn volume_on(&self, device: &BaseDevice, name: &str, prepared: &Prepared) -> Result<Volume> {
+        let source = Source::Device(device.gate.clone());
+        let base = Base::Device(source.open_device(Default::default())?);
+        self.volume(base, name, prepared, Zeroes::Decrypt)
+    }
+
+    /// Puts the header where the data is.
+    fn finish_place(
+        &self,
+        device: &BaseDevice,
+        target: &Source,
+        prepared: &Prepared,
+    ) -> Result<u64> {
+        let finished = self.put_header_in_place(device, target, prepared);
+        finished.inspect_err(|_| {
+            if let Ok(mut bytes) = GateBytes::new(&device.gate) {
+                super::wipe(&mut bytes);
+            }
+        })
+    }
+
+    fn put_header_in_place(
+        &self,
+        device: &BaseDevice,
+        target: &Source,
+        prepared: &Prepared,
+    ) -> Result<u64> {
+        let put = self.put_prepared(GateBytes::new(&device.gate)?, prepared, Rest::IsUnknown);
+        put.map_err(|error| unreadable(error, target))?;
+        self.tell(Progress::Checking)?;
+        with_keys(|| {
+            let bytes = GateBytes::new(&device.gate)?;
+            self.try_opening(
+                bytes,
+                device.gate.size(),
+                &prepared.passphrase,
+                &prepared.key,
+            )
+            .map_err(|why| Problem::DoesNotOpenInPlace(why).on(target))
+        })
+    }
+}
