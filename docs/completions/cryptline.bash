@@ -196,6 +196,9 @@ _cryptline() {
             cryptline__subcmd__ctl,list)
                 cmd="cryptline__subcmd__ctl__subcmd__list"
                 ;;
+            cryptline__subcmd__ctl,reload)
+                cmd="cryptline__subcmd__ctl__subcmd__reload"
+                ;;
             cryptline__subcmd__ctl,remove)
                 cmd="cryptline__subcmd__ctl__subcmd__remove"
                 ;;
@@ -1126,7 +1129,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__copy)
-            opts="-h --force --from-raw --verify --zeroes --json --resume --header --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --to-key-file --to-passphrase-fd --to-volume-key-file --to-key-slot --to-header --help"
+            opts="-h --force --from-raw --verify --zeroes --json --resume --header --encrypt --holes --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --to-key-file --to-passphrase-fd --to-volume-key-file --to-key-slot --to-token-id --to-token-type --to-token-only --to-pin-file --to-tpm-device --to-header --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1138,6 +1141,10 @@ _cryptline() {
                     ;;
                 --header)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --holes)
+                    COMPREPLY=($(compgen -W "encrypt keep" -- "${cur}"))
                     return 0
                     ;;
                 --key-file)
@@ -1172,6 +1179,22 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --token-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tpm-device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --to-key-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1188,6 +1211,22 @@ _cryptline() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --to-token-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to-token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to-pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to-tpm-device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --to-header)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1200,7 +1239,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__create)
-            opts="-h --size --force --from --from-raw --verify --zeroes --json --resume --holes --from-key-file --from-passphrase-fd --from-volume-key-file --from-key-slot --from-header --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --seed-file --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-h --size --force --from --from-raw --verify --zeroes --json --resume --holes --from-key-file --from-passphrase-fd --from-volume-key-file --from-key-slot --from-token-id --from-token-type --from-token-only --from-pin-file --from-tpm-device --from-header --preallocate --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --integrity --label --uuid --seed-file --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1235,6 +1274,22 @@ _cryptline() {
                     return 0
                     ;;
                 --from-key-slot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from-token-id)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from-token-type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from-pin-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --from-tpm-device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1279,6 +1334,10 @@ _cryptline() {
                     return 0
                     ;;
                 --pbkdf-parallel)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --integrity)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1354,7 +1413,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__ctl)
-            opts="-h --json --help list stats flush resize remove add"
+            opts="-h --json --help list stats flush resize reload remove add"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1473,6 +1532,20 @@ _cryptline() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        cryptline__subcmd__ctl__subcmd__reload)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         cryptline__subcmd__ctl__subcmd__remove)
             opts="-h --force --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1552,7 +1625,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__encrypt)
-            opts="-h --force --from-raw --verify --zeroes --json --holes --preallocate --resume --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --seed-file --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-h --force --from-raw --verify --zeroes --json --holes --preallocate --resume --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --integrity --label --uuid --seed-file --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1603,6 +1676,10 @@ _cryptline() {
                     return 0
                     ;;
                 --pbkdf-parallel)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --integrity)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2700,7 +2777,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__luksFormat)
-            opts="-q -h --batch-mode --offset --align-payload --use-random --use-urandom --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --label --uuid --seed-file --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
+            opts="-q -h --batch-mode --offset --align-payload --use-random --use-urandom --type --luks1 --cipher --key-size --hash --sector-size --pbkdf --iter-time --pbkdf-force-iterations --pbkdf-memory --pbkdf-parallel --integrity --label --uuid --seed-file --header --volume-key-file --key-slot --subsystem --luks2-metadata-size --luks2-keyslots-size --keyslot-cipher --keyslot-key-size --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2751,6 +2828,10 @@ _cryptline() {
                     return 0
                     ;;
                 --pbkdf-parallel)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --integrity)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3928,7 +4009,7 @@ _cryptline() {
             return 0
             ;;
         cryptline__subcmd__token__subcmd__bind)
-            opts="-q -h --header --thumbprint --pcrs --with-pin --new-pin-file --new-key-slot --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --help tang tpm2"
+            opts="-q -h --header --thumbprint --pcrs --with-pin --new-pin-file --new-key-slot --batch-mode --key-file --keyfile-offset --keyfile-size --key-file-newline --passphrase-fd --volume-key-file --key-slot --kdf-time-limit --token-id --token-type --token-only --pin-file --tpm-device --help tang sss tpm2"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

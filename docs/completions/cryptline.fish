@@ -77,7 +77,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s i -s b -l 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s e -l export-name -d 'Name of the export; repeat it for each TARGET [default: "" for the first, then the file name]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l description -d 'Description of the export; repeat it for each TARGET' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l control -d 'Take commands on this Unix socket: exports can be added, removed, flushed and made to grow while the server runs (see `cryptline ctl`). Only this user and root may give them, whatever --socket-mode says' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port, $exportname and $tls are set' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port, $exportname and $tls are set, and for QEMU, which knows no nbds URIs, $imageopts (for --image-opts) and $tlsobject (for --object; empty without TLS)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Largest number of clients at a time; further clients are refused. Clients in the handshake, which must finish within 10 s, do not count' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'Use TLS' -r -f -a "off\t'Never'
 on\t'If the client asks for it'
@@ -482,6 +482,10 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-key-
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-passphrase-fd -d 'Take the passphrase of an encrypted source from the open file descriptor N' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-volume-key-file -d 'Take the volume key of an encrypted source from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-key-slot -d 'Try only this key slot of an encrypted source' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-token-id -d 'Of the tokens of an encrypted source, try only this one' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-token-type -d 'Of the tokens of an encrypted source, try only those of this type' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-pin-file -d 'Take the PIN of a token of an encrypted source from FILE, as --pin-file does' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-tpm-device -d 'The TPM of tokens of an encrypted source, as --tpm-device says' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-header -d 'Read the LUKS header of an encrypted source from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l type -d 'Header version' -r -f -a "luks1\t'LUKS1'
 luks2\t'LUKS2'"
@@ -496,6 +500,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l iter-time
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-force-iterations -d 'Number of PBKDF2 iterations or Argon2 passes, instead of measuring' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l integrity -d 'As with cryptsetup, to say that it is not made here' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l uuid -d 'UUID of the volume [default: random]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l seed-file -d 'Make the volume key, salts and UUID from the secret in FILE, at least 16 random bytes: the same seed, options, passphrase and source make the same image. Whoever has the seed has the volume key, so use it for one image only' -r -F
@@ -518,12 +523,15 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-raw 
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l json -d 'Print the result as JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l resume -d 'Keep what was copied when it ends early, and go on from there when the same command is given again. Only into a new file, from a regular file or a volume in one'
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-token-only -d 'Ask for no passphrase where no token unlocks an encrypted source'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l preallocate -d 'Allocate the disk space now'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l luks1 -d 'Same as --type luks1'
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l zeroes -d 'What an encrypted source has where its medium holds only zeros' -r -f -a "detect\t'Zeros, which stay holes: nothing was ever written there, or it was discarded'
 decrypt\t'Their decryption, which is noise, as dm-crypt does'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l header -d 'Read the LUKS header of the source from FILE' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l holes -d 'What becomes of holes and zeros where the destination is encrypted; in a clear one they are always kept' -r -f -a "encrypt\t'They are written as encrypted zeros: every reader sees zeros, and nobody which blocks are unused'
+keep\t'They stay holes of the new file, which shows which blocks are unused; cryptline reads zeros there with --zeroes detect, other programs read noise'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l keyfile-offset -d 'Skip this many bytes of the key file first' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l keyfile-size -d 'Take only this many bytes of the key file [default: all, at most 8M]' -r
@@ -533,16 +541,27 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l passphrase-
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l volume-key-file -d 'Take the volume key itself from FILE, as bytes; it is checked against the header' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l key-slot -d 'Try only this key slot, whatever its priority' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l kdf-time-limit -d 'Spend at most SECONDS of this machine\'s time on trying all key slots together; a slot that would take longer is refused, since a header can ask for anything [default: 300]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l token-id -d 'Of the header\'s tokens, try only this one, whatever the priority of its key slots (LUKS2)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l token-type -d 'Of the header\'s tokens, try only those of this type, such as luks2-keyring' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l pin-file -d 'Take the PIN of a token from FILE, less a newline at its end. Without this it is asked for, but only where --token-id, --token-type or --token-only is given' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l tpm-device -d 'The TPM of tokens of type systemd-tpm2: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N [default: $SYSTEMD_TPM2_DEVICE, else /dev/tpmrm0]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-key-file -d 'Take the passphrase of an encrypted destination from FILE, as --key-file does' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-passphrase-fd -d 'Take the passphrase of an encrypted destination from the open file descriptor N' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-volume-key-file -d 'Take the volume key of an encrypted destination from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-key-slot -d 'Try only this key slot of an encrypted destination' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-token-id -d 'Of the tokens of an encrypted destination, try only this one' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-token-type -d 'Of the tokens of an encrypted destination, try only those of this type' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-pin-file -d 'Take the PIN of a token of an encrypted destination from FILE, as --pin-file does' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-tpm-device -d 'The TPM of tokens of an encrypted destination, as --tpm-device says' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-header -d 'Read the LUKS header of an encrypted destination from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l force -d 'Replace an existing file, or overwrite what the destination holds'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l from-raw -d 'Take the source as it is, even if it has a LUKS header or is an image in another format'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l json -d 'Print the result as JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l resume -d 'Keep what was copied if it ends early, even by kill -9 or a power cut, and go on from there with the same command'
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l encrypt -d 'Make DST a new LUKS2 volume and encrypt the copy in it. The --to options say where its passphrase comes from; without one it is asked for. `create DST --from SRC` has options for everything else'
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-token-only -d 'Ask for no passphrase where no token unlocks an encrypted destination'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l zeroes -d 'What an encrypted source has where its medium holds only zeros' -r -f -a "detect\t'Zeros, which stay holes: nothing was ever written there, or it was discarded'
 decrypt\t'Their decryption, which is noise, as dm-crypt does'"
@@ -561,6 +580,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l iter-tim
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-force-iterations -d 'Number of PBKDF2 iterations or Argon2 passes, instead of measuring' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l integrity -d 'As with cryptsetup, to say that it is not made here' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l uuid -d 'UUID of the volume [default: random]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l seed-file -d 'Make the volume key, salts and UUID from the secret in FILE, at least 16 random bytes: the same seed, options, passphrase and source make the same image. Whoever has the seed has the volume key, so use it for one image only' -r -F
@@ -578,7 +598,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l keyfile-
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l key-file-newline -d 'What a newline at the end of the key file is' -r -f -a "keep\t'Part of the passphrase, as with cryptsetup'
 strip\t'The end of a line of text'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l passphrase-fd -d 'Take the passphrase from the open file descriptor N (0 is standard input), less one newline at the end' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l force -d 'Replace DST if it exists'
+complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l force -d 'Replace DST if it exists, or overwrite what the device holds'
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l from-raw -d 'Take the source as it is, even if it has a LUKS header or is an image in another format'
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
 complete -c cryptline -n "__fish_cryptline_using_subcommand encrypt" -l json -d 'Print the result as JSON'
@@ -657,7 +677,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -s q -l batch-mode -d 'Ask nothing: do it'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from change" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from remove" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from remove" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
@@ -708,12 +728,12 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
+complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -s q -l batch-mode -d 'Ask nothing: do it'
 complete -c cryptline -n "__fish_cryptline_using_subcommand key; and __fish_seen_subcommand_from convert" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "list" -d 'List the tokens'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "add" -d 'Add a token that names a key in the kernel\'s keyring'
-complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "bind" -d 'Add a key slot that opens by a tang server or a TPM'
+complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "bind" -d 'Add a key slot that opens by a tang server, some of several, or a TPM'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "import" -d 'Add a token from its JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "export" -d 'Print a token as JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand token; and not __fish_seen_subcommand_from list add bind import export remove unassign" -f -a "remove" -d 'Remove a token'
@@ -888,14 +908,15 @@ latency\t'Longest p99 first'"
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l once -d 'Show one sample of each server and exit'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -l json -d 'Print the server\'s JSON lines unchanged (see docs/stats.md)'
 complete -c cryptline -n "__fish_cryptline_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -l json -d 'Print what the server answers as JSON'
-complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -s h -l help -d 'Print help'
-complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "list" -d 'List the exports'
-complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "stats" -d 'Show what the exports did since the server started (see also `cryptline top`)'
-complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "flush" -d 'Make everything that was written durable'
-complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "resize" -d 'Notice that files have grown; clients see it when they connect again'
-complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "remove" -d 'Remove an export: new clients do not get it, and it is closed when its last client has left'
-complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize remove add" -a "add" -d 'Open a LUKS volume in a file and export it'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize reload remove add" -l json -d 'Print what the server answers as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize reload remove add" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize reload remove add" -a "list" -d 'List the exports'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize reload remove add" -a "stats" -d 'Show what the exports did since the server started (see also `cryptline top`)'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize reload remove add" -a "flush" -d 'Make everything that was written durable'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize reload remove add" -a "resize" -d 'Notice that files have grown; clients see it when they connect again'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize reload remove add" -a "reload" -d 'Read the certificates of TLS again, as SIGHUP does; clients that connect from then on are greeted with them'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize reload remove add" -a "remove" -d 'Remove an export: new clients do not get it, and it is closed when its last client has left'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and not __fish_seen_subcommand_from list stats flush resize reload remove add" -a "add" -d 'Open a LUKS volume in a file and export it'
 complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from list" -l json -d 'Print what the server answers as JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from stats" -l json -d 'Print what the server answers as JSON'
@@ -904,6 +925,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen
 complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from flush" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from resize" -l json -d 'Print what the server answers as JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from resize" -s h -l help -d 'Print help'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from reload" -l json -d 'Print what the server answers as JSON'
+complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from reload" -s h -l help -d 'Print help'
 complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from remove" -l force -d 'Make its clients leave: they get the answers to the requests that the server has taken, for up to 5 s'
 complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from remove" -l json -d 'Print what the server answers as JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand ctl; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
@@ -1139,7 +1162,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l pb
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -s q -l batch-mode -d 'Ask nothing: do it'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksChangeKey" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksRemoveKey" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksRemoveKey" -l key-file -d 'Take the passphrase from FILE: all its bytes as they are, a trailing newline included (as cryptsetup does); `-` reads standard input to its end' -r -F
@@ -1185,7 +1208,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l p
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l hash -d 'Hash for PBKDF2 and the key slot (LUKS2) [default: sha256]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l keyslot-cipher -d 'Cipher of the key slot (LUKS2) [default: as the data]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -l keyslot-key-size -d 'Size of that cipher\'s key in bits' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -s q -l batch-mode -d 'As with cryptsetup: nothing is asked here in any case'
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -s q -l batch-mode -d 'Ask nothing: do it'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksConvertKey" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l header -d 'Change the LUKS header in FILE; the target holds only data' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksDump" -l volume-key-file -d 'Where the key goes' -r -F
@@ -1217,6 +1240,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l iter-
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l pbkdf-force-iterations -d 'Number of PBKDF2 iterations or Argon2 passes, instead of measuring' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l pbkdf-memory -d 'Memory for Argon2 in KiB: an upper limit, or the exact amount with --pbkdf-force-iterations' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l pbkdf-parallel -d 'Argon2 lanes [default: one per processor, at most 4]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l integrity -d 'As with cryptsetup, to say that it is not made here' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l label -d 'Label of the volume (LUKS2)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l uuid -d 'UUID of the volume [default: random]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand luksFormat" -l seed-file -d 'Make the volume key, salts and UUID from the secret in FILE, at least 16 random bytes: the same seed, options, passphrase and source make the same image. Whoever has the seed has the volume key, so use it for one image only' -r -F
