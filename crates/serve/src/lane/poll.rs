@@ -54,8 +54,6 @@ pub enum Why {
     Battery,
     /// Each look is a system call.
     NoRing,
-    /// What a wake-up costs could not be measured.
-    Unknown,
 }
 
 /// What there is to know of a machine before lanes may look out.
@@ -90,9 +88,8 @@ impl Poll {
         let limit = match readings.wake_up {
             // A client that was asleep as well is woken first, and thinks; as much again, since neither takes always the same.
             Some(wake_up) => wake_up.saturating_mul(2) + THINKING,
-            // It takes two processors to measure it.
-            None if readings.is_pinned => UNMEASURED,
-            None => return Self::Never(Why::Unknown),
+            // It takes two processors to measure it, and a machine that is not too busy just now.
+            None => UNMEASURED,
         };
         Self::Measured {
             limit: limit.clamp(LIMITS[0], LIMITS[1]),
@@ -132,7 +129,6 @@ impl fmt::Display for Why {
             Self::OneProcessor => "one processor",
             Self::Battery => "on battery",
             Self::NoRing => "it needs io_uring",
-            Self::Unknown => "the cost of waking a thread could not be measured",
         })
     }
 }
