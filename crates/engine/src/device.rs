@@ -55,6 +55,12 @@ pub trait Device: Send + Sync {
         self.below().iter().any(Gate::awaits_reads)
     }
 
+    /// Whether each request is a message to a server, which takes processor time whatever its length. Then a request that is
+    /// cut costs more than it gains.
+    fn sends_messages(&self) -> bool {
+        self.below().iter().any(Gate::sends_messages)
+    }
+
     /// The connections that it makes on its own while it is open.
     fn makes_connections(&self) -> Connections {
         let below = self.below().iter().map(Gate::makes_connections);

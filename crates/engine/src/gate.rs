@@ -131,6 +131,12 @@ impl Gate {
         self.device.awaits_reads()
     }
 
+    /// See [`Device::sends_messages`].
+    #[must_use]
+    pub fn sends_messages(&self) -> bool {
+        self.device.sends_messages()
+    }
+
     /// The connections that the device makes on its own while it is open.
     #[must_use]
     pub fn makes_connections(&self) -> Connections {

@@ -194,6 +194,11 @@ impl Device for RbdDevice {
         self.0.geometry
     }
 
+    /// Each takes the library and a daemon about as long as the cipher takes for hundreds of KiB.
+    fn sends_messages(&self) -> bool {
+        true
+    }
+
     /// A thread of its own asks the library, which can take as long as the cluster likes.
     fn grow(&self) -> u64 {
         self.0.size.load(Ordering::Acquire)
@@ -226,7 +231,7 @@ impl Shared {
 
     fn lose(&self) {
         self.lost.store(true, Ordering::Release);
-        self.image.changes().wake();
+        self.image.changes().give_up();
     }
 }
 

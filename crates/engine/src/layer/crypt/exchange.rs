@@ -79,8 +79,13 @@ impl Exchange {
             parts.ring.reserve(EXTRA_MAX);
         }
         let waker = parts.ring.waker().map_err(OpenError::Ring)?;
+        let policy = Policy::new(parts.dispatch, parts.helpers, answers_at_once);
         Ok(Self {
-            policy: Policy::new(parts.dispatch, parts.helpers, answers_at_once),
+            policy: if parts.lower.sends_messages() {
+                policy.without_overlap()
+            } else {
+                policy
+            },
             workers: parts.workers,
             cipher_map: Arc::clone(parts.cipher_map),
             start: parts.start,

@@ -47,6 +47,8 @@ pub(super) struct Policy {
     dispatch: Dispatch,
     help: Option<Help>,
     answers_at_once: bool,
+    /// Large reads are cut so that they are decrypted as they come.
+    overlaps: bool,
     depth: Depth,
 }
 
@@ -85,8 +87,15 @@ impl Policy {
             dispatch,
             help,
             answers_at_once,
+            overlaps: !answers_at_once,
             depth: Depth::default(),
         }
+    }
+
+    /// Leaves large reads whole, where one that is cut costs the medium more than its decryption takes.
+    pub fn without_overlap(mut self) -> Self {
+        self.overlaps = false;
+        self
     }
 
     /// What becomes of a request that may use `most` operations on the medium.
@@ -100,7 +109,7 @@ impl Policy {
             Mode::Inline => Plan::Inline,
             Mode::Queue => Plan::Queue(Cut::into_parts(len, QUEUE_PART, most)),
             Mode::Auto if is_read && !self.answers_at_once => {
-                if len >= OVERLAP_LEAST && most > 1 {
+                if self.overlaps && len >= OVERLAP_LEAST && most > 1 {
                     Plan::Overlap(Cut::into_parts(len, OVERLAP_PART, most))
                 } else {
                     Plan::Inline
@@ -371,5 +380,15 @@ mod tests {
         );
         assert_eq!(plan(1 << 20, 1), Plan::Inline);
         assert_eq!(plan(64 << 10, 64), Plan::Inline);
+    }
+
+    #[test]
+    fn large_read_that_is_one_message_stays_one() {
+        let policy = Policy::new(Dispatch::default(), None, false);
+        let buffer = cryptline_sys::Buffer::alloc(1 << 20).unwrap();
+        let plan = policy
+            .without_overlap()
+            .plan(&Request::read(0, buffer, 0), 64);
+        assert_eq!(plan, Plan::Inline);
     }
 }
