@@ -18,6 +18,8 @@ pub struct RbdChanges {
 struct Told {
     count: u64,
     is_over: bool,
+    /// Nobody looks any more.
+    is_given_up: bool,
     /// Whom to call once all were looked at.
     wakers: Vec<Waker>,
 }
@@ -51,20 +53,22 @@ impl RbdChanges {
         }
     }
 
-    /// Has `waker` called once, when there is no news any more, or [`wake`](Self::wake) is called.
+    /// Has `waker` called once, when there is no news any more, or nobody [looks](Self::give_up) at it any more.
     pub fn wake_then(&self, waker: &Waker) {
         let mut told = lock(&self.told);
         if !told.wakers.iter().any(|other| other.is(waker)) {
             told.wakers.push(waker.clone());
         }
-        if !self.is_news() {
+        if told.is_given_up || !self.is_news() {
             wake(told);
         }
     }
 
-    /// Calls those who wait for that all the same.
-    pub fn wake(&self) {
-        wake(lock(&self.told));
+    /// Says that nobody looks any more: those who wait are called, and those who would wait, too.
+    pub fn give_up(&self) {
+        let mut told = lock(&self.told);
+        told.is_given_up = true;
+        wake(told);
     }
 
     /// Whether one has come that was not looked at.
@@ -110,6 +114,7 @@ mod tests {
             assert_eq!(waits.join().expect("no panic"), None);
         });
     }
+
     #[test]
     fn who_waits_for_a_look_is_called_once_it_was_taken() {
         let mut ring = Ring::new(BackendChoice::Auto, 8).expect("a ring");
@@ -127,5 +132,17 @@ mod tests {
         changes.wake_then(&waker);
         ring.wait().expect("it is woken");
         assert!(lock(&changes.told).wakers.is_empty());
+    }
+
+    #[test]
+    fn who_would_wait_when_nobody_looks_any_more_is_called() {
+        let mut ring = Ring::new(BackendChoice::Auto, 8).expect("a ring");
+        let waker = ring.waker().expect("a waker");
+        let changes = RbdChanges::default();
+        changes.note();
+        changes.give_up();
+        changes.wake_then(&waker);
+        assert!(lock(&changes.told).wakers.is_empty());
+        ring.wait().expect("it is woken");
     }
 }
