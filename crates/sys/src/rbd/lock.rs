@@ -154,7 +154,8 @@ impl RbdImage {
         if answers.is_null() {
             return Ok(false);
         }
-        // SAFETY: the library has allocated `len` bytes there, which are released once, below.
+        // SAFETY: the library has allocated `len` bytes there and filled them in. Nobody else knows of them, so they stay as
+        // they are until they are released, once, below.
         unsafe {
             let answers_bytes = std::slice::from_raw_parts(answers.cast::<u8>(), len);
             let found = has_answer(answers_bytes, watch);

@@ -81,5 +81,5 @@ fn by_hand(name: &RbdName, error: &RbdError) -> Option<OpenError> {
     };
     let is_it = Errno::from_io_error(error) == Some(Errno::BUSY);
     let spec = name.spec();
-    is_it.then(|| busy(name, format!("whom `rbd lock ls {spec}` names")))
+    is_it.then(|| busy(name, format!("the client that `rbd lock ls {spec}` lists")))
 }
