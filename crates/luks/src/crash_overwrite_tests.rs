@@ -241,3 +241,43 @@ fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
     let same = wiped[place.clone()].iter().zip(&bytes[place]);
     assert!(same.filter(|(one, other)| one == other).count() < 2000);
 }
+
+/// A disk that cannot be read from this byte on.
+struct Torn {
+    disk: Cursor<Vec<u8>>,
+    readable: u64,
+}
+
+impl Read for Torn {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let end = self.disk.position() + out.len() as u64;
+        if end > self.readable {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        self.disk.read(out)
+    }
+}
+
+impl Seek for Torn {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.disk.seek(to)
+    }
+}
+
+/// It is no place for a slot then, and what needs no place goes on.
+#[test]
+fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
+    let (bytes, key) = full(Version::Luks1, 32, 1);
+    let load = |readable| {
+        let disk = Cursor::new(bytes.clone());
+        Edit::load(&mut Torn { disk, readable }, SIZE).unwrap()
+    };
+    let replace = |edit: &Edit| {
+        let replaced = edit.replace(1, &key, PASSPHRASES[2], &new_slot());
+        replaced.map(drop)
+    };
+    replace(&load(SIZE)).unwrap();
+    let edit = load(1 << 20);
+    assert!(matches!(replace(&edit), Err(Error::NoFreeSlot(8))));
+    assert!(edit.remove(1, LastSlot::Keep).is_ok() && edit.erase(LastSlot::Remove).is_ok());
+}

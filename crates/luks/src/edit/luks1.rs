@@ -186,13 +186,9 @@ pub(super) fn replace_in_place<'a>(
 
 /// Where all slots are in use: the first sector of a place for stripes that is no slot's, and empty, since others, such
 /// as luksmeta, keep things behind the slots.
-pub(super) fn spare(
-    device: &mut (impl Read + Seek),
-    header: &Header,
-    size: u64,
-) -> Result<Option<u32>, Error> {
+pub(super) fn spare(device: &mut (impl Read + Seek), header: &Header, size: u64) -> Option<u32> {
     if header.slots.iter().any(Option::is_none) {
-        return Ok(None);
+        return None;
     }
     let end = match u64::from(header.payload_sector) * 512 {
         0 => size,
@@ -200,12 +196,12 @@ pub(super) fn spare(
     };
     let mut taken: Vec<_> = places(header).map(|(_, place)| place).collect();
     let start = u64::from(FIRST_PLACE);
-    let gap = first_gap(&mut taken, start, end, stripes_len(header.key_len));
-    let Some(gap) = gap else { return Ok(None) };
-    let mut bytes = vec![0; usize::try_from(gap.size).unwrap_or(0)];
-    read_at(device, gap.offset, &mut bytes, "a place for a key slot")?;
+    let gap = first_gap(&mut taken, start, end, stripes_len(header.key_len))?;
+    let mut bytes = vec![0; usize::try_from(gap.size).ok()?];
+    // What cannot be read is no place for a slot, and no reason to refuse other changes.
+    read_at(device, gap.offset, &mut bytes, "a place for a key slot").ok()?;
     let is_empty = bytes.iter().all(|&byte| byte == 0);
-    Ok(u32::try_from(gap.offset / 512).ok().filter(|_| is_empty))
+    u32::try_from(gap.offset / 512).ok().filter(|_| is_empty)
 }
 
 pub(super) fn remove<'a>(edit: &'a Edit, header: &Header, slot: u32) -> Result<Change<'a>, Error> {

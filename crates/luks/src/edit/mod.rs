@@ -15,8 +15,9 @@
 //!
 //! So at any moment the old header or the new one opens with its passphrases, but for those that are
 //! being removed: a key slot that the header no longer names is gone, and a removal that was cut off is
-//! seen. Only where there is no room for another key slot, and its owner wants that, is one overwritten in place. The lock that keeps other programs away is the caller's: held while the header is loaded, and
-//! again for [`Change::commit`], not while somebody types a passphrase in between.
+//! seen. Only where there is no room for another key slot, and its owner wants that, is one overwritten in place. The
+//! lock that keeps other programs away is the caller's: held while the header is loaded, and again for
+//! [`Change::commit`], not while somebody types a passphrase in between.
 //!
 //! LUKS1 has one copy. There the order of the steps, of which each changes one 512-byte sector, does
 //! the same.
@@ -129,7 +130,7 @@ impl Edit {
         };
         let gone = gone::gone_slots(device, &header);
         let spare = match &header {
-            Header::V1(header) => luks1::spare(device, header, size)?,
+            Header::V1(header) => luks1::spare(device, header, size),
             Header::V2(_) => None,
         };
         Ok(Self {
