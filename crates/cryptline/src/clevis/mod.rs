@@ -57,8 +57,8 @@ pub(crate) fn advertised(answer: &[u8]) {
 pub(crate) fn opened_with(token: &str, given: &SecretBuf) {
     let token: Value = serde_json::from_str(token).unwrap_or_default();
     if let Ok(jwe) = Jwe::parse(&token["jwe"]) {
-        let _ = sss::key_of(&jwe.header, |pin| Ok(pin.open(given)?));
-        let _ = sss::key_of(&jwe.header, |_| Ok(SecretBuf::copy_of(given)?));
+        let _ = sss::key_of(&jwe.header, |pin, _| Ok(pin.open(given)?));
+        let _ = sss::key_of(&jwe.header, |_, _| Ok(SecretBuf::copy_of(given)?));
         let _ = tang::key_of(&jwe.header, Instant::now());
         let _ = jwe.open(given);
     }
@@ -80,7 +80,9 @@ fn open(
         }
         Some("sss") => {
             let depth = depth.checked_sub(1).ok_or("its pins lie too deep")?;
-            let key = sss::key_of(&jwe.header, |pin| open(pin, deadline, depth, servers))?;
+            let key = sss::key_of(&jwe.header, |pin, left| {
+                open(pin, share_of(deadline, left), depth, servers)
+            })?;
             Ok(jwe.open(&key)?)
         }
         Some(pin) => {
@@ -91,4 +93,11 @@ fn open(
         }
         None => Err("it names no pin".into()),
     }
+}
+
+/// Until when one of `left` pins may be tried, so that one that does not answer leaves time for those behind it.
+fn share_of(deadline: Instant, left: usize) -> Instant {
+    let now = Instant::now();
+    let pins = u32::try_from(left).unwrap_or(u32::MAX).max(1);
+    now + deadline.saturating_duration_since(now) / pins
 }

@@ -18,10 +18,10 @@ pub const PINS_MAX: usize = 32;
 /// clevis makes another one for each token.
 const PRIME: Number = Number([u64::MAX - 188, u64::MAX, u64::MAX, u64::MAX]);
 
-/// The key that the pins of this header give; `open` opens one of them.
+/// The key that the pins of this header give; `open` opens one of them, and is told how many may be asked yet, with it.
 pub fn key_of(
     header: &Value,
-    mut open: impl FnMut(&Jwe) -> Result<SecretBuf, Refusal>,
+    mut open: impl FnMut(&Jwe, usize) -> Result<SecretBuf, Refusal>,
 ) -> Result<SecretBuf, Refusal> {
     let sss = &header["clevis"]["sss"];
     let needed = sss["t"].as_u64().and_then(|it| usize::try_from(it).ok());
@@ -37,10 +37,12 @@ pub fn key_of(
     let mut shares: Vec<Share> = Vec::with_capacity(needed);
     let mut last = Refusal::from("it has too few pins");
     let pins = sss["jwe"].as_array().map_or(&[][..], Vec::as_slice);
-    for pin in pins.iter().take(PINS_MAX) {
+    let pins = &pins[..pins.len().min(PINS_MAX)];
+    for (place, pin) in pins.iter().enumerate() {
+        let left = pins.len() - place;
         let opened = Jwe::compact(pin.as_str().unwrap_or_default())
             .map_err(Refusal::from)
-            .and_then(|jwe| open(&jwe));
+            .and_then(|jwe| open(&jwe, left));
         match opened.and_then(|bytes| Share::of(&bytes, &field)) {
             Ok(share) if shares.iter().any(|it| it.x == share.x) => {}
             Ok(share) => shares.push(share),

@@ -8,7 +8,7 @@ use p521::ecdsa::SigningKey;
 use p521::ecdsa::signature::Signer;
 
 use super::*;
-use crate::clevis::passphrase;
+use crate::clevis::{Pin, passphrase};
 use crate::refusal::Refusal;
 
 /// The keys of a server.
@@ -175,4 +175,26 @@ fn tokens_that_make_no_sense_are_refused_without_asking_anybody() {
         let said = why(passphrase(&token, soon()));
         assert!(said.contains(expected), "{said}");
     }
+}
+
+#[test]
+fn server_that_does_not_answer_leaves_time_for_one_that_does() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = (format!("http://{}", silent.local_addr().unwrap()), silent);
+    let keys = Keys::new();
+    let signed = keys.signed().to_string();
+    let live = serve(vec![Box::new(move |asked| keys.recovered(&asked))]);
+    let pins = [&silent.0, &live].map(|url| {
+        let kept = Advertisement::kept(url, signed.as_bytes());
+        Pin::Tang(Box::new(kept.unwrap()))
+    });
+    let pin = Pin::Sss {
+        needed: 1,
+        pins: pins.into(),
+    };
+    let secret = SecretBuf::copy_of(b"pass phrase").unwrap();
+    let jwe = pin.seal(&secret).unwrap().to_json();
+    let token = json!({"type": "clevis", "keyslots": ["1"], "jwe": jwe}).to_string();
+    let opened = passphrase(&token, Instant::now() + Duration::from_secs(6));
+    assert!(opened.ok().unwrap()[..] == secret[..]);
 }
