@@ -185,19 +185,15 @@ fn server_behind_tls_is_asked_if_the_system_believes_its_certificate() {
     refused(
         bind(&other, "localhost"),
         4,
-        "its certificate is not believed",
+        "its certificate is not trusted",
     );
-    refused(
-        bind(&pki, "127.0.0.2"),
-        4,
-        "its certificate is not believed",
-    );
+    refused(bind(&pki, "127.0.0.2"), 4, "its certificate is not trusted");
     assert!(std::fs::read(&lab.disk).unwrap() == before);
     bind(&pki, "localhost").success();
     let check = ["open", "--check", disk, "--token-only"];
     believing(&pki, &check).success();
     let said = believing(&other, &check).exited_with(2).stderr_text();
-    assert!(said.contains("its certificate is not believed"), "{said}");
+    assert!(said.contains("its certificate is not trusted"), "{said}");
     let roots = pki.file("ca-cert.pem");
     tang.clevis_believing(&roots, &["luks", "pass", "-d", disk, "-s", "1"])
         .success();

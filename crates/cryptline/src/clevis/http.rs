@@ -105,7 +105,7 @@ pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Resul
 fn broken(error: io::Error) -> String {
     match error.get_ref().and_then(|why| why.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(why)) => {
-            format!("its certificate is not believed: {why}")
+            format!("its certificate is not trusted: {why}")
         }
         Some(error) => format!("TLS failed: {error}"),
         None if error.kind() == ErrorKind::WouldBlock => too_long(),

@@ -58,7 +58,7 @@ fn roots() -> Result<RootCertStore, String> {
         let why = found.errors.first();
         let why = why.map_or_else(String::new, |error| format!(": {error}"));
         return Err(format!(
-            "this system says of no certificates that they can be believed, so https cannot be used{why}"
+            "no trusted certificates were found on this system, so https cannot be used{why}"
         ));
     }
     Ok(roots)
