@@ -49,7 +49,7 @@ pub fn run() -> Result<(), Failed> {
     step("what ran beside", || others.finish())?;
     // No line of ours after the runner's summary.
     println!("== tests");
-    let threads = format!("--test-threads={}", test_threads());
+    let threads = format!("--test-threads={}", threads_at_a_time());
     tests(&[&threads]).map_err(|Failed(why)| Failed(format!("tests failed: {why}")))
 }
 
@@ -64,7 +64,7 @@ pub fn others() -> Result<(), Failed> {
 }
 
 /// Most tests wait for other programs most of their time.
-fn test_threads() -> usize {
+fn threads_at_a_time() -> usize {
     2 * std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
