@@ -360,7 +360,7 @@ impl<'a> Session<'a> {
                 "without CONFIG among the protocol features: nobody could know the disk's size",
             );
         }
-        let is_empty = self.memory.len() == 0;
+        let is_empty = self.memory.is_empty();
         is_empty.then_some("without shared memory (QEMU shares its memory-backend with share=on)")
     }
 
