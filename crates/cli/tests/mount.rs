@@ -4,6 +4,8 @@
 mod ends;
 #[path = "mount/growth.rs"]
 mod growth;
+#[path = "mount/others.rs"]
+mod others;
 mod server;
 #[path = "mount/uring.rs"]
 mod uring;
@@ -54,6 +56,12 @@ impl Disk {
             fs::create_dir(&point).expect("a mount point");
             Self::over(folder, target, &point, options)
         })
+    }
+
+    /// The disk of one line of a table.
+    #[track_caller]
+    fn of_table(line: &str) -> Option<Self> {
+        Self::mount(&format!("--table={line}"), &[])
     }
 
     #[track_caller]

@@ -1,7 +1,16 @@
 //! `cryptline vhost-user`: how it starts, what it says, and how it ends. What it does for a machine is proved where
 //! its server is.
 
+#[path = "../../serve/tests/common/packed.rs"]
+#[allow(dead_code, reason = "the server's own tests use the rest")]
+mod packed;
+#[path = "../../serve/tests/common/pieces.rs"]
+#[allow(dead_code, reason = "the server's own tests use the rest")]
+mod pieces;
 mod server;
+#[path = "../../serve/tests/common/vhost.rs"]
+#[allow(dead_code, reason = "the server's own tests use the rest")]
+mod vhost;
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -11,6 +20,7 @@ use std::process::{Command, Stdio};
 
 use cryptline_testkit::peer::Background;
 use server::{READY, cryptline, run, text, value};
+use vhost::{Asked, Driver};
 
 /// What the server answers to a message without payload: a number.
 fn ask(mut stream: &UnixStream, request: u32) -> u64 {
@@ -155,4 +165,75 @@ fn queue_size_is_told_to_whoever_starts_the_machine() {
     ] {
         assert!(said.contains(hint), "{said}");
     }
+}
+
+fn asked(kind: u32, to_device: &[u8], to_driver: u64) -> Asked<'_> {
+    Asked {
+        kind,
+        sector: 0,
+        to_device,
+        to_driver,
+    }
+}
+
+#[test]
+fn machine_finds_the_name_that_was_chosen_and_a_disk_that_takes_no_write() {
+    const READ: u32 = 0;
+    const WRITE: u32 = 1;
+    const NAME: u32 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| text(&folder.path().join(name));
+    let [image, key, socket, stats] = ["image", "key", "socket", "stats"].map(path);
+    std::fs::write(&key, "pass phrase").unwrap();
+    let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
+    let create = ["create", &image, "--size=20M", "--key-file", &key];
+    run(create.into_iter().chain(cost)).success();
+    let arguments = [
+        &["vhost-user", &image, "--key-file", &key][..],
+        &["--socket-path", &socket, "--stats", &stats],
+        &["--serial", "a disk of mine", "--read-only"],
+    ];
+    let process = Background::spawn(&mut cryptline(arguments.concat()));
+    let process = process.wait_for_socket(Path::new(&socket), READY);
+    let mut driver = Driver::start(UnixStream::connect(&socket).unwrap());
+    assert_ne!(driver.front.ask_number(GET_FEATURES) & READ_ONLY, 0);
+    let (status, _, name) = driver.run(&asked(NAME, &[], 20));
+    assert_eq!((status, &name[..]), (0, &b"a disk of mine\0\0\0\0\0\0"[..]));
+    assert_eq!(driver.run(&asked(WRITE, &[1; 4096], 0)).0, 1);
+    assert_eq!(driver.run(&asked(READ, &[], 4096)).0, 0);
+    let said = run(["top", "--once", "--json", &stats]).success();
+    let line: serde_json::Value = serde_json::from_str(&said.stdout_text()).unwrap();
+    let export = &line["exports"][0];
+    assert_eq!(export["connections"], 1, "{line}");
+    assert_eq!(export["operations"]["read"]["bytes"], 4096, "{line}");
+    drop(driver);
+    process.stop().success();
+    assert!(!Path::new(&stats).exists());
+}
+
+#[test]
+fn socket_of_another_server_is_left_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let [socket, file] = ["socket", "file"].map(|name| text(&folder.path().join(name)));
+    let serve = |path: &str| cryptline(["vhost-user", "ram:1M", "--socket-path", path]);
+    let process = Background::spawn(&mut serve(&socket));
+    let process = process.wait_for_socket(Path::new(&socket), READY);
+    let refused = cryptline_testkit::peer::run(&mut serve(&socket), READY).exited_with(5);
+    let said = refused.stderr_text();
+    assert!(
+        said.lines().count() == 1 && said.contains(&socket),
+        "{refused}"
+    );
+    let stream = UnixStream::connect(&socket).unwrap();
+    assert_eq!(ask(&stream, GET_QUEUE_NUM), 1);
+    drop(stream);
+    // Nor is a file taken for what a server has left.
+    std::fs::write(&file, "mine").unwrap();
+    let refused = cryptline_testkit::peer::run(&mut serve(&file), READY);
+    assert!(
+        !refused.status.success() && refused.stderr_text().contains(&file),
+        "{refused}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+    process.stop().success();
 }

@@ -13,6 +13,8 @@ mod growth;
 mod limits;
 #[path = "vhost_user/packed.rs"]
 mod packed;
+#[path = "vhost_user/status.rs"]
+mod status;
 #[path = "vhost_user/write_cache.rs"]
 mod write_cache;
 
@@ -456,7 +458,9 @@ fn what_is_refused_is_told_to_who_asks_for_it() {
     front.queue(8, 0, 128);
     front.queue_addresses(0, [USER, USER, USER]);
     assert_eq!(start(), Some(false), "no memory");
-    served.says("outside the shared memory");
+    served.says(
+        "queue 0 is started without shared memory (QEMU shares its memory-backend with share=on)",
+    );
     let machine = Machine::new();
     let region = |guest: u64, len: u64| {
         let mut payload = vec![0; 8];
@@ -467,11 +471,40 @@ fn what_is_refused_is_told_to_who_asks_for_it() {
     };
     let add = |payload: &[u8]| front.tell_with(37, payload, &[machine.file.as_fd()]);
     assert_eq!(add(&region(GUEST, 1 << 20)), Some(true));
+    front.queue_addresses(0, [USER + (1 << 20); 3]);
+    assert_eq!(start(), Some(false), "other memory");
+    served.says(
+        "an address outside the shared memory (QEMU shares all of a memory-backend with share=on)",
+    );
     assert_eq!(add(&region(GUEST, 1 << 20)), Some(false), "twice");
     assert_eq!(add(&region(u64::MAX - 5, 100)), Some(false), "no addresses");
     assert_eq!(tell(38, &region(GUEST, 1 << 21)), Some(false), "another");
     assert_eq!(tell(38, &region(GUEST, 1 << 20)), Some(true));
     drop(front);
+    works(&mut served.driver());
+    served.end_well();
+}
+
+#[test]
+fn queue_of_a_front_end_that_lacks_what_is_needed_is_refused_by_name() {
+    let served = ram();
+    let old = 1 << 30;
+    for (features, protocol, why) in [
+        (old, u64::MAX, "VERSION_1"),
+        (old | 1 << 32, !(1 << 9), "CONFIG"),
+    ] {
+        let front = FrontEnd::new(served.connect());
+        let protocol = protocol & front.ask_number(15);
+        front.send(16, 0, &protocol.to_ne_bytes(), &[]);
+        front.tell(2, &u64::to_ne_bytes(features));
+        front.share(&Machine::new());
+        front.queue(8, 0, 128);
+        front.queue_addresses(0, [USER; 3]);
+        let kick = event();
+        let told = front.tell_with(12, &0u64.to_ne_bytes(), &[kick.as_fd()]);
+        assert_eq!(told, Some(false), "{why}");
+        served.says(why);
+    }
     works(&mut served.driver());
     served.end_well();
 }

@@ -23,7 +23,7 @@
 //! `v` is free again for the next one.
 //!
 //! In the guest: busybox, `cryptsetup`, `dmsetup`, `mkfs.ext4`, all of the kernel's crypto and
-//! device-mapper modules (loaded on demand), ext4, loop; brd, null_blk and nbd after `modprobe`.
+//! device-mapper modules (loaded on demand), ext4, loop; brd, null_blk, nbd and xfs after `modprobe`.
 //! Memory is scarce (see [`Oracle::memory_mib`]) and its processor slow: give Argon2 a small
 //! forced cost there (`--pbkdf-force-iterations 4 --pbkdf-memory 32768`).
 //!

@@ -149,6 +149,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("virt-xml-validate", "libvirt-clients"),
     // What that validates by.
     program("xmllint", "libxml2-utils"),
+    program("xfs_repair", "xfsprogs"),
     program("xz", "xz-utils"),
     PeerInfo {
         name: "python3-libnbd",

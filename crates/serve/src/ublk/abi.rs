@@ -97,6 +97,8 @@ pub(super) struct Parameters {
     /// Of one transfer.
     pub sectors_max: u32,
     pub discards: bool,
+    /// Of one zeroing; 0 where nothing is zeroed without a transfer.
+    pub zeroes_max: u32,
     pub zones: Option<Zones>,
 }
 
@@ -118,8 +120,8 @@ impl Parameters {
     const ROTATIONAL: u32 = 1 << 1;
     const VOLATILE_CACHE: u32 = 1 << 2;
     const FUA: u32 = 1 << 3;
-    /// Of a discard or of zeroing: half of what a length of 32 bits can say.
-    const LONG: u32 = (1 << 31) / 512;
+    /// Sectors of a discard or of zeroing at most: half of what a length of 32 bits can say.
+    pub const LONG: u32 = (1 << 31) / 512;
 
     pub fn to_bytes(self) -> Vec<u8> {
         let mut attributes = Self::VOLATILE_CACHE | Self::FUA;
@@ -142,10 +144,7 @@ impl Parameters {
         bytes[44..48].copy_from_slice(&self.physical_block.to_ne_bytes());
         let discard = if self.discards { Self::LONG } else { 0 };
         bytes[48..52].copy_from_slice(&discard.to_ne_bytes());
-        // Zones are not zeroed: their sectors are written in order.
-        let zeroes = !self.read_only && self.zones.is_none();
-        let zero = if zeroes { Self::LONG } else { 0 };
-        bytes[52..56].copy_from_slice(&zero.to_ne_bytes());
+        bytes[52..56].copy_from_slice(&self.zeroes_max.to_ne_bytes());
         bytes[56..58].copy_from_slice(&u16::from(self.discards).to_ne_bytes());
         match self.zones {
             Some(zones) => zones.add_to(bytes),
@@ -293,6 +292,7 @@ mod tests {
             sectors: 0x1234,
             sectors_max: 512,
             discards: true,
+            zeroes_max: 0x8000,
             zones: None,
         };
         let bytes = parameters.to_bytes();
@@ -301,7 +301,7 @@ mod tests {
             [60, 0, 0, 0, 3, 0, 0, 0, 14, 0, 0, 0, 9, 12, 12, 12]
         );
         assert_eq!(Parameters::shape(&bytes), Some((0x1234, 512)));
-        assert_eq!(bytes[56], 1);
+        assert_eq!(bytes[52..58], [0, 0x80, 0, 0, 1, 0]);
         let zones = Some(Zones {
             sectors: 8192,
             max_open: 3,
@@ -317,8 +317,6 @@ mod tests {
         assert_eq!(bytes[..8], [108, 0, 0, 0, 11, 0, 0, 0]);
         assert_eq!(bytes[20..24], [0, 32, 0, 0]);
         assert_eq!(bytes[76..88], [3, 0, 0, 0, 5, 0, 0, 0, 0, 2, 0, 0]);
-        // Nothing is zeroed without a transfer.
-        assert_eq!(bytes[52..56], [0; 4]);
     }
 
     #[test]

@@ -119,6 +119,7 @@ mod tests {
             sectors: 800,
             sectors_max: 512,
             discards: true,
+            zeroes_max: 0,
             zones: None,
         };
         Growth::of(&info, parameters)

@@ -18,6 +18,7 @@ mod abi;
 mod control;
 mod growth;
 mod handover;
+mod shape;
 mod wire;
 mod zones;
 
@@ -34,6 +35,7 @@ use self::abi::{GROWTH, Info, Parameters, QUIESCING, RECOVERY, UNPRIVILEGED, ZON
 use self::control::{Control, is_unprivileged, wait_for_node};
 use self::growth::Growth;
 pub use self::handover::{HandOver, hand_over_of};
+use self::shape::parameters;
 use self::wire::UblkWire;
 use crate::device::{AttachError, Crew, EndError, flush, write_back};
 use crate::lane::{CHUNK, JOBS_MAX, Lane, Orders};
@@ -41,8 +43,6 @@ use crate::net::StopHandle;
 use crate::stats::ExportStats;
 
 const NAME: &str = "ublk";
-/// The least and the largest block size that the driver takes.
-const BLOCK: std::ops::RangeInclusive<u32> = 512..=4096;
 
 /// How to attach.
 pub struct Options {
@@ -350,36 +350,6 @@ fn system(error: AttachError) -> io::Error {
         AttachError::NoPermission => io::ErrorKind::PermissionDenied.into(),
         error => io::Error::other(error.to_string()),
     }
-}
-
-fn parameters(gate: &Gate, block: u32) -> Result<Parameters, AttachError> {
-    let geometry = gate.geometry();
-    let mut logical_block = block.max(geometry.logical_block).max(*BLOCK.start());
-    let mut unit = u64::from(logical_block);
-    let zones = match &geometry.zones {
-        None => None,
-        Some(model) => {
-            logical_block = logical_block.max(model.write_granularity);
-            // The kernel has no zone that is shorter than the others.
-            unit = model.zone_size;
-            let zones = zones::parameters(model, geometry.size / unit);
-            Some(zones.ok_or(AttachError::Zoned(NAME))?)
-        }
-    };
-    if !BLOCK.contains(&logical_block) {
-        return Err(AttachError::Blocks(logical_block));
-    }
-    Ok(Parameters {
-        read_only: geometry.read_only,
-        rotational: geometry.rotational,
-        logical_block,
-        physical_block: geometry.preferred_block.clamp(logical_block, *BLOCK.end()),
-        sectors: (geometry.size - geometry.size % unit) / 512,
-        sectors_max: CHUNK / 512,
-        // One could cross from one zone into the next.
-        discards: geometry.discard && !geometry.read_only && zones.is_none(),
-        zones,
-    })
 }
 
 impl Team {

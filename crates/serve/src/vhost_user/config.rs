@@ -112,7 +112,7 @@ impl Shape {
                 put(40, &1u32.to_le_bytes());
                 put(44, &alignment.to_le_bytes());
             }
-            put(48, &SectorLimits::RANGE_MAX.to_le_bytes());
+            put(48, &SectorLimits::zeroes_of(&self.geometry).to_le_bytes());
             put(52, &1u32.to_le_bytes());
             put(56, &[1]);
         }
@@ -135,13 +135,27 @@ pub(super) struct SectorLimits {
     pub read_only: bool,
     pub discards: bool,
     pub zeroes: bool,
+    /// Sectors of one zeroing.
+    pub zeroes_max: u32,
     /// The driver flushes what is to be durable: it knows that writes are cached.
     pub flushes: bool,
 }
 
 impl SectorLimits {
-    /// Sectors of one discard or zeroing: 2 GiB.
+    /// Sectors of one discard, or of one zeroing that the medium does by itself: 2 GiB.
     pub const RANGE_MAX: u32 = 1 << 22;
+    /// Sectors of one zeroing that is written: 1 MiB, as long as a driver's writes may be. A machine that is stopped
+    /// waits for what its queues have taken.
+    const WRITTEN_MAX: u32 = 1 << 11;
+
+    /// Sectors of one zeroing.
+    fn zeroes_of(geometry: &Geometry) -> u32 {
+        if geometry.write_zeroes {
+            Self::RANGE_MAX
+        } else {
+            Self::WRITTEN_MAX
+        }
+    }
 
     pub fn new(geometry: &Geometry, features: u64) -> Self {
         let is_on = |bit| features & bit != 0;
@@ -151,6 +165,7 @@ impl SectorLimits {
             read_only: geometry.read_only,
             discards: !geometry.read_only && is_on(feature::DISCARD),
             zeroes: !geometry.read_only && is_on(feature::WRITE_ZEROES),
+            zeroes_max: Self::zeroes_of(geometry),
             flushes: is_on(feature::FLUSH),
         }
     }
@@ -166,5 +181,41 @@ impl SectorLimits {
         let is_inside = offset.checked_add(length)? <= self.size;
         let is_aligned = offset.is_multiple_of(self.block) && length.is_multiple_of(self.block);
         (is_inside && is_aligned).then_some(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn physical_blocks_are_those_that_the_cipher_has() {
+        let shape = |logical_block, preferred_block, block| Shape {
+            geometry: Geometry {
+                size: 1 << 20,
+                logical_block,
+                preferred_block,
+                read_only: false,
+                rotational: false,
+                discard: true,
+                write_zeroes: false,
+                answers_at_once: false,
+                zones: None,
+            },
+            block,
+            queues: 1,
+            queue_size: None,
+        };
+        // Bytes of a block; then the exponent of blocks in a physical one, an offset of 0, and the least good I/O.
+        for (shape, block, blocks) in [
+            (shape(512, 4096, 512), 512_u32, [3, 0, 8, 0]),
+            (shape(512, 512, 512), 512, [0, 0, 1, 0]),
+            (shape(512, 4096, 4096), 4096, [0, 0, 1, 0]),
+            (shape(4096, 4096, 512), 4096, [0, 0, 1, 0]),
+        ] {
+            let space = shape.space(true);
+            assert_eq!(space[20..24], block.to_le_bytes());
+            assert_eq!(space[24..28], blocks);
+        }
     }
 }

@@ -303,6 +303,9 @@ impl<'a> Session<'a> {
     }
 
     fn start(&mut self, index: usize) -> Handled {
+        if let Some(what) = self.lacks() {
+            return Ok(Outcome::Refused(format!("queue {index} is started {what}")));
+        }
         let Some(layout) = self.layout(index) else {
             let why = format!("queue {index} is started without a size or without addresses");
             return Ok(Outcome::Refused(why));
@@ -345,6 +348,20 @@ impl<'a> Session<'a> {
             }
             Err(error) => Ok(Outcome::Refused(format!("queue {index}: {error}"))),
         }
+    }
+
+    /// What no queue can do without.
+    fn lacks(&self) -> Option<&'static str> {
+        if self.features & feature::VERSION_1 == 0 {
+            return Some("by a driver of before virtio 1.0: VERSION_1 was not agreed on");
+        }
+        if self.protocol & protocol::CONFIG == 0 {
+            return Some(
+                "without CONFIG among the protocol features: nobody could know the disk's size",
+            );
+        }
+        let is_empty = self.memory.is_empty();
+        is_empty.then_some("without shared memory (QEMU shares its memory-backend with share=on)")
     }
 
     /// Where a queue lies, once the front-end has told all of it.

@@ -70,6 +70,7 @@ pub fn exercise(mut input: &[u8]) {
             read_only: is(16),
             discards: is(32),
             zeroes: is(64),
+            zeroes_max: SectorLimits::RANGE_MAX,
             flushes: is(128),
         },
     };

@@ -136,7 +136,12 @@ fn change(is_discard: bool, range: [u8; RANGE], limits: &SectorLimits) -> Verdic
     let (sector, count, flags) = (long(&range, 0), word(&range, 8), word(&range, 12));
     let length = u64::from(count) * SECTOR;
     let place = limits.place(sector, length);
-    let is_possible = (1..=SectorLimits::RANGE_MAX).contains(&count);
+    let most = if is_discard {
+        SectorLimits::RANGE_MAX
+    } else {
+        limits.zeroes_max
+    };
+    let is_possible = (1..=most).contains(&count);
     let (Some(offset), true) = (place, is_possible) else {
         return Verdict::Refuse(Status::IoError);
     };

@@ -85,6 +85,7 @@ fn serve(over: Fresh, how: How, poll: Poll, features: u64) -> Box<dyn Server> {
         sockets,
         next: Cell::new(0),
         features,
+        zeroes_by_itself: over.gate.geometry().write_zeroes,
         stats,
         log,
         stop,
@@ -100,6 +101,8 @@ struct Vhost {
     next: Cell<usize>,
     /// What drivers ask for.
     features: u64,
+    /// A zeroing that is not written may be as long as a discard.
+    zeroes_by_itself: bool,
     stats: Arc<ExportStats>,
     log: Log,
     stop: StopHandle,
@@ -142,6 +145,11 @@ impl Server for Vhost {
 
     fn is_told_of_the_end(&self) -> bool {
         true
+    }
+
+    fn has(&self, ask: &Ask) -> bool {
+        let is_long = ask.range().len > 1 << 20;
+        !is_long || self.zeroes_by_itself || !matches!(ask, Ask::Zero(..))
     }
 
     fn end(mut self: Box<Self>) -> Result<(), Fault> {

@@ -62,6 +62,22 @@ fn discard_or_zeroing_over_the_limit_or_past_the_end_is_an_error() {
 }
 
 #[test]
+fn zeroing_that_is_written_is_no_longer_than_a_write() {
+    let most = 1 << 11;
+    let served = Served::new(stack::crypt_over_ram(8 << 20));
+    let mut driver = served.driver();
+    let config = driver.front.config(0, 60).split_off(12);
+    assert_eq!(config[48..52], u32::to_le_bytes(most));
+    for (count, expected) in [(most, OK), (most + 8, IO_ERROR)] {
+        let status = driver.run(&kind(ZEROES, &range(0, count, 0))).0;
+        assert_eq!(status, expected, "{count}");
+    }
+    works(&mut driver);
+    drop(driver);
+    served.end_well();
+}
+
+#[test]
 fn discard_or_zeroing_with_unknown_flags_is_unsupported() {
     over_3_gib(|driver| {
         for flags in [1 << 1, 1 << 31, 3, u32::MAX] {

@@ -1,7 +1,7 @@
 //! Debian's kernel package, unpacked once into the user's cache folder and never installed.
 //!
 //! ```text
-//! ${XDG_CACHE_HOME:-$HOME/.cache}/cryptline/oracle-2/<package version>/
+//! ${XDG_CACHE_HOME:-$HOME/.cache}/cryptline/oracle-3/<package version>/
 //!     vmlinuz            the kernel
 //!     release            its release, the name of its module folder
 //!     modules/kernel/…   the modules the guest can load
@@ -72,9 +72,10 @@ const MODULES_WANTED: &[&str] = &[
     "kernel/drivers/virtio/",
     "kernel/fs/btrfs/",
     "kernel/fs/ext4/",
+    "kernel/fs/xfs/",
 ];
 /// Where kernels are kept, which changes with what is kept of them.
-const PLACE: &str = "oracle-2";
+const PLACE: &str = "oracle-3";
 /// Where the newest kernels are that run next to this Debian's programs.
 const NEXT_RELEASE: &str = "trixie-backports";
 /// What `apt-get update` writes.

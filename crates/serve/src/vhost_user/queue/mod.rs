@@ -25,7 +25,7 @@ pub const QUEUE_SIZE_MAX: u16 = 32768;
 /// Why a ring can not be served any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RingError {
-    #[error("{0}")]
+    #[error("{0}{hint}", hint = hint(*.0))]
     Memory(#[from] GuestFault),
     #[error("its driver made {0} requests available, more than the ring has places")]
     Ahead(u16),
@@ -47,6 +47,14 @@ pub(super) enum RingError {
     Header,
     #[error("its kick descriptor is no eventfd")]
     Kick,
+}
+
+/// Whoever runs a machine may not know that its memory must be shared.
+fn hint(fault: GuestFault) -> &'static str {
+    match fault {
+        GuestFault::Outside => " (QEMU shares all of a memory-backend with share=on)",
+        GuestFault::Misaligned | GuestFault::Lost => "",
+    }
 }
 
 /// Where a virtqueue lies, and how its driver uses it.

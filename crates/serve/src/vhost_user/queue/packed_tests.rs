@@ -113,6 +113,20 @@ fn chain_in_the_ring_and_chain_in_a_table_are_the_same_request() {
 }
 
 #[test]
+fn table_of_as_many_segments_as_drivers_are_told_of_is_a_request() {
+    let guest = Guest::new();
+    let mut chain = vec![((BUFFERS, 512), 0, 0); SEGMENTS_MAX - 1];
+    chain.push(((BUFFERS + 0x1000, 1), 0, WRITE));
+    describe(&guest, TABLE, &chain);
+    let bytes = u32::try_from(16 * SEGMENTS_MAX).unwrap();
+    let table = (GUEST + TABLE, bytes);
+    describe(&guest, RING, &[(table, 41, MINE | INDIRECT)]);
+    let chain = take(&guest, &mut open(&guest, layout())).unwrap();
+    let readable = (SEGMENTS_MAX as u64 - 1) * 512;
+    assert_eq!((chain.readable_len(), chain.writable_len()), (readable, 1));
+}
+
+#[test]
 fn hostile_descriptors_end_the_ring() {
     let good = (BUFFERS, 16);
     let table = (GUEST + TABLE, 32);

@@ -187,6 +187,8 @@ impl SplitRing {
             if flags & INDIRECT != 0 {
                 table = self.indirect(table, segment, flags)?;
                 index = 0;
+                // It is no segment, and there is one table at most.
+                left += 1;
                 continue;
             }
             if segment.len > 0 {

@@ -159,6 +159,30 @@ fn chain_is_read_and_written_across_its_segments() {
 }
 
 #[test]
+fn table_of_as_many_segments_as_drivers_are_told_of_is_a_request_and_one_of_more_ends_the_ring() {
+    let guest = Guest::new();
+    guest.offer(0, &[0]);
+    let most = u16::try_from(SEGMENTS_MAX).unwrap();
+    for (count, is_taken) in [(most, true), (most + 1, false)] {
+        let bytes = 16 * u32::from(count);
+        guest.describe(DESCRIPTORS, 0, (GUEST + TABLE, bytes), INDIRECT, 0);
+        // A header, data, and a status.
+        for index in 0..count - 1 {
+            guest.describe(TABLE, index, (GUEST + 0x8000, 512), NEXT, index + 1);
+        }
+        guest.describe(TABLE, count - 1, (GUEST + 0x9000, 1), WRITE, 0);
+        match guest.walk() {
+            Ok(chain) => {
+                let readable = u64::from(count - 1) * 512;
+                assert_eq!((chain.readable_len(), chain.writable_len()), (readable, 1));
+                assert!(is_taken, "{count}");
+            }
+            Err(error) => assert_eq!((error, is_taken), (RingError::Long, false), "{count}"),
+        }
+    }
+}
+
+#[test]
 fn available_index_that_runs_ahead_ends_the_ring() {
     let guest = Guest::new();
     guest.set16(AVAILABLE + 2, SIZE + 1);
