@@ -1,13 +1,13 @@
 //! Volumes on a medium that the caller brings along, and through keys that the caller is asked for.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
 use cryptline::{
-    BaseInfo, Create, Error, ErrorKind, Fault, Format, Key, KeyRequest, Medium, Open, Plain,
-    Problem, RandomKey, SecretBuf, Target, VolumeKind,
+    BaseInfo, Copy, CopySource, Create, Error, ErrorKind, Fault, Format, Key, KeyRequest, Left,
+    Medium, Open, Plain, Problem, RandomKey, SecretBuf, Target, VolumeKind,
 };
 use rustix::io::Errno;
 
@@ -430,5 +430,48 @@ fn new_volume_takes_no_volume_key() {
     assert!(
         matches!(refused.problem(), Problem::NotAPassphrase),
         "{refused}"
+    );
+}
+
+/// A disk of 64 TiB that forgets all of it, and asks whoever writes to it to stop.
+struct Vast(Arc<AtomicBool>);
+
+impl Medium for Vast {
+    fn size(&self) -> u64 {
+        64 << 40
+    }
+
+    fn read_at(&self, _: u64, target: &mut [u8]) -> io::Result<()> {
+        target.fill(0);
+        Ok(())
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        self.0.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_lies_before_data_far_behind_is_wiped_piece_by_piece_and_that_can_be_stopped() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let source = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(source.path(), [7; 4096]).unwrap();
+    let source = CopySource::raw(source.path()).unwrap();
+    let format = FormatOptions {
+        data_offset: Some(32 << 40),
+        ..cheap()
+    };
+    let create = Create::medium(Vast(Arc::clone(&stop))).format(format);
+    let create = create.passphrase(PHRASE).replace(true);
+    let copy = Copy::new(source).stop(stop);
+    let error = create.fill(copy).create().unwrap_err();
+    assert!(
+        matches!(error.problem(), Problem::CopyStopped(Left::Part(_))),
+        "{error}"
     );
 }

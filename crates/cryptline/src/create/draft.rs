@@ -158,9 +158,16 @@ impl Draft {
             return Ok(None);
         };
         let place = self.place.clone();
-        let moved = rename(&place, &at, false).and_then(|()| sync_folder_of(&place));
-        moved.map_err(|error| failed("set aside what is now", &self.name, error))?;
-        Ok(Some(Aside { place, at }))
+        let failed = |error| failed("set aside what is now", &self.name, error);
+        rename(&place, &at, false).map_err(failed)?;
+        let aside = Aside { place, at };
+        match sync_folder_of(&aside.place) {
+            Ok(()) => Ok(Some(aside)),
+            Err(error) => {
+                aside.put_back();
+                Err(failed(error))
+            }
+        }
     }
 
     /// Makes what was written durable.

@@ -8,8 +8,9 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
-use super::fill::{HEADER_MAX, Prepared, Rest};
+use super::fill::{Prepared, Rest};
 use super::{Create, Created, Draft, Progress, unreadable};
 use crate::base::{Base, BaseDevice, Source};
 use crate::bytes::GateBytes;
@@ -17,6 +18,9 @@ use crate::copy::{Copy, Holes, Left, Moved, ResumeError, Transfer, Zeros};
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::{Result, Volume, Zeroes};
+
+/// Bytes of zeros in one write.
+const WIPED_AT_ONCE: usize = 1 << 20;
 
 impl Create {
     /// On a device that is there already.
@@ -53,17 +57,15 @@ impl Create {
             return Err(Problem::CopyTooSmall { has, needs }.on(&name));
         }
         let header = self.header_apart(&prepared)?;
+        // What cannot be opened, or has no room, is refused while all is as it was.
+        let volume = self.volume_on(&device, &name, &prepared)?;
+        copy.check_room(volume.gate(), &name)?;
         // It would open onto what is neither the old data nor the new.
         let aside = header.as_ref().map(Draft::set_aside).transpose()?.flatten();
         // An old header would be found where the new one is not finished.
-        let wiped = || {
-            let mut bytes = GateBytes::new(&device.gate)?;
-            let zeros = bytes.write_all(&vec![0; usize::try_from(start).unwrap_or(HEADER_MAX)]);
-            let done = zeros.and_then(|()| bytes.flush());
-            done.map_err(|error| unreadable(error, target))
-        };
-        wiped()?;
-        let moved = self.fill_device(&device, &name, &prepared, &copy)?;
+        zero(&device, start, &copy, target)?;
+        let moved = self.fill_device(&volume, &name, &copy)?;
+        drop(volume);
         if copy.verify {
             // Before there is a header: what is found to be wrong must not open.
             let volume = self.volume_on(&device, &name, &prepared)?;
@@ -82,15 +84,7 @@ impl Create {
         Ok(self.created(data_size, copy.copied(moved, warnings)))
     }
 
-    fn fill_device(
-        &self,
-        device: &BaseDevice,
-        name: &str,
-        prepared: &Prepared,
-        copy: &Copy,
-    ) -> Result<Moved> {
-        let volume = self.volume_on(device, name, prepared)?;
-        copy.check_room(volume.gate(), name)?;
+    fn fill_device(&self, volume: &Volume, name: &str, copy: &Copy) -> Result<Moved> {
         let tell = |progress: Progress<'_>| self.tell(progress);
         // What else is there is not known to be zeros, nor that it stays so.
         let moved = Transfer::new(copy, volume.gate(), Zeros::Write, &tell).run();
@@ -141,4 +135,22 @@ impl Create {
             .map_err(|why| Problem::DoesNotOpenInPlace(why).on(target))
         })
     }
+}
+
+/// Overwrites the first `len` bytes, which may be many: as far as an offset that was asked for.
+fn zero(device: &BaseDevice, len: u64, copy: &Copy, target: &Source) -> Result<()> {
+    let mut bytes = GateBytes::new(&device.gate)?;
+    let piece = vec![0; WIPED_AT_ONCE];
+    let mut left = len;
+    while left > 0 {
+        if copy.stop.load(Ordering::Relaxed) {
+            return Err(Problem::CopyStopped(Left::Part(target.to_string())).on(target));
+        }
+        let len = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
+        let written = bytes.write_all(&piece[..len]);
+        written.map_err(|error| unreadable(error, target))?;
+        left -= len as u64;
+    }
+    let flushed = bytes.flush();
+    flushed.map_err(|error| unreadable(error, target))
 }
