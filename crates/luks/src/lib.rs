@@ -65,6 +65,7 @@ pub use error::{Error, ErrorKind, time_text};
 pub use hash::Hash;
 pub use info::Info;
 pub use kdf::{Argon2Variant, Kdf};
+pub use memory::{Available, available_for_files};
 pub use random::Seed;
 pub use segment::{Segment, SegmentPolicy};
 pub use unlock::{PASSPHRASE_LEN_MAX, UnlockOptions, Unlocked};

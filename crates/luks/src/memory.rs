@@ -17,7 +17,8 @@ use rustix::process::{Resource, getrlimit};
 
 /// Memory that can be had now without killing anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Available {
+pub struct Available {
+    /// KiB of it.
     pub kib: u64,
     /// What allows no more.
     pub bound: String,
@@ -34,7 +35,17 @@ struct Bound {
 
 /// What can be had now; `None` where the system does not say.
 pub(crate) fn available() -> Option<Available> {
-    let bounds = bounds(Path::new("/"), process_limits());
+    least(bounds(Path::new("/"), process_limits()))
+}
+
+/// The same for files in memory, which are in no process, and without the swap space, where others could find them; `None`
+/// where the system does not say.
+#[must_use]
+pub fn available_for_files() -> Option<Available> {
+    least(bounds_with(Path::new("/"), [None; 2], Swap::Unused))
+}
+
+fn least(bounds: Vec<Bound>) -> Option<Available> {
     let least = bounds.into_iter().min_by_key(|bound| bound.left)?;
     Some(Available {
         kib: least.left,
@@ -53,12 +64,25 @@ fn process_limits() -> [Option<u64>; 2] {
     [Resource::As, Resource::Data].map(|resource| getrlimit(resource).current)
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Swap {
+    Used,
+    Unused,
+}
+
 /// Everything that bounds memory, by the files below `root`.
 fn bounds(root: &Path, limits: [Option<u64>; 2]) -> Vec<Bound> {
+    bounds_with(root, limits, Swap::Used)
+}
+
+fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> {
     let mut bounds = Vec::new();
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let field = |name| field_kib(&meminfo, name);
-    let swap = field("SwapFree:").unwrap_or(0);
+    let swap = match swap {
+        Swap::Used => field("SwapFree:").unwrap_or(0),
+        Swap::Unused => 0,
+    };
     if let (Some(total), Some(available)) = (field("MemTotal:"), field("MemAvailable:")) {
         bounds.push(Bound {
             name: "the machine".into(),

@@ -122,6 +122,23 @@ fn what_a_group_uses_counts_and_its_page_cache_does_not() {
 }
 
 #[test]
+fn file_in_memory_is_bounded_by_its_group_and_gets_no_swap() {
+    let left = |machine: &Machine| {
+        let bounds = bounds_with(machine.0.path(), [None; 2], Swap::Unused);
+        least(bounds).unwrap()
+    };
+    let found = left(&Machine::new(&[]));
+    assert_eq!((found.kib, &*found.bound), (20 * GIB, "the machine"));
+    let found = left(&Machine::new(&[
+        ("proc/self/mountinfo", V2),
+        ("proc/self/cgroup", "0::/\n"),
+        ("sys/fs/cgroup/memory.max", "1073741824\n"),
+        ("sys/fs/cgroup/memory.current", "268435456\n"),
+    ]));
+    assert_eq!((found.kib, &*found.bound), (768 * MIB, "its control group"));
+}
+
+#[test]
 fn group_that_would_be_throttled_bounds_memory_as_well() {
     let machine = Machine::new(&[
         ("proc/self/mountinfo", V2),

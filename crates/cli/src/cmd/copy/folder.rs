@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use cryptline::CopySource;
+use cryptline::luks::{Available, available_for_files};
 use cryptline_sys::keep_descriptors;
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -60,7 +61,7 @@ pub struct FileSystem {
 /// A folder that cannot be read; no program, memory or room for it.
 pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> {
     let contents = Contents::of(folder)?;
-    contents.check_memory(folder)?;
+    contents.check_memory(folder, available_for_files())?;
     let program = find(PROGRAM, folder)?;
     let pinned = match &wanted.uuid {
         Some(uuid) => Some((uuid, find(DEBUGGER, folder)?)),
@@ -160,19 +161,16 @@ impl Contents {
         (needed + needed / 8 + SMALLEST).next_multiple_of(1 << 20)
     }
 
-    fn check_memory(&self, folder: &Path) -> Result<(), CliError> {
-        let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let line = info
-            .lines()
-            .find_map(|line| line.strip_prefix("MemAvailable:"));
-        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-        match kib.map(|kib| kib * 1024) {
-            Some(free) if free < self.bytes => Err(CliError::memory(format!(
-                "dir:{}: its file system is made in memory and takes {}, of which {} are free; make a volume, mount it with `cryptline mount`, and run `{PROGRAM} -d` on the file there",
-                shown(folder),
-                human(self.bytes),
-                human(free)
-            ))),
+    fn check_memory(&self, folder: &Path, there: Option<Available>) -> Result<(), CliError> {
+        match there {
+            Some(Available { kib, bound }) if kib.saturating_mul(1024) < self.bytes => {
+                Err(CliError::memory(format!(
+                    "dir:{}: its file system is made in memory and takes {}, and {bound} has {} left; make a volume, mount it with `cryptline mount`, and run `{PROGRAM} -d` on the file there",
+                    shown(folder),
+                    human(self.bytes),
+                    human(kib.saturating_mul(1024))
+                )))
+            }
             _ => Ok(()),
         }
     }
@@ -298,4 +296,25 @@ fn find(program: &str, folder: &Path) -> Result<PathBuf, CliError> {
 
 fn shown(path: &Path) -> String {
     on_one_line(&path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_larger_than_the_memory_of_the_control_group_is_refused_with_its_name() {
+        let contents = Contents {
+            bytes: 3 << 20,
+            ..Contents::default()
+        };
+        let check = |kib| {
+            let bound = "its control group".to_owned();
+            contents.check_memory(Path::new("site"), Some(Available { kib, bound }))
+        };
+        check(3 << 10).unwrap();
+        let refused = check((3 << 10) - 1).unwrap_err().to_string();
+        assert!(refused.contains("its control group has"), "{refused}");
+        contents.check_memory(Path::new("site"), None).unwrap();
+    }
 }
