@@ -44,7 +44,8 @@ pub fn run() -> Result<(), Failed> {
 }
 
 /// Makes the wheel, and runs the tests with it where it is installed, beside other readers of LUKS. The tools come over
-/// the network; without it this is skipped by name, in CI too: nothing about this tree has failed.
+/// the network; without it this is skipped by name, in CI too: nothing about this tree has failed. Where maturin could be
+/// had, CI wants the others as well.
 pub fn check_wheel() -> Result<(), Failed> {
     if !is_new_enough() {
         return cannot_run("wheel", MISSING);
