@@ -165,10 +165,13 @@ pub fn run(args: &AttachArgs) -> Result<ExitCode, CliError> {
 }
 
 fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
+    let is_server = args.foreground || args.detached_child;
+    // Before there are other threads, of which the kernel has some for rings.
+    let has_own_mounts = is_server && server::see_mounts_of_its_own();
     args.log.begin(false);
     let arguments = || std::env::args_os().skip(1);
     let driver = args.check()?;
-    if !args.foreground && !args.detached_child {
+    if !is_server {
         return background::start(arguments().collect());
     }
     server::be_an_io_flusher();
@@ -192,6 +195,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
         in_background: args.detached_child,
         recover: args.recover_device.clone(),
         statistics: &args.statistics,
+        has_own_mounts,
     };
     server::run(&volume, &wanted)
 }
