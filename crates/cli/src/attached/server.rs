@@ -42,6 +42,8 @@ pub struct Wanted<'a> {
     pub driver: Driver,
     /// Hardware queues.
     pub queues: u16,
+    /// Bytes of a block.
+    pub block: u32,
     /// How long a request may take.
     pub timeout: Option<Duration>,
     /// How lanes do their I/O.
@@ -325,7 +327,7 @@ impl Device {
         failures: &Arc<Failures>,
     ) -> Result<Self, AttachError> {
         let gate = volume.gate().clone();
-        let block = volume.info().sector_size;
+        let block = wanted.block;
         if wanted.driver == Driver::Nbd {
             let options = kernel_nbd::Options {
                 backend: wanted.backend,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use cryptline::Volume;
 use cryptline_engine::BackendChoice;
 use cryptline_serve::device::AttachError;
 use cryptline_serve::{kernel_nbd, ublk};
@@ -187,6 +188,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
     let wanted = Wanted {
         driver,
         queues: args.queues,
+        block: args.block(&volume),
         timeout: args.timeout.map(Duration::from_secs),
         backend: backend.choice,
         target: volume.info().source.clone(),
@@ -201,6 +203,13 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
 }
 
 impl AttachArgs {
+    /// Bytes of a block of the device: as dm-crypt would have it, unless another was asked for. Partition tables count
+    /// in blocks.
+    fn block(&self, volume: &Volume) -> u32 {
+        let asked = self.volume.blocks.logical_block;
+        asked.map_or(volume.info().sector_size, |_| volume.info().logical_block)
+    }
+
     /// What can be told before a passphrase is asked for.
     fn check(&self) -> Result<Driver, CliError> {
         if self.target.is_some() && self.volume.table.is_some() {
