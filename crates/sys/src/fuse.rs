@@ -271,7 +271,7 @@ pub fn find_fuse_mount(table: &[u8], point: &Path) -> Option<Mounted> {
 }
 
 /// Bytes that the table writes as a backslash and three octal digits.
-fn unescaped(text: &[u8]) -> Vec<u8> {
+pub(crate) fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, behind)) = rest.split_first() {

@@ -17,6 +17,7 @@
 //! zone     zoned block devices: reports and commands
 //! fuse     mounts of /dev/fuse, and their requests on a ring
 //! confine  rights given up by all threads, and the proof
+//! namespace  mounts that a process sees and nobody else does
 //! inherit  sockets passed by the process that started this one
 //! rbd      images of a Ceph cluster, by Ceph's own library
 //! ```
@@ -33,6 +34,7 @@ mod fuse;
 mod guest;
 mod inherit;
 mod mapping;
+mod namespace;
 mod racing;
 #[cfg(feature = "rbd")]
 mod rbd;
@@ -56,6 +58,7 @@ pub use fuse::{
 pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, keep_descriptors, take_listen_fds, take_passed_fd};
 pub use mapping::{Lost, Mapping};
+pub use namespace::{forget_mounts_of_disks, leave_mount_namespace};
 #[cfg(feature = "rbd")]
 pub use rbd::{
     Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting,

@@ -6,6 +6,7 @@
 //! ```
 
 pub mod background;
+pub mod orphans;
 pub mod server;
 pub mod state;
 pub mod watch;

@@ -42,6 +42,8 @@ pub struct Wanted<'a> {
     pub driver: Driver,
     /// Hardware queues.
     pub queues: u16,
+    /// Bytes of a block.
+    pub block: u32,
     /// How long a request may take.
     pub timeout: Option<Duration>,
     /// How lanes do their I/O.
@@ -58,6 +60,8 @@ pub struct Wanted<'a> {
     pub recover: Option<PathBuf>,
     /// Whether and where to tell what was done.
     pub statistics: &'a StatsArgs,
+    /// Nobody else sees what this process unmounts.
+    pub has_own_mounts: bool,
 }
 
 /// Attaches a volume and serves it until it is detached or a signal comes.
@@ -82,6 +86,7 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<ExitCode, CliError> {
     let stats = start_statistics(volume, wanted, &cleanup)?;
     let device = Device::attach(volume, wanted, stats, stop, &failures)?;
     let _watch = device.watch();
+    forget_mounts(wanted);
     let successor: Arc<AtomicBool> = Arc::default();
     let watched = if device.can_be_handed_over() {
         asked.watch(stopper, Arc::clone(&successor))
@@ -244,6 +249,24 @@ pub fn be_an_io_flusher() {
     let _ = rustix::process::configure_io_flusher_behavior(true);
 }
 
+/// Leaves the mounts that others see, where that is allowed; whether it was. The last process of a mount namespace
+/// unmounts what is mounted there when it ends. Of the server's own device that would wait for the server for ever.
+pub fn see_mounts_of_its_own() -> bool {
+    cryptline_sys::leave_mount_namespace().is_ok()
+}
+
+/// What others unmount must not stay mounted here: its disk would stay in use. Where the target is reached by a network
+/// its socket may be anywhere, and is needed to connect again.
+fn forget_mounts(wanted: &Wanted<'_>) {
+    if wanted.has_own_mounts && !wanted.target.contains("://") {
+        // As the kernel has them in its table of mounts.
+        let sockets = wanted.statistics.paths().map(|(_, path)| path.to_owned());
+        let needed = sockets.chain([state::folder()]);
+        let keep: Vec<_> = needed.filter_map(|path| path.canonicalize().ok()).collect();
+        cryptline_sys::forget_mounts_of_disks(&keep);
+    }
+}
+
 /// What is swapped out would have to be read while memory runs out, and what waits for a server that is killed then
 /// could not be freed. It takes rights that users do not have.
 fn stay_in_memory() {
@@ -304,7 +327,7 @@ impl Device {
         failures: &Arc<Failures>,
     ) -> Result<Self, AttachError> {
         let gate = volume.gate().clone();
-        let block = volume.info().sector_size;
+        let block = wanted.block;
         if wanted.driver == Driver::Nbd {
             let options = kernel_nbd::Options {
                 backend: wanted.backend,

@@ -220,7 +220,9 @@ fn read(path: &Path) -> Option<State> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
-fn folder() -> PathBuf {
+/// Where all of it is kept.
+#[must_use]
+pub fn folder() -> PathBuf {
     let is_root = rustix::process::geteuid().is_root();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     match runtime.filter(|path| !is_root && path.is_absolute()) {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use cryptline::Volume;
 use cryptline_engine::BackendChoice;
 use cryptline_serve::device::AttachError;
 use cryptline_serve::{kernel_nbd, ublk};
@@ -165,10 +166,13 @@ pub fn run(args: &AttachArgs) -> Result<ExitCode, CliError> {
 }
 
 fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
+    let is_server = args.foreground || args.detached_child;
+    // Before there are other threads, of which the kernel has some for rings.
+    let has_own_mounts = is_server && server::see_mounts_of_its_own();
     args.log.begin(false);
     let arguments = || std::env::args_os().skip(1);
     let driver = args.check()?;
-    if !args.foreground && !args.detached_child {
+    if !is_server {
         return background::start(arguments().collect());
     }
     server::be_an_io_flusher();
@@ -184,6 +188,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
     let wanted = Wanted {
         driver,
         queues: args.queues,
+        block: args.block(&volume),
         timeout: args.timeout.map(Duration::from_secs),
         backend: backend.choice,
         target: volume.info().source.clone(),
@@ -192,11 +197,19 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
         in_background: args.detached_child,
         recover: args.recover_device.clone(),
         statistics: &args.statistics,
+        has_own_mounts,
     };
     server::run(&volume, &wanted)
 }
 
 impl AttachArgs {
+    /// Bytes of a block of the device: as dm-crypt would have it, unless another was asked for. Partition tables count
+    /// in blocks.
+    fn block(&self, volume: &Volume) -> u32 {
+        let asked = self.volume.blocks.logical_block;
+        asked.map_or(volume.info().sector_size, |_| volume.info().logical_block)
+    }
+
     /// What can be told before a passphrase is asked for.
     fn check(&self) -> Result<Driver, CliError> {
         if self.target.is_some() && self.volume.table.is_some() {

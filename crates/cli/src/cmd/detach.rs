@@ -12,6 +12,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::CliError;
+use crate::attached::orphans;
 use crate::attached::state::{self, Driver, State, number_of};
 use crate::output::warn;
 
@@ -48,18 +49,31 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode, CliError> {
     if let Some(server) = args.after_server {
         return after_server(&args.device, server);
     }
-    let known = state::of(&args.device)?;
-    if !args.force && is_claimed(&known.device) {
-        return Err(CliError::busy(format!(
-            "{} is in use; unmount it first, or give --force",
-            known.device.display()
-        )));
-    }
+    let known = match state::of(&args.device) {
+        Ok(known) => known,
+        Err(unknown) => {
+            let orphan = orphans::of(&args.device).ok_or(unknown)?;
+            check_unused(&orphan.device, args.force)?;
+            remove_unknown(&orphan)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    check_unused(&known.device, args.force)?;
     match known.server() {
         Some(server) => stop(&known, &server)?,
         None => remove_orphan(&known)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn check_unused(device: &Path, force: bool) -> Result<(), CliError> {
+    if !force && is_claimed(device) {
+        return Err(CliError::busy(format!(
+            "{} is in use; unmount it first, or give --force",
+            device.display()
+        )));
+    }
+    Ok(())
 }
 
 /// For a server that was killed; nobody hears why it fails. What is known of the device stays, for whoever detaches it.
@@ -96,11 +110,25 @@ fn remove_orphan(known: &State) -> Result<(), CliError> {
     if let Some(why) = &known.failure {
         return Err(lost(known, why));
     }
+    warn_of_loss(&known.device);
+    Ok(())
+}
+
+/// The same, where nothing else is known of it.
+fn remove_unknown(orphan: &orphans::Orphan) -> Result<(), CliError> {
+    let device = &orphan.device;
+    ublk::detach(orphan.id).map_err(|error| {
+        CliError::device(format!("cannot remove {}: {error}", device.display()))
+    })?;
+    warn_of_loss(device);
+    Ok(())
+}
+
+fn warn_of_loss(device: &Path) {
     warn(&[format!(
         "the server of {} had been killed: what the kernel had not written by then is lost",
-        known.device.display()
+        device.display()
     )]);
-    Ok(())
 }
 
 /// Removes it, where it is still there, and what is known of it.

@@ -9,14 +9,16 @@ use cryptline_serve::ublk;
 use serde_json::json;
 
 use crate::CliError;
-use crate::attached::state::{self, State};
+use crate::attached::orphans::{self, Orphan};
+use crate::attached::state::{self, Driver, State};
 use crate::output::print;
 
 /// How to list.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 A device is `serving`; or `orphaned`, when its server was killed: `cryptline detach` removes it; or \
-`failed`, when its server could not go on, or not write or flush what it had at the end.
+`failed`, when its server could not go on, or not write or flush what it had at the end. Of an orphaned ublk \
+device, nothing else may be known, as when its server ran in a container that is gone.
 
 Examples:
   cryptline devices --json")]
@@ -40,11 +42,11 @@ pub fn run(args: &DevicesArgs) -> Result<ExitCode, CliError> {
         print(&format!("{user} {group}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let devices = state::all();
+    let (devices, orphans) = orphans::all(state::all);
     let text = if args.json {
-        json(&devices)
+        json(&devices, &orphans)
     } else {
-        table(&devices)
+        table(&devices, &orphans)
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -58,19 +60,28 @@ fn owner_of(node: &Path) -> Result<(u32, u32), CliError> {
     user.ok_or_else(|| failed("it was made by root, and so is nobody else's"))
 }
 
-fn json(devices: &[State]) -> String {
-    let rows: Vec<_> = devices
-        .iter()
-        .map(|state| {
-            let mut row = json!(state);
-            row["condition"] = state.condition().into();
-            row
-        })
-        .collect();
+fn json(devices: &[State], orphans: &[Orphan]) -> String {
+    let known = devices.iter().map(|state| {
+        let mut row = json!(state);
+        row["condition"] = state.condition().into();
+        row
+    });
+    let unknown = orphans.iter().map(|orphan| {
+        let mut row = json!({
+            "device": orphan.device,
+            "driver": Driver::Ublk,
+            "condition": "orphaned",
+        });
+        if let Some(size) = orphan.size {
+            row["size"] = size.into();
+        }
+        row
+    });
+    let rows: Vec<_> = known.chain(unknown).collect();
     format!("{:#}\n", json!({ "devices": rows }))
 }
 
-fn table(devices: &[State]) -> String {
+fn table(devices: &[State], orphans: &[Orphan]) -> String {
     let mut text = String::new();
     for state in devices {
         let access = if state.read_only { "ro" } else { "rw" };
@@ -86,5 +97,42 @@ fn table(devices: &[State]) -> String {
             crate::error::on_one_line(&state.target),
         );
     }
+    for orphan in orphans {
+        let size = orphan.size.map(|bytes| format!("{bytes} bytes  "));
+        let _ = writeln!(
+            text,
+            "{}  {}  orphaned  {}of a volume that is not known any more",
+            orphan.device.display(),
+            Driver::Ublk.name(),
+            size.unwrap_or_default(),
+        );
+    }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_of_which_nothing_is_known_is_listed_with_what_there_is() {
+        let orphan = |id, size| Orphan {
+            device: ublk::path(id),
+            id,
+            size,
+        };
+        let orphans = [orphan(0, Some(4096)), orphan(1, None)];
+        let lines = table(&[], &orphans);
+        assert_eq!(
+            lines,
+            "/dev/ublkb0  ublk  orphaned  4096 bytes  of a volume that is not known any more\n\
+             /dev/ublkb1  ublk  orphaned  of a volume that is not known any more\n"
+        );
+        let listed: serde_json::Value = serde_json::from_str(&json(&[], &orphans)).unwrap();
+        let expected = json!({ "devices": [
+            { "device": "/dev/ublkb0", "driver": "ublk", "condition": "orphaned", "size": 4096 },
+            { "device": "/dev/ublkb1", "driver": "ublk", "condition": "orphaned" },
+        ] });
+        assert_eq!(listed, expected);
+    }
 }

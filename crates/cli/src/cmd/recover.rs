@@ -1,7 +1,7 @@
 //! `recover`: a new server for a device whose old one was killed, or is to be replaced.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -12,6 +12,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::CliError;
 use crate::attached::background;
+use crate::attached::orphans;
 use crate::attached::state::{self, Driver, State, number_of};
 use crate::output::complain;
 
@@ -52,7 +53,7 @@ pub struct RecoverArgs {
 /// # Errors
 /// Exit code 5 where it has one, 4 where it cannot have another.
 pub fn run(args: &RecoverArgs) -> Result<ExitCode, CliError> {
-    let known = state::of(&args.device)?;
+    let known = known(&args.device)?;
     let device = known.device.display();
     if known.driver != Driver::Ublk {
         return Err(CliError::device(format!(
@@ -129,6 +130,18 @@ fn served(by: &State) -> CliError {
         by.device.display(),
         by.pid
     ))
+}
+
+/// What is known of a device.
+fn known(device: &Path) -> Result<State, CliError> {
+    state::of(device).map_err(|unknown| match orphans::of(device) {
+        Some(orphan) => CliError::device(format!(
+            "{device} cannot be recovered: what it was attached with is not known any more; `cryptline detach` \
+             removes the device",
+            device = orphan.device.display()
+        )),
+        None => unknown,
+    })
 }
 
 /// Waits until a server has ended, and says what for where that takes long.

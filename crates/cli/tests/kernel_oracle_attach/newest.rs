@@ -1,6 +1,6 @@
 //! What only later kernels have: a server's place taken while its device is used, and devices that grow.
 
-use super::{Guest, Linux, all_passed, ask_of_files, ask_of_recovery, zones};
+use super::{Guest, Linux, all_passed, ask_of_files, ask_of_recovery, users, zones};
 
 #[test]
 fn kernel_oracle_newest_ublk_devices_change_servers_and_grow_while_they_are_used() {
@@ -15,7 +15,9 @@ fn kernel_oracle_newest_ublk_devices_change_servers_and_grow_while_they_are_used
     ask_of_haste(&mut guest);
     ask_of_losses(&mut guest);
     ask_of_growth(&mut guest);
+    zones::ask_of_bytes(&mut guest);
     zones::ask_of_btrfs(&mut guest);
+    users::ask_of_use(&mut guest);
     all_passed(&guest.oracle.run());
 }
 

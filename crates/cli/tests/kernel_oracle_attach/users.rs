@@ -38,11 +38,19 @@ pub(super) const USERS: &str = r#"
 pub(super) const RULES: &str = include_str!("../../../../udev/90-cryptline-ublk.rules");
 
 pub(super) fn ask(guest: &mut Guest) {
-    let mut ask = |name: &str, script: &str| {
-        let case = guest.ask(name, &format!("{USERS}{script}"));
-        case.file("rules", RULES);
-    };
-    ask(
+    ask_of_use(guest);
+    ask_of_removal(guest);
+    ask_of_rules(guest);
+}
+
+fn ask_as(guest: &mut Guest, name: &str, script: &str) {
+    let case = guest.ask(name, &format!("{USERS}{script}"));
+    case.file("rules", RULES);
+}
+
+pub(super) fn ask_of_use(guest: &mut Guest) {
+    ask_as(
+        guest,
         "user without privileges makes a device that nobody else can use or take away",
         r#"
         chmod 666 /dev/ublk-control
@@ -91,7 +99,11 @@ pub(super) fn ask(guest: &mut Guest) {
         nothing_left
         "#,
     );
-    ask(
+}
+
+fn ask_of_removal(guest: &mut Guest) {
+    ask_as(
+        guest,
         "device of a user whose server was killed is that user's to remove",
         r#"
         chmod 666 /dev/ublk-control
@@ -117,7 +129,11 @@ pub(super) fn ask(guest: &mut Guest) {
         nothing_left
         "#,
     );
-    ask(
+}
+
+fn ask_of_rules(guest: &mut Guest) {
+    ask_as(
+        guest,
         "user is told what the administrator has to install",
         r#"
         chmod 600 /dev/ublk-control

@@ -8,7 +8,7 @@ pub(super) fn ask(guest: &mut Guest) {
     ask_of_refusals(guest);
 }
 
-fn ask_of_bytes(guest: &mut Guest) {
+pub(super) fn ask_of_bytes(guest: &mut Guest) {
     guest.ask(
         "zones of a volume are those of its device and dm-crypt reads what they hold",
         r#"

@@ -53,6 +53,9 @@ pub(super) struct Info {
 
 impl Info {
     pub const LEN: usize = 64;
+    /// The driver keeps a word for servers, by which we know our devices again.
+    const MARK: std::ops::Range<usize> = 32..40;
+    const OURS: &[u8; 8] = b"cryptlin";
 
     pub fn to_bytes(self) -> Vec<u8> {
         let mut bytes = vec![0; Self::LEN];
@@ -61,7 +64,13 @@ impl Info {
         bytes[8..12].copy_from_slice(&self.buffer_len.to_ne_bytes());
         bytes[12..16].copy_from_slice(&self.id.to_ne_bytes());
         bytes[24..32].copy_from_slice(&(self.flags | IOCTL_ENCODING).to_ne_bytes());
+        bytes[Self::MARK].copy_from_slice(Self::OURS);
         bytes
+    }
+
+    /// Whether this program has made the device, as it was described.
+    pub fn is_ours(bytes: &[u8]) -> bool {
+        bytes.get(Self::MARK) == Some(&Self::OURS[..])
     }
 
     /// Whether the device, as it was described, has a server.
@@ -277,6 +286,9 @@ mod tests {
             bytes[4] = state;
             assert_eq!(Info::is_live(&bytes), is_live);
         }
+        assert!(Info::is_ours(&bytes));
+        bytes[33] = 0;
+        assert!(!Info::is_ours(&bytes));
         for short in [0, 20, 47] {
             assert_eq!(Info::parse(&vec![0; short]), None);
         }

@@ -66,18 +66,19 @@ impl Control {
 
     pub fn add(&mut self, wanted: Info) -> Result<Info, AttachError> {
         let added = self.run(command::ADD, wanted.id, 0, wanted.to_bytes(), SHORT);
-        let added = added.map_err(|error| match Errno::from_io_error(&error) {
-            _ if error.kind() == io::ErrorKind::TimedOut => AttachError::Hangs,
-            Some(Errno::ACCESS) => AttachError::TooMany,
-            _ => AttachError::at("add a ublk device")(error),
-        })?;
+        let added = added.map_err(not_added)?;
         let info = Info::parse(&added).ok_or(AttachError::Hangs)?;
         self.0.name_by_path(is_unprivileged(&info));
         Ok(info)
     }
 
+    /// The driver's own words on a device.
+    pub fn description(&mut self, id: u32) -> io::Result<Vec<u8>> {
+        self.run(command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT)
+    }
+
     pub fn info(&mut self, id: u32) -> Result<Info, AttachError> {
-        let found = self.run(command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT);
+        let found = self.description(id);
         let found = found.map_err(AttachError::at("ask for the ublk device"))?;
         Info::parse(&found).ok_or(AttachError::Different(path(id)))
     }
@@ -85,7 +86,7 @@ impl Control {
     /// The process that serves a device, or has served it last: no more than 0 where nobody has. `None` where there is
     /// no such device.
     pub fn server(&mut self, id: u32) -> io::Result<Option<i32>> {
-        match self.run(command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT) {
+        match self.description(id) {
             Ok(found) => {
                 let info = Info::parse(&found).ok_or(io::ErrorKind::InvalidData)?;
                 Ok(Some(info.pid))
@@ -146,7 +147,7 @@ impl Control {
     /// Gives a device another size, which its users are told. Some kernels go wrong where the device has just been
     /// stopped, so that is asked first.
     pub fn update_size(&mut self, id: u32, sectors: u64) -> io::Result<()> {
-        let found = self.run(command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT)?;
+        let found = self.description(id)?;
         if !Info::is_live(&found) {
             return Err(Errno::NODEV.into());
         }
@@ -208,6 +209,15 @@ pub(super) fn wait_for_node(node: &Path) -> Result<(), AttachError> {
     .map_err(|_| AttachError::NotGiven(node.to_owned()))
 }
 
+/// Why there is no new device.
+fn not_added(error: io::Error) -> AttachError {
+    match Errno::from_io_error(&error) {
+        _ if error.kind() == io::ErrorKind::TimedOut => AttachError::Hangs,
+        Some(Errno::ACCESS) => AttachError::TooMany,
+        _ => AttachError::at("add a ublk device")(error),
+    }
+}
+
 fn our_pid() -> u64 {
     std::process::id().into()
 }
@@ -234,6 +244,22 @@ fn insist<T>(
                 sleep(PAUSE);
             }
             done => return done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_that_never_answers_for_a_new_device_is_named() {
+        let said = |error: io::Error| not_added(error).to_string();
+        let hangs = said(io::ErrorKind::TimedOut.into());
+        assert!(hangs.contains("6.17"), "{hangs}");
+        for other in [Errno::ACCESS, Errno::NOMEM] {
+            let other = said(other.into());
+            assert!(!other.contains("6.17"), "{other}");
         }
     }
 }

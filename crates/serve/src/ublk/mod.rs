@@ -18,6 +18,7 @@ mod abi;
 mod control;
 mod growth;
 mod handover;
+mod orphans;
 mod shape;
 mod wire;
 mod zones;
@@ -35,6 +36,7 @@ use self::abi::{GROWTH, Info, Parameters, QUIESCING, RECOVERY, UNPRIVILEGED, ZON
 use self::control::{Control, is_unprivileged, wait_for_node};
 use self::growth::Growth;
 pub use self::handover::{HandOver, hand_over_of};
+pub use self::orphans::{Orphan, all, orphan};
 use self::shape::parameters;
 use self::wire::UblkWire;
 use crate::device::{AttachError, Crew, EndError, flush, write_back};

@@ -172,6 +172,18 @@ mod tests {
     }
 
     #[test]
+    fn driver_that_says_nothing_is_not_waited_for_longer_than_the_limit() {
+        // As where the kernel forbids it.
+        let Ok(mut ring) = IoUring::<Entry128, cqueue::Entry>::builder().build(4) else {
+            return;
+        };
+        for limit in [Duration::ZERO, Duration::from_millis(1)] {
+            let late = wait(&mut ring, limit).unwrap_err();
+            assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        }
+    }
+
+    #[test]
     fn node_is_named_for_users_devices_and_where_that_is_not_known() {
         let file = File::open("/dev/null").unwrap();
         let ring = None;
