@@ -91,7 +91,7 @@ macro_rules! side {
                 id = concat!($prefix, "_pin_file"),
                 long = concat!($prefix, "-pin-file"),
                 value_name = "FILE",
-                help = concat!("Take the PIN of a token of ", $whose, " from FILE, as --pin-file does"),
+                help = concat!("Take the PIN of a token of ", $whose, " from FILE, less a newline at its end"),
                 conflicts_with_all = $name::KEYS
                 $(, requires = $needed)?
             )]
@@ -101,7 +101,7 @@ macro_rules! side {
                 id = concat!($prefix, "_tpm_device"),
                 long = concat!($prefix, "-tpm-device"),
                 value_name = "DEVICE",
-                help = concat!("The TPM of tokens of ", $whose, ", as --tpm-device says"),
+                help = concat!("The TPM of tokens of ", $whose, ": a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N"),
                 value_parser = TpmDevice::parse
                 $(, requires = $needed)?
             )]

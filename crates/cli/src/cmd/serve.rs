@@ -149,8 +149,8 @@ pub struct ServerArgs {
     pub control: Option<PathBuf>,
 
     /// Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port,
-    /// $exportname and $tls are set, and for QEMU, which knows no nbds URIs, $imageopts (for --image-opts) and
-    /// $tlsobject (for --object; empty without TLS)
+    /// $exportname and $tls are set, and for QEMU, which knows no nbds URIs, $imageopts (for `--image-opts`) and
+    /// $tlsobject (for `--object`; empty without TLS)
     #[arg(long, value_name = "COMMAND")]
     pub run: Option<String>,
 
