@@ -77,7 +77,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s i -s b -l 
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s e -l export-name -d 'Name of the export; repeat it for each TARGET [default: "" for the first, then the file name]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l description -d 'Description of the export; repeat it for each TARGET' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l control -d 'Take commands on this Unix socket: exports can be added, removed, flushed and made to grow while the server runs (see `cryptline ctl`). Only this user and root may give them, whatever --socket-mode says' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port, $exportname and $tls are set, and for QEMU, which knows no nbds URIs, $imageopts (for --image-opts) and $tlsobject (for --object; empty without TLS)' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l run -d 'Run COMMAND with `sh -c` and stop the server when it exits; $uri, $nbd, $unixsocket, $port, $exportname and $tls are set, and for QEMU, which knows no nbds URIs, $imageopts (for `--image-opts`) and $tlsobject (for `--object`; empty without TLS)' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l max-connections -d 'Largest number of clients at a time; further clients are refused. Clients in the handshake, which must finish within 10 s, do not count' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -l tls -d 'Use TLS' -r -f -a "off\t'Never'
 on\t'If the client asks for it'
@@ -484,8 +484,8 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-volu
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-key-slot -d 'Try only this key slot of an encrypted source' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-token-id -d 'Of the tokens of an encrypted source, try only this one' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-token-type -d 'Of the tokens of an encrypted source, try only those of this type' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-pin-file -d 'Take the PIN of a token of an encrypted source from FILE, as --pin-file does' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-tpm-device -d 'The TPM of tokens of an encrypted source, as --tpm-device says' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-pin-file -d 'Take the PIN of a token of an encrypted source from FILE, less a newline at its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-tpm-device -d 'The TPM of tokens of an encrypted source: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l from-header -d 'Read the LUKS header of an encrypted source from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand create" -l type -d 'Header version' -r -f -a "luks1\t'LUKS1'
 luks2\t'LUKS2'"
@@ -551,15 +551,15 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-volume-k
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-key-slot -d 'Try only this key slot of an encrypted destination' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-token-id -d 'Of the tokens of an encrypted destination, try only this one' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-token-type -d 'Of the tokens of an encrypted destination, try only those of this type' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-pin-file -d 'Take the PIN of a token of an encrypted destination from FILE, as --pin-file does' -r -F
-complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-tpm-device -d 'The TPM of tokens of an encrypted destination, as --tpm-device says' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-pin-file -d 'Take the PIN of a token of an encrypted destination from FILE, less a newline at its end' -r -F
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-tpm-device -d 'The TPM of tokens of an encrypted destination: a path, or swtpm:path=SOCKET or swtpm:host=HOST,port=N' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-header -d 'Read the LUKS header of an encrypted destination from FILE' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l force -d 'Replace an existing file, or overwrite what the destination holds'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l from-raw -d 'Take the source as it is, even if it has a LUKS header or is an image in another format'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l verify -d 'Then open the destination anew, read all of it and compare it with hashes of what was read of the source'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l json -d 'Print the result as JSON'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l resume -d 'Keep what was copied if it ends early, even by kill -9 or a power cut, and go on from there with the same command'
-complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l encrypt -d 'Make DST a new LUKS2 volume and encrypt the copy in it. The --to options say where its passphrase comes from; without one it is asked for. `create DST --from SRC` has options for everything else'
+complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l encrypt -d 'Make DST a new LUKS2 volume and encrypt the copy in it. --to-key-file and --to-passphrase-fd say where its passphrase comes from; without one it is asked for. `create DST --from SRC` has options for everything else'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l token-only -d 'Ask for no passphrase where no token unlocks the volume'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -l to-token-only -d 'Ask for no passphrase where no token unlocks an encrypted destination'
 complete -c cryptline -n "__fish_cryptline_using_subcommand copy" -s h -l help -d 'Print help (see more with \'--help\')'

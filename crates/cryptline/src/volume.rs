@@ -24,8 +24,6 @@ pub struct Volume {
     keeps_blocks: bool,
     /// Of the file that it lies in.
     stamp: Option<Stamp>,
-    /// Keeps others from reencrypting it.
-    in_use: Option<InUse>,
 }
 
 impl Volume {
@@ -36,12 +34,14 @@ impl Volume {
             warnings,
             keeps_blocks,
             stamp: None,
-            in_use: None,
         }
     }
 
+    /// Keeps others from reencrypting it while anybody can reach it.
     pub(crate) fn kept(mut self, in_use: Option<InUse>) -> Self {
-        self.in_use = in_use;
+        if let Some(in_use) = in_use {
+            self.gate = self.gate.keeping(in_use);
+        }
         self
     }
 

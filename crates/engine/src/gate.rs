@@ -18,6 +18,7 @@
 //!
 //! Foreign input is refused with a [`Fault`]; what would be our own bug is asserted.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -42,6 +43,7 @@ pub struct Gate {
 struct Shared {
     latch: Latch,
     size: AtomicU64,
+    kept: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Shared {
@@ -69,8 +71,16 @@ impl Gate {
             shared: Arc::new(Shared {
                 latch: Latch::default(),
                 size: AtomicU64::new(geometry.size),
+                kept: OnceLock::new(),
             }),
         }
+    }
+
+    /// Keeps `thing`, such as a lock, for as long as there is a gate or queue of this device. The first one is kept.
+    #[must_use]
+    pub fn keeping(self, thing: impl Any + Send + Sync) -> Self {
+        let _ = self.shared.kept.set(Box::new(thing));
+        self
     }
 
     /// The same device, which this gate lets nobody change.
