@@ -30,6 +30,14 @@ impl Stamp {
         }
     }
 
+    /// What the same file is now.
+    pub fn again(&self) -> Option<Self> {
+        Some(Self {
+            path: self.path.clone(),
+            numbers: numbers(&self.path)?,
+        })
+    }
+
     /// Of a file that is open, and stays so as long as this is asked.
     pub fn of_open(file: &File) -> Option<Self> {
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));

@@ -47,7 +47,8 @@ impl CopySource {
         let target = Target::parse(name).ok();
         Self {
             name: name.clone(),
-            stamp: volume.stamp().cloned(),
+            // Its owner may have written to it since it was opened.
+            stamp: volume.stamp().and_then(Stamp::again),
             path: target.and_then(|target| target.path().map(Path::to_owned)),
             bytes: Bytes::Device {
                 gate: volume.gate().clone(),
