@@ -12,7 +12,7 @@ use crate::target::Target;
 #[derive(Clone, Debug)]
 pub(crate) struct Stamp {
     pub path: PathBuf,
-    /// A change of the file changes one of these.
+    /// A change of the file changes one of these. The first two say which file it is.
     pub numbers: [u64; 7],
 }
 
@@ -30,12 +30,13 @@ impl Stamp {
         }
     }
 
-    /// What the same file is now.
-    pub fn again(&self) -> Option<Self> {
-        Some(Self {
+    /// What the file is now; as before where another one has its place.
+    pub fn again(&self) -> Self {
+        let is_same = |now: &[u64; 7]| now[..2] == self.numbers[..2];
+        Self {
             path: self.path.clone(),
-            numbers: numbers(&self.path)?,
-        })
+            numbers: numbers(&self.path).filter(is_same).unwrap_or(self.numbers),
+        }
     }
 
     /// Of a file that is open, and stays so as long as this is asked.

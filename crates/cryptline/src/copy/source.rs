@@ -48,7 +48,7 @@ impl CopySource {
         Self {
             name: name.clone(),
             // Its owner may have written to it since it was opened.
-            stamp: volume.stamp().and_then(Stamp::again),
+            stamp: volume.stamp().map(Stamp::again),
             path: target.and_then(|target| target.path().map(Path::to_owned)),
             bytes: Bytes::Device {
                 gate: volume.gate().clone(),
