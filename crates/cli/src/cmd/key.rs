@@ -32,7 +32,8 @@ Examples:
 
 No root is needed. A new key slot is written and flushed before the header names it, both copies of the header
 are written one after the other, and a replaced key slot is overwritten last: a crash at any moment leaves a
-header that opens. Only where there is no room for another key slot is one overwritten in place, after a question. A removed key slot is overwritten first: one that is no longer listed is gone.
+header that opens. Only where there is no room for another key slot is one overwritten in place, after a
+question. A removed key slot is overwritten first: one that is no longer listed is gone.
 cryptsetup's own words, such as luksAddKey, work too.")]
 pub struct KeyCommandArgs {
     /// What to do.
