@@ -65,11 +65,12 @@ stay as they are; nothing should change in the folder meanwhile. `create --size`
 Each side that has a LUKS header is opened, by a token of it where there is one, and anything else is taken as it is. A new
 destination is in clear unless you give --encrypt, which is `cryptline create DST --from SRC` without its other options.
 
-A new file is written under another name and gets its own once all of it is durable, so whatever
-has that name is whole; holes and zeros become holes. A volume, a block device or an export that is
-there keeps a part of the copy if it ends early. With --resume, a new file keeps its
-progress in .NAME.cryptline-part beside it; the source, a file, must not change meanwhile, which is checked. It must have room for all of the source, and hold
-nothing yet, unless you give --force.
+A new file is written under another name and gets its own once all of it is durable, so whatever has
+that name is whole; holes and zeros become holes. With --resume, the unfinished copy stays beside it as
+.NAME.cryptline-part, from where the same command goes on; the source, which must be a file, must not
+change meanwhile, and that is checked. A volume, a block device or an export that is there already must
+have room for all of the source and hold nothing yet, unless you give --force. It keeps a part of the
+copy if that ends early.
 
 Exit codes: 0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory, 4 a disk or server
 failed, is full or too small, --verify found a difference, or stopped by a signal, 5 the destination
