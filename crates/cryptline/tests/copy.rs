@@ -391,6 +391,22 @@ fn source_that_is_cut_short_on_the_way_is_no_whole_copy() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+#[test]
+fn volume_is_copied_as_its_owner_has_written_it_since_it_was_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    std::fs::write(&from, vec![7; 2 << 20]).unwrap();
+    let open = Open::new(&from).plain(Plain::new("aes-xts-plain64", 64));
+    let volume = open.key(KEY).overwrite(true).open().unwrap();
+    // Not in the same tick of the clock of file systems as its opening.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let mut disk = volume.blocking().unwrap();
+    disk.write_at(1 << 20, &[42; 4096], false).unwrap();
+    let copied = Copy::new(CopySource::volume(&volume)).into_file(&to);
+    assert_eq!(copied.unwrap().bytes, 2 << 20);
+    assert!(std::fs::read(&to).unwrap()[1 << 20..][..4096] == [42; 4096]);
+}
+
 /// What somebody does to the source when the copy has begun.
 type Change = fn(&File);
 
