@@ -140,8 +140,8 @@ impl Work<Call> for HelperWork {
         LOOKOUT
     }
 
-    fn was_awake(&self, time: Duration) {
-        self.idle.note_help(time);
+    fn has_worked(&self, thread: usize) {
+        self.idle.note_help(thread);
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::pool::THREADS_MAX;
 use super::quota::Quota;
 use super::ticks::CpuTicks;
 
@@ -33,8 +34,9 @@ pub(super) struct Idle {
     due: AtomicU64,
     cores: AtomicUsize,
     gauge: Mutex<Gauge>,
-    /// Nanoseconds that the helpers were awake.
-    helped: AtomicU64,
+    /// Processor time that each helper has used, in nanoseconds. Not the time that it was awake: helpers that wait for
+    /// a core would take that for an idle one, and go on.
+    helped: [AtomicU64; THREADS_MAX],
     /// The thread whose cores count: a helper. 0 is whoever asks.
     whose: AtomicI32,
 }
@@ -91,7 +93,7 @@ impl Idle {
             due: AtomicU64::new(nanos(INTERVAL)),
             cores: AtomicUsize::new(0),
             gauge: Mutex::new(gauge),
-            helped: AtomicU64::new(0),
+            helped: [const { AtomicU64::new(0) }; THREADS_MAX],
             whose: AtomicI32::new(0),
         }
     }
@@ -127,7 +129,11 @@ impl Idle {
         };
         let now = Instant::now();
         let whose = Pid::from_raw(self.whose.load(Ordering::Relaxed));
-        let helped = self.helped.load(Ordering::Relaxed);
+        let helped = self
+            .helped
+            .iter()
+            .map(|it| it.load(Ordering::Relaxed))
+            .sum();
         let cores = match gauge.measure(whose, helped) {
             Some(next) => {
                 let last = std::mem::replace(&mut gauge.last, next);
@@ -141,9 +147,13 @@ impl Idle {
         self.due.store(elapsed + nanos(pause), Ordering::Relaxed);
     }
 
-    /// Notes that a helper was awake for so long.
-    pub fn note_help(&self, awake: Duration) {
-        self.helped.fetch_add(nanos(awake), Ordering::Relaxed);
+    /// Notes what the calling thread has used, the helper of this number.
+    pub fn note_help(&self, helper: usize) {
+        let used = clock_gettime(ClockId::ThreadCPUTime);
+        let used = Duration::try_from(used).unwrap_or_default();
+        if let Some(helped) = self.helped.get(helper) {
+            helped.store(nanos(used), Ordering::Relaxed);
+        }
     }
 }
 
@@ -183,7 +193,7 @@ fn spare(last: &Sample, next: &Sample) -> usize {
     let helped = Duration::from_nanos(next.helped.saturating_sub(last.helped)).as_secs_f64();
     let left = next.quota * elapsed - used;
     let cores = ((idle.min(left) + helped) / elapsed + ENOUGH).floor();
-    (0..=super::pool::THREADS_MAX)
+    (0..=THREADS_MAX)
         .rev()
         .find(|&count| count as f64 <= cores)
         .unwrap_or(0)
@@ -273,6 +283,22 @@ cpu4 1 1 1 5000 5000
         let (first, then) = (gauge.last, gauge.measure(whose, 0).unwrap());
         assert!(first.idle <= then.idle && first.used <= then.used);
         assert!(then.quota > 0.0);
+    }
+
+    #[test]
+    fn helper_that_waits_has_used_no_core() {
+        let idle = Idle::new();
+        let used = || idle.helped[3].load(Ordering::Relaxed);
+        idle.note_help(3);
+        let before = used();
+        std::thread::sleep(Duration::from_millis(100));
+        idle.note_help(3);
+        assert!(used() - before < nanos(Duration::from_millis(50)));
+        let began = clock_gettime(ClockId::ThreadCPUTime).tv_nsec;
+        while clock_gettime(ClockId::ThreadCPUTime).tv_nsec == began {}
+        idle.note_help(3);
+        assert!(used() > before);
+        idle.note_help(THREADS_MAX);
     }
 
     fn sample(ms: u64, idle_ms: u64, helped_ms: u64, used_ms: u64) -> Sample {

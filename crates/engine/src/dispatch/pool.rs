@@ -19,7 +19,7 @@ use crossbeam_queue::ArrayQueue;
 pub(super) const THREADS_MAX: usize = 64;
 /// Work that may wait for a pool at a time.
 const LIST: usize = 1024;
-/// How often a thread that does not sleep tells how long it was awake.
+/// How often a thread that does not sleep tells that it works.
 const REPORT: Duration = Duration::from_millis(5);
 /// Looks at the list between two looks at the clock.
 const LOOKS: u32 = 64;
@@ -46,8 +46,8 @@ pub(super) trait Work<T>: Send + Sync + 'static {
         Duration::ZERO
     }
 
-    /// Called now and then, and before a thread sleeps, with the time it was awake.
-    fn was_awake(&self, _time: Duration) {}
+    /// Called on each thread now and then while it works, and before it sleeps.
+    fn has_worked(&self, _thread: usize) {}
 }
 
 struct Common<T> {
@@ -149,7 +149,7 @@ impl<T> Drop for WorkerPool<T> {
 
 impl<T> Common<T> {
     fn serve<W: Work<T>>(&self, index: usize, work: &W) {
-        let mut awake_since = Instant::now();
+        let mut told = Instant::now();
         loop {
             while let Some(item) = self.todo.pop() {
                 work.run(item);
@@ -158,19 +158,18 @@ impl<T> Common<T> {
                 return;
             }
             if self.look_out(work.lookout()) {
-                let awake = awake_since.elapsed();
-                if awake >= REPORT {
-                    work.was_awake(awake);
-                    awake_since = Instant::now();
+                if told.elapsed() >= REPORT {
+                    work.has_worked(index);
+                    told = Instant::now();
                 }
                 continue;
             }
             self.sleepers.fetch_or(1 << index, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             if self.todo.is_empty() {
-                work.was_awake(awake_since.elapsed());
+                work.has_worked(index);
                 self.sleep(1 << index);
-                awake_since = Instant::now();
+                told = Instant::now();
             }
             self.sleepers.fetch_and(!(1 << index), Ordering::SeqCst);
         }
