@@ -54,6 +54,11 @@ pub enum Operation {
         /// Whether the range may become a hole.
         may_unmap: bool,
     },
+    /// The range will be read soon: bring it nearer, without a transfer. Changes nothing.
+    Cache {
+        /// Bytes.
+        len: u64,
+    },
     /// Write the buffer at the write pointer of the zone that starts at the request's offset. The
     /// completion of one that succeeded has in its offset where the bytes are.
     ZoneAppend {
@@ -135,7 +140,9 @@ impl Request {
             Operation::Read(buffer) => buffer.len() as u64,
             Operation::Write { data, .. } | Operation::ZoneAppend { data, .. } => data.len() as u64,
             Operation::Flush | Operation::Zone(_) => 0,
-            Operation::Discard { len } | Operation::WriteZeroes { len, .. } => *len,
+            Operation::Discard { len }
+            | Operation::WriteZeroes { len, .. }
+            | Operation::Cache { len } => *len,
         }
     }
 
@@ -148,7 +155,10 @@ impl Request {
     /// Whether the operation changes the device.
     #[must_use]
     pub fn is_write(&self) -> bool {
-        !matches!(self.operation, Operation::Read(_) | Operation::Flush)
+        !matches!(
+            self.operation,
+            Operation::Read(_) | Operation::Flush | Operation::Cache { .. }
+        )
     }
 
     /// Whether its success promises that something is durable: a flush, or a durable write.

@@ -244,6 +244,7 @@ fn geometry(size: u64, read_only: bool) -> Geometry {
         rotational: false,
         discard: !read_only,
         write_zeroes: !read_only,
+        cache: false,
         answers_at_once: false,
         zones: None,
     }

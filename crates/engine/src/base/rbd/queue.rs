@@ -224,9 +224,11 @@ impl Queue for ImageQueue {
             }
             // None of them has a place here, or an operation of the library.
             (operation, None) => {
-                let has_zones =
-                    matches!(operation, Operation::ZoneAppend { .. } | Operation::Zone(_));
-                let fault = if has_zones {
+                let is_unknown = matches!(
+                    operation,
+                    Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_)
+                );
+                let fault = if is_unknown {
                     Fault::NotSupported
                 } else {
                     Fault::Busy
