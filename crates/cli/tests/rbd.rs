@@ -3,8 +3,11 @@
 //!
 //! Each test has a cluster of its own, so there are few.
 
+mod below;
 mod common;
 mod load;
+#[path = "rbd/served.rs"]
+mod served;
 mod server;
 
 use std::fs;
@@ -140,6 +143,7 @@ fn image_of_cryptsetup_opens_and_parts_of_images_are_filled() {
     let info = cryptline(["info", &made]).success().stdout_text();
     assert!(info.contains("LUKS2"), "{info}");
     clone_is_the_volume_that_its_parent_was(&ceph, &folder, &disk.key);
+    served::is_the_same_through_qemu_nbd(&ceph, &folder, "made", &disk.key);
 
     make_image(&ceph, "plain", "32M");
     let clear = text(&folder.path("clear"));
