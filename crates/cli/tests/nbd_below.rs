@@ -153,6 +153,17 @@ fn server_that_cannot_be_had_is_said_in_one_line() {
     }
     refused(cryptline(["info", "nbd://"]), 1, "names no host");
     refused(cryptline(["info", "nbd+unix:///x"]), 1, "names no socket");
+    // Ways of libnbd that are none here.
+    for (target, what) in [
+        (
+            "nbd+vsock://2/x",
+            "`socat UNIX-LISTEN:PATH,fork VSOCK-CONNECT:CID:PORT`",
+        ),
+        ("nbds+ssh://host/x", "`ssh -N -L PATH:REMOTE_SOCKET HOST`"),
+        ("nbds://host/x?tls-psk-file=/keys", "use certificates"),
+    ] {
+        refused(cryptline(["info", target]), 1, what);
+    }
 }
 
 #[test]
