@@ -209,16 +209,8 @@ fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
     let second = cryptline(["serve", &disk, "--key-file", &key]);
     refused(second, 5, "in use");
 
-    // A snapshot stays as it is.
-    ceph.rbd(["snap", "create", "rbd/disk@before"]).success();
-    io(&["write -P 8 0 8M", "flush"]).success();
-    let snapshot = format!("rbd:rbd/disk@before?conf={}", ceph.conf().display());
-    let old = serve(&snapshot, &folder, &["--sandbox=on"]);
-    let same = ["-r", "-f", "raw", "-c", "read -P 7 0 32M", &old.uri];
-    let read = qemu_io.run(same).success().stdout_text();
-    assert!(!read.contains("failed"), "{read}");
-    old.stop();
-    ceph.rbd(["snap", "rm", "rbd/disk@before"]).success();
+    let overwrite = || drop(io(&["write -P 8 0 8M", "flush"]).success());
+    served::snapshot_stays_as_it_is_until_it_is_removed((&ceph, &folder, &qemu_io), overwrite);
 
     // It grows.
     ceph.rbd(["resize", "--size", "96M", "rbd/disk"]).success();

@@ -214,6 +214,8 @@ pub enum Fault {
     Latched,
     /// The connection to the server that has the data was lost, and perhaps what it had acknowledged.
     Lost,
+    /// What is read was removed while it was open.
+    Gone,
     /// The range crosses from one zone into the next.
     CrossesZone,
     /// A write to a sequential zone that does not start at its write pointer or leaves its capacity.
@@ -256,7 +258,12 @@ impl Fault {
             | Self::TooManyActive
             | Self::NoStore
             | Self::Busy => true,
-            Self::NoSpace | Self::Truncated | Self::Latched | Self::Lost | Self::Io(_) => false,
+            Self::NoSpace
+            | Self::Truncated
+            | Self::Latched
+            | Self::Lost
+            | Self::Gone
+            | Self::Io(_) => false,
         }
     }
 
@@ -287,6 +294,7 @@ impl Fault {
             Self::Truncated
             | Self::Latched
             | Self::Lost
+            | Self::Gone
             | Self::WritePointer
             | Self::ZoneCondition
             | Self::ZoneFrozen
@@ -318,6 +326,7 @@ impl fmt::Display for Fault {
             Self::Truncated => f.write_str("the image was cut short while it was open"),
             Self::Latched => f.write_str("an earlier write or flush failed; reopen the volume"),
             Self::Lost => f.write_str("the connection to its server was lost; reopen the volume"),
+            Self::Gone => f.write_str("it was removed or renamed while it was open; open another"),
             Self::CrossesZone => f.write_str("the range crosses from one zone into the next"),
             Self::WritePointer => {
                 f.write_str("the write is not at the zone's write pointer or leaves its capacity")
