@@ -221,17 +221,14 @@ fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
     io(&["write -P 9 70M 8M", "read -P 9 70M 8M", "flush"]).success();
 
     // What is discarded is free, and what was never written stays so.
-    let used = || {
-        let du = ceph.rbd(["du", "--format", "json", "rbd/disk"]).success();
-        let du: serde_json::Value = serde_json::from_slice(&du.stdout).expect("JSON");
-        du["images"][0]["used_size"].as_u64().expect("a size")
-    };
+    let used = || served::used(&ceph, "disk");
     let before = used();
     io(&["discard 0 32M", "discard 40M 16M", "flush"]).success();
     assert!(used() <= before - (28 << 20), "{before} to {}", used());
     let map = nbdinfo.run(["--map", &server.uri]).success().stdout_text();
     assert!(map.contains("hole,zero"), "{map}");
     server.stop();
+    served::what_deleted_files_had_is_given_back(&ceph, &folder, "disk");
 }
 
 #[test]
