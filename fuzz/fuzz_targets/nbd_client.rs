@@ -154,6 +154,7 @@ impl User<'_> {
                 len,
                 may_unmap: what & 8 != 0,
             },
+            _ if what & 8 != 0 => Operation::Cache { len },
             _ => {
                 let extent = self.gate.extent(offset, len);
                 if let Ok(extent) = extent {

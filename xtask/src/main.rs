@@ -90,7 +90,7 @@ const VERBS: &[Verb] = &[
     ),
     (
         "others",
-        "the steps of `test` that run beside the rest: counts, arm, header, python, fuzz",
+        "the steps of `test` that run beside the rest: program without Ceph, counts, arm, header, python, fuzz",
         suite::others,
     ),
     (

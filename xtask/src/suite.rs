@@ -55,12 +55,24 @@ pub fn run() -> Result<(), Failed> {
 
 /// The steps that neither need what the others make nor make what the tests need.
 pub fn others() -> Result<(), Failed> {
+    step("program without Ceph", without_ceph)?;
     step("instruction counts", crate::counts::run)?;
     step("ARM", crate::arm::run)?;
     step("C header", crate::header::check)?;
     step("Python", crate::python::run)?;
     step("Python wheel", crate::python::check_wheel)?;
     step("fuzz", fuzz)
+}
+
+/// What nobody builds here and others may: all that is optional left out.
+fn without_ceph() -> Result<(), Failed> {
+    let program = ["--package", "cryptline-cli", "--no-default-features"];
+    let clippy = [
+        &["clippy", "--locked"],
+        &program[..],
+        &["--", "-D", "warnings"],
+    ];
+    cargo(&clippy.concat())
 }
 
 /// Most tests wait for other programs most of their time.

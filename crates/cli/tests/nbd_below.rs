@@ -1,72 +1,18 @@
 //! Volumes behind NBD servers, as users meet them: made there, looked at, served on; and what is said where that
 //! cannot be.
 
+mod below;
 mod common;
 mod load;
 mod server;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use below::{Below, TIMEOUT, create, serve, uri};
 use common::{Folder, PASSPHRASE, cryptline, refused};
-use cryptline_testkit::peer::{self, Background, Peer, Run, run, run_with_input};
+use cryptline_testkit::peer::{self, Peer, run_with_input};
 use cryptline_testkit::pki::Pki;
-use server::{READY, Server, noise, text, wait_until};
-
-const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-const TIMEOUT: Duration = Duration::from_secs(120);
-
-/// A foreign server at a socket.
-struct Below {
-    process: Background,
-    socket: PathBuf,
-}
-
-impl Below {
-    /// nbdkit with these words behind its own.
-    fn nbdkit(nbdkit: &Peer, folder: &Folder, words: &[&str]) -> Self {
-        // A name of its own: one before it may still listen.
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let socket = folder.path(&format!("below{number}"));
-        Self::nbdkit_at(nbdkit, socket, words)
-    }
-
-    fn nbdkit_at(nbdkit: &Peer, socket: PathBuf, words: &[&str]) -> Self {
-        let mut command = nbdkit.command();
-        command.args(["--foreground", "--exit-with-parent", "--unix"]);
-        Self::start(command.arg(&socket).args(words), socket.clone())
-    }
-
-    fn start(command: &mut Command, socket: PathBuf) -> Self {
-        let process = Background::spawn(command).wait_for_socket(&socket, READY);
-        Self { process, socket }
-    }
-
-    fn uri(&self) -> String {
-        uri(&self.socket, "")
-    }
-}
-
-fn uri(socket: &Path, export: &str) -> String {
-    format!("nbd+unix:///{export}?socket={}", socket.display())
-}
-
-fn create(folder: &Folder, target: &str, options: &[&str]) -> Run {
-    let mut command = common::command();
-    command
-        .args(["create", target, "--key-file"])
-        .arg(folder.key());
-    run(command.args(CHEAP).args(options), TIMEOUT)
-}
-
-fn serve<'a>(target: &'a str, key: &'a str, options: &[&'a str]) -> Server {
-    let arguments = ["--key-file", key].into_iter().chain([target]);
-    Server::start(arguments.chain(options.iter().copied()))
-}
+use server::{Server, noise, text, wait_until};
 
 #[test]
 fn volume_is_made_in_an_export_served_from_it_and_found_again() {
@@ -207,6 +153,17 @@ fn server_that_cannot_be_had_is_said_in_one_line() {
     }
     refused(cryptline(["info", "nbd://"]), 1, "names no host");
     refused(cryptline(["info", "nbd+unix:///x"]), 1, "names no socket");
+    // Ways of libnbd that are none here.
+    for (target, what) in [
+        (
+            "nbd+vsock://2/x",
+            "`socat UNIX-LISTEN:PATH,fork VSOCK-CONNECT:CID:PORT`",
+        ),
+        ("nbds+ssh://host/x", "`ssh -N -L PATH:REMOTE_SOCKET HOST`"),
+        ("nbds://host/x?tls-psk-file=/keys", "use certificates"),
+    ] {
+        refused(cryptline(["info", target]), 1, what);
+    }
 }
 
 #[test]
@@ -438,49 +395,65 @@ fn partition_behind_a_server_of_large_blocks_is_where_its_table_says() {
     }
 }
 
+/// Where clients ask for what: offsets and lengths of the requests of a kind in the log of nbdkit.
+fn logged(log: &str, kind: &str) -> Vec<(usize, usize)> {
+    let number = |line: &str, name: &str| {
+        let (_, rest) = line.split_once(name)?;
+        let digits = rest.split_whitespace().next()?;
+        usize::from_str_radix(digits.strip_prefix("0x")?, 16).ok()
+    };
+    let requests = log.lines().filter(|line| line.contains(kind));
+    let ranges =
+        requests.filter_map(|line| Some((number(line, " offset=")?, number(line, " count=")?)));
+    ranges.collect()
+}
+
 #[test]
-fn volume_in_an_export_of_nbd_server_is_made_written_and_read() {
-    let peers = ["nbd-server", "unshare", "nbdcopy"];
-    let Some([nbd_server, unshare, nbdcopy]) = peer::require_all(peers) else {
+fn hint_of_a_client_reaches_the_server_below_at_its_place_or_is_a_read() {
+    let Some([nbdkit, python]) = peer::require_all(["nbdkit", "python3-libnbd"]) else {
         return;
     };
-    let folder = Folder::new();
-    let [disk, socket, conf] = ["disk", "socket", "conf"].map(|name| folder.path(name));
-    let file = fs::File::create(&disk).expect("a file");
-    file.set_len(64 << 20).expect("room");
-    let settings = format!(
-        "[generic]\nunixsock = {}\nduallisten = false\n\
-         [disk]\nexportname = {}\nflush = true\nfua = true\ntrim = true\n",
-        socket.display(),
-        disk.display()
-    );
-    fs::write(&conf, settings).expect("room");
-    // It leaves for the background, and ends there with the namespace. Version 3.24 answers nobody where 20000 files may
-    // be open.
-    let script = r#"ulimit -n 1024; "$0" -C "$1" -p "$2"; exec sleep infinity"#;
-    let mut command = unshare.command();
-    command.args([
-        "--user",
-        "--map-root-user",
-        "--pid",
-        "--fork",
-        "--kill-child",
-    ]);
-    command.args(["sh", "-c", script]).arg(nbd_server.path());
-    command.arg(&conf).arg(folder.path("pid"));
-    let below = Below::start(&mut command, socket);
-    let (target, key) = (uri(&below.socket, "disk"), text(&folder.key()));
-    create(&folder, &target, &[]).success();
-    let [clear, found] = ["clear", "found"].map(|name| text(&folder.path(name)));
-    fs::write(&clear, noise(6 << 20)).expect("room");
-    let server = serve(&target, &key, &["--allow-discards"]);
-    nbdcopy.run(["--flush", &clear, &server.uri]).success();
-    server.stop();
-    let server = serve(&target, &key, &["--read-only"]);
-    nbdcopy.run([&server.uri, &found]).success();
-    server.stop();
-    let found = fs::read(found).expect("a copy");
-    assert!(found[..6 << 20] == noise(6 << 20));
-    drop(below);
-    folder.check(&disk).success();
+    const MIB: usize = 1 << 20;
+    let hint = "import nbd, sys\nh = nbd.NBD()\nh.connect_uri(sys.argv[1])\nh.cache(6 << 20, 1 << 20)\nh.flush()\nh.shutdown()\n";
+    for takes_hints in [true, false] {
+        let folder = Folder::new();
+        let (key, log) = (text(&folder.key()), text(&folder.path("log")));
+        let to_log = format!("logfile={log}");
+        let mode = if takes_hints { "nop" } else { "none" };
+        let mode = format!("cachemode={mode}");
+        let words = [
+            "--filter=log",
+            "--filter=nocache",
+            "memory",
+            "96M",
+            &to_log,
+            &mode,
+        ];
+        let below = Below::nbdkit(&nbdkit, &folder, &words);
+        // A volume in a volume in a part of the export.
+        let part = format!("{}&offset=8M", below.uri());
+        create(&folder, &part, &[]).success();
+        let outer = serve(&part, &key, &[]);
+        create(&folder, &outer.uri, &["--force"]).success();
+        let inner = serve(&outer.uri, &key, &["--max-connections=4"]);
+        fs::File::create(&log).expect("nbdkit appends to it");
+        python.run(["-c", hint, &inner.uri]).success();
+        inner.stop();
+        outer.stop();
+        let written = fs::read_to_string(&log).expect("a log");
+        let (hints, reads) = (logged(&written, " Cache "), logged(&written, " Read "));
+        let place = (8 + 16 + 16 + 1) * MIB;
+        if takes_hints {
+            assert_eq!(
+                (hints, reads),
+                (vec![(place, 6 * MIB)], vec![]),
+                "{written}"
+            );
+        } else {
+            assert_eq!(hints, [], "{written}");
+            let first = reads.iter().map(|read| read.0).min();
+            let bytes: usize = reads.iter().map(|read| read.1).sum();
+            assert_eq!((first, bytes), (Some(place), 6 * MIB), "{written}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ conformance! { @checks chain,
     flush_succeeds_with_and_without_writes
     discarded_range_leaves_its_neighbours_alone
     zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone
+    hint_ends_well_where_offered_and_changes_nothing
     extents_cover_the_device_and_hide_no_data
     deep_queue_completes_each_request_once
     queues_of_two_threads_see_each_others_completed_writes

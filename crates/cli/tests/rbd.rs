@@ -3,8 +3,11 @@
 //!
 //! Each test has a cluster of its own, so there are few.
 
+mod below;
 mod common;
 mod load;
+#[path = "rbd/served.rs"]
+mod served;
 mod server;
 
 use std::fs;
@@ -140,6 +143,7 @@ fn image_of_cryptsetup_opens_and_parts_of_images_are_filled() {
     let info = cryptline(["info", &made]).success().stdout_text();
     assert!(info.contains("LUKS2"), "{info}");
     clone_is_the_volume_that_its_parent_was(&ceph, &folder, &disk.key);
+    served::is_the_same_through_qemu_nbd(&ceph, &folder, "made", &disk.key);
 
     make_image(&ceph, "plain", "32M");
     let clear = text(&folder.path("clear"));
@@ -205,16 +209,8 @@ fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
     let second = cryptline(["serve", &disk, "--key-file", &key]);
     refused(second, 5, "in use");
 
-    // A snapshot stays as it is.
-    ceph.rbd(["snap", "create", "rbd/disk@before"]).success();
-    io(&["write -P 8 0 8M", "flush"]).success();
-    let snapshot = format!("rbd:rbd/disk@before?conf={}", ceph.conf().display());
-    let old = serve(&snapshot, &folder, &["--sandbox=on"]);
-    let same = ["-r", "-f", "raw", "-c", "read -P 7 0 32M", &old.uri];
-    let read = qemu_io.run(same).success().stdout_text();
-    assert!(!read.contains("failed"), "{read}");
-    old.stop();
-    ceph.rbd(["snap", "rm", "rbd/disk@before"]).success();
+    let overwrite = || drop(io(&["write -P 8 0 8M", "flush"]).success());
+    served::snapshot_stays_as_it_is_until_it_is_removed((&ceph, &folder, &qemu_io), overwrite);
 
     // It grows.
     ceph.rbd(["resize", "--size", "96M", "rbd/disk"]).success();
@@ -225,17 +221,14 @@ fn heavy_what_a_cluster_does_to_a_served_image_is_seen() {
     io(&["write -P 9 70M 8M", "read -P 9 70M 8M", "flush"]).success();
 
     // What is discarded is free, and what was never written stays so.
-    let used = || {
-        let du = ceph.rbd(["du", "--format", "json", "rbd/disk"]).success();
-        let du: serde_json::Value = serde_json::from_slice(&du.stdout).expect("JSON");
-        du["images"][0]["used_size"].as_u64().expect("a size")
-    };
+    let used = || served::used(&ceph, "disk");
     let before = used();
     io(&["discard 0 32M", "discard 40M 16M", "flush"]).success();
     assert!(used() <= before - (28 << 20), "{before} to {}", used());
     let map = nbdinfo.run(["--map", &server.uri]).success().stdout_text();
     assert!(map.contains("hole,zero"), "{map}");
     server.stop();
+    served::what_deleted_files_had_is_given_back(&ceph, &folder, "disk");
 }
 
 #[test]

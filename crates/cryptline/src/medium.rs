@@ -134,6 +134,7 @@ impl MediumDevice {
             rotational: false,
             discard: false,
             write_zeroes: !read_only,
+            cache: false,
             answers_at_once: true,
             zones: None,
         };
@@ -173,7 +174,10 @@ impl Immediate for MediumQueue {
             }
             Operation::WriteZeroes { len, .. } => zero(&**medium, offset, *len),
             Operation::Flush => medium.flush(),
-            Operation::Discard { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_) => {
+            Operation::Discard { .. }
+            | Operation::Cache { .. }
+            | Operation::ZoneAppend { .. }
+            | Operation::Zone(_) => {
                 return Err(Fault::NotSupported);
             }
         };

@@ -188,7 +188,7 @@ impl Target {
         if text.is_empty() {
             return Err(Problem::Target("no target is named".to_owned()).into());
         }
-        if is_nbd(text) {
+        if NbdUri::is_meant(text) {
             let uri = text
                 .parse()
                 .map_err(|error: UriError| wrong(error.to_string()))?;
@@ -216,19 +216,12 @@ fn is_file(text: &str) -> bool {
         Some(("ram" | "zoned" | "rbd", _)) => return false,
         _ => text,
     };
-    !is_nbd(text) && Path::new(path).symlink_metadata().is_ok()
-}
-
-/// Whether it begins as URIs of NBD servers do.
-fn is_nbd(text: &str) -> bool {
-    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-    let known = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
-    scheme.is_some_and(|scheme| known.iter().any(|known| scheme.eq_ignore_ascii_case(known)))
+    !NbdUri::is_meant(text) && Path::new(path).symlink_metadata().is_ok()
 }
 
 /// Whether parameters of its own may follow its `?`.
 fn is_uri(text: &str) -> bool {
-    is_nbd(text) || text.starts_with(rbd_name::SCHEME)
+    NbdUri::is_meant(text) || text.starts_with(rbd_name::SCHEME)
 }
 
 impl FromStr for Target {
@@ -425,6 +418,10 @@ mod tests {
             ("nbd://", "names no host"),
             ("nbd+unix:///disk", "names no socket"),
             ("nbd://host:0/", "port"),
+            ("nbd+vsock://2:10809/disk", "VSOCK-CONNECT:CID:PORT"),
+            ("nbds+ssh://host/disk?partition=1", "ssh -N -L"),
+            ("nbds://host/disk?tls-psk-file=keys", "tls-certificates=DIR"),
+            ("nbd+http://host/disk", "must start with"),
             ("rbd:disk", "names no image"),
             ("rbd:pool/disk?user=me", "unknown 'user'"),
             ("?partition=1", "no target"),

@@ -118,6 +118,17 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
         .result
     }
 
+    /// Tells the device that a range will be read soon.
+    pub fn cache(&mut self, offset: u64, len: u64) -> Result<(), Fault> {
+        let operation = Operation::Cache { len };
+        self.run(Request {
+            operation,
+            offset,
+            token: 0,
+        })?
+        .result
+    }
+
     /// Appends to the zone that starts at `zone_start`; where the bytes are.
     pub fn zone_append(
         &mut self,

@@ -127,6 +127,8 @@ pub struct Geometry {
     pub discard: bool,
     /// Write-zeroes works, and faster than writing.
     pub write_zeroes: bool,
+    /// Bytes can be brought nearer without a transfer. Elsewhere reading them does.
+    pub cache: bool,
     /// A request is finished when `submit` returns (RAM).
     pub answers_at_once: bool,
     /// The zones of a host-managed zoned device.

@@ -319,6 +319,7 @@ impl GatedQueue {
             Operation::ZoneAppend { .. } | Operation::Zone(_) => {
                 return self.check_zone_operation(request);
             }
+            Operation::Cache { .. } if !geometry.cache => return Err(Fault::NotSupported),
             _ if request.is_write() && geometry.read_only => return Err(Fault::ReadOnly),
             Operation::Discard { .. } if !geometry.discard => return Err(Fault::NotSupported),
             Operation::WriteZeroes { .. } if !geometry.write_zeroes => {

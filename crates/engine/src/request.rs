@@ -54,6 +54,11 @@ pub enum Operation {
         /// Whether the range may become a hole.
         may_unmap: bool,
     },
+    /// The range will be read soon: bring it nearer, without a transfer. Changes nothing.
+    Cache {
+        /// Bytes.
+        len: u64,
+    },
     /// Write the buffer at the write pointer of the zone that starts at the request's offset. The
     /// completion of one that succeeded has in its offset where the bytes are.
     ZoneAppend {
@@ -135,7 +140,9 @@ impl Request {
             Operation::Read(buffer) => buffer.len() as u64,
             Operation::Write { data, .. } | Operation::ZoneAppend { data, .. } => data.len() as u64,
             Operation::Flush | Operation::Zone(_) => 0,
-            Operation::Discard { len } | Operation::WriteZeroes { len, .. } => *len,
+            Operation::Discard { len }
+            | Operation::WriteZeroes { len, .. }
+            | Operation::Cache { len } => *len,
         }
     }
 
@@ -148,7 +155,10 @@ impl Request {
     /// Whether the operation changes the device.
     #[must_use]
     pub fn is_write(&self) -> bool {
-        !matches!(self.operation, Operation::Read(_) | Operation::Flush)
+        !matches!(
+            self.operation,
+            Operation::Read(_) | Operation::Flush | Operation::Cache { .. }
+        )
     }
 
     /// Whether its success promises that something is durable: a flush, or a durable write.
@@ -204,6 +214,8 @@ pub enum Fault {
     Latched,
     /// The connection to the server that has the data was lost, and perhaps what it had acknowledged.
     Lost,
+    /// What is read was removed while it was open.
+    Gone,
     /// The range crosses from one zone into the next.
     CrossesZone,
     /// A write to a sequential zone that does not start at its write pointer or leaves its capacity.
@@ -246,7 +258,12 @@ impl Fault {
             | Self::TooManyActive
             | Self::NoStore
             | Self::Busy => true,
-            Self::NoSpace | Self::Truncated | Self::Latched | Self::Lost | Self::Io(_) => false,
+            Self::NoSpace
+            | Self::Truncated
+            | Self::Latched
+            | Self::Lost
+            | Self::Gone
+            | Self::Io(_) => false,
         }
     }
 
@@ -277,6 +294,7 @@ impl Fault {
             Self::Truncated
             | Self::Latched
             | Self::Lost
+            | Self::Gone
             | Self::WritePointer
             | Self::ZoneCondition
             | Self::ZoneFrozen
@@ -308,6 +326,7 @@ impl fmt::Display for Fault {
             Self::Truncated => f.write_str("the image was cut short while it was open"),
             Self::Latched => f.write_str("an earlier write or flush failed; reopen the volume"),
             Self::Lost => f.write_str("the connection to its server was lost; reopen the volume"),
+            Self::Gone => f.write_str("it was removed or renamed while it was open; open another"),
             Self::CrossesZone => f.write_str("the range crosses from one zone into the next"),
             Self::WritePointer => {
                 f.write_str("the write is not at the zone's write pointer or leaves its capacity")

@@ -30,6 +30,7 @@ impl Device for Far {
     fn geometry(&self) -> Geometry {
         let geometry = RamDevice::new(1 << 20).unwrap().geometry();
         Geometry {
+            cache: false,
             answers_at_once: false,
             ..geometry
         }

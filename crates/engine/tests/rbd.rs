@@ -4,6 +4,7 @@
 //! One test, since the cluster takes longer to start than all checks.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cryptline_engine::base::{RbdDevice, RbdName};
@@ -83,6 +84,10 @@ fn heavy_image_keeps_what_devices_promise() {
     second_writer_is_refused_and_readers_are_not(&ceph);
     flush_fails_once_its_writes_may_be_cut_off(&ceph);
     device_grows_with_its_image_and_notices_when_it_shrinks(&ceph);
+    snapshot_under_load_has_what_was_durable_before_and_nothing_out_of_order(&ceph);
+    for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
+        what_is_removed_under_a_reader_is_an_error_and_never_other_bytes(&ceph, backend);
+    }
 }
 
 fn holes_are_holes_until_they_are_written_to(ceph: &Ceph) {
@@ -190,6 +195,117 @@ fn second_writer_is_refused_and_readers_are_not(ceph: &Ceph) {
     assert!(reader.geometry().read_only);
     drop(first);
     drop(RbdDevice::open(&name, false).expect("the lock is free again"));
+}
+
+/// One durable write after the other while somebody makes a snapshot.
+fn snapshot_under_load_has_what_was_durable_before_and_nothing_out_of_order(ceph: &Ceph) {
+    const BLOCK: usize = 4096;
+    let name = make(ceph, "snapped", 64 << 20, &["--object-size", "64K"]);
+    let gate = Gate::new(RbdDevice::open(&name, false).expect("it was just made"));
+    let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let begun = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
+            // All over the image.
+            for number in 0.. {
+                if is_over.load(Ordering::Relaxed) || number == 8192 {
+                    break;
+                }
+                disk.write_at(place(number), &[7; BLOCK], true)
+                    .expect("a write");
+                written.store(number + 1, Ordering::Relaxed);
+            }
+        });
+        while written.load(Ordering::Relaxed) < 32 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let begun = written.load(Ordering::Relaxed);
+        ceph.rbd(["snap", "create", "rbd/snapped@then"]).success();
+        is_over.store(true, Ordering::Relaxed);
+        begun
+    });
+    let then = RbdName {
+        snapshot: Some("then".to_owned()),
+        ..name
+    };
+    let gate = Gate::new(RbdDevice::open(&then, true).expect("it was just made"));
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).expect("a queue");
+    let mut is_there = |number| {
+        let mut found = [0; BLOCK];
+        disk.read_at(place(number), &mut found).expect("a read");
+        assert!(found == [7; BLOCK] || found == [0; BLOCK]);
+        found == [7; BLOCK]
+    };
+    let all = written.load(Ordering::Relaxed);
+    let there = (0..all).take_while(|&number| is_there(number)).count() as u64;
+    assert!((begun..=all).contains(&there), "{begun} {there} {all}");
+    assert!(
+        !(there..all).any(is_there),
+        "a later write without an earlier one"
+    );
+}
+
+/// Where the write of this number goes, among 8192 blocks.
+fn place(number: u64) -> u64 {
+    number * 2657 % 8192 * 8192
+}
+
+fn what_is_removed_under_a_reader_is_an_error_and_never_other_bytes(
+    ceph: &Ceph,
+    backend: BackendChoice,
+) {
+    const HALF: usize = 4 << 20;
+    let rbd = |words: &[&str]| drop(ceph.rbd(words.iter().copied()).success());
+    let name = make(ceph, "leaves", 16 << 20, &["--object-size", "64K"]);
+    let mut content = vec![0; 2 * HALF];
+    suite::fill(&mut content, 0, 3);
+    let write = |bytes: &[u8]| {
+        let gate = Gate::new(RbdDevice::open(&name, false).expect("nobody writes to it"));
+        let mut disk = Blocking::new(&gate, backend).expect("a queue");
+        disk.write_at(0, bytes, true).expect("a write");
+    };
+    write(&content);
+    rbd(&["snap", "create", "rbd/leaves@then"]);
+    // Half of the snapshot is its own by now, and the other still the image's.
+    write(&vec![9; HALF]);
+    let then = RbdName {
+        snapshot: Some("then".to_owned()),
+        ..name.clone()
+    };
+    let snapshot = Gate::new(RbdDevice::open(&then, true).expect("it was just made"));
+    let mut disk = Blocking::new(&snapshot, backend).expect("a queue");
+    let mut stays = |content: &[u8]| {
+        let mut found = vec![1; content.len()];
+        let read = disk.read_at(0, &mut found);
+        assert!(read.is_err() || found == content, "other bytes");
+        read
+    };
+    let mut whole = content.clone();
+    whole.resize(12 << 20, 0);
+    stays(&whole).expect("nothing has happened yet");
+    assert!(snapshot.extent(12 << 20, 4096).expect("an extent").hole);
+    rbd(&["snap", "rm", "rbd/leaves@then"]);
+    write(&vec![8; 2 * HALF]);
+    let ended = loop {
+        if let Err(fault) = stays(&whole) {
+            break fault;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(ended, Fault::Gone);
+    assert_eq!(stays(&whole), Err(Fault::Gone), "it comes back");
+    let extent = snapshot.extent(12 << 20, 4096).expect("an extent");
+    assert!(!extent.hole && !extent.zero, "{extent:?}");
+    drop((disk, snapshot));
+
+    // An image that nobody writes to.
+    let reader = Gate::new(RbdDevice::open(&name, true).expect("it is there"));
+    let mut disk = Blocking::new(&reader, backend).expect("a queue");
+    let mut found = vec![0; HALF];
+    disk.read_at(0, &mut found).expect("a read");
+    assert!(found == vec![8; HALF]);
+    rbd(&["rm", "--no-progress", "rbd/leaves"]);
+    assert_eq!(disk.read_at(0, &mut found), Err(Fault::Gone));
 }
 
 fn device_grows_with_its_image_and_notices_when_it_shrinks(ceph: &Ceph) {

@@ -5,6 +5,8 @@
 //! nbd+unix:///export?socket=PATH    nbds+unix:// the same with TLS
 //! ```
 //!
+//! libnbd's other ways to a server (`nbd+vsock`, `nbd+ssh`, keys shared beforehand) are refused by name.
+//!
 //! Source: `doc/uri.md` of the NBD project, RFC 3986.
 
 use std::ffi::OsString;
@@ -75,6 +77,21 @@ pub enum UriError {
     /// Not `nbd`, `nbds`, `nbd+unix` or `nbds+unix`.
     #[error("the URI must start with nbd://, nbds://, nbd+unix:// or nbds+unix://")]
     Scheme,
+    /// `nbd+vsock` or `nbds+vsock`.
+    #[error(
+        "sockets of virtual machines (vsock) are not spoken here; run `socat UNIX-LISTEN:PATH,fork VSOCK-CONNECT:CID:PORT` and give nbd+unix:///EXPORT?socket=PATH"
+    )]
+    Vsock,
+    /// `nbd+ssh` or `nbds+ssh`.
+    #[error(
+        "ssh is not spoken here; run `ssh -N -L PATH:REMOTE_SOCKET HOST` and give nbd+unix:///EXPORT?socket=PATH"
+    )]
+    Ssh,
+    /// `tls-psk-file`.
+    #[error(
+        "keys shared beforehand (PSK) are not spoken here; use certificates: tls-certificates=DIR, at the server too"
+    )]
+    Psk,
     /// `%` without two hexadecimal digits.
     #[error("in a URI, % must be followed by two hexadecimal digits")]
     PercentEncoding,
@@ -134,6 +151,18 @@ impl fmt::Display for NbdUri {
 }
 
 impl NbdUri {
+    /// Whether `text` begins as URIs of NBD servers do, also those that are refused.
+    #[must_use]
+    pub fn is_meant(text: &str) -> bool {
+        let Some((scheme, _)) = text.split_once("://") else {
+            return false;
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        let rest = scheme.strip_prefix("nbd");
+        let rest = rest.map(|rest| rest.strip_prefix('s').unwrap_or(rest));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+    }
+
     /// Another export at the same place.
     #[must_use]
     pub fn with_export(&self, name: &str) -> Self {
@@ -191,6 +220,8 @@ impl FromStr for NbdUri {
             "nbds" => (true, false),
             "nbd+unix" => (false, true),
             "nbds+unix" => (true, true),
+            "nbd+vsock" | "nbds+vsock" => return Err(UriError::Vsock),
+            "nbd+ssh" | "nbds+ssh" => return Err(UriError::Ssh),
             _ => return Err(UriError::Scheme),
         };
         check_characters(rest)?;
@@ -265,6 +296,7 @@ impl Parameters {
                     _ => return refused(),
                 });
             }
+            "tls-psk-file" => return Err(UriError::Psk),
             _ => return refused(),
         }
         Ok(())

@@ -124,6 +124,31 @@ fn printed_uris_encode_what_must_be_encoded() {
 }
 
 #[test]
+fn what_looks_like_a_uri_of_a_server_is_meant_as_one() {
+    for scheme in [
+        "nbd",
+        "NBDS",
+        "nbd+unix",
+        "nbds+unix",
+        "nbd+vsock",
+        "nbds+x",
+    ] {
+        assert!(NbdUri::is_meant(&format!("{scheme}://h/x")), "{scheme}");
+    }
+    for text in [
+        "nbd",
+        "nbd:h",
+        "nbdx://h",
+        "nbdss://h",
+        "http://h",
+        "./nbd://h",
+        "",
+    ] {
+        assert!(!NbdUri::is_meant(text), "{text}");
+    }
+}
+
+#[test]
 fn malformed_uris_say_what_is_wrong() {
     let cases = [
         ("", UriError::Scheme),
@@ -166,6 +191,12 @@ fn malformed_uris_say_what_is_wrong() {
             UriError::Parameter("tls-verify-peer".to_owned()),
         ),
         ("nbd://h/?what=1", UriError::Parameter("what".to_owned())),
+        ("nbd+vsock://2:10809/x", UriError::Vsock),
+        ("nbds+vsock:///", UriError::Vsock),
+        ("NBD+SSH://h/x", UriError::Ssh),
+        ("nbds+ssh://h/x?socket=/s", UriError::Ssh),
+        ("nbds://me@h/?tls-psk-file=keys", UriError::Psk),
+        ("nbds+psk://h/", UriError::Scheme),
     ];
     for (text, error) in cases {
         assert_eq!(parse(text), Err(error), "{text}");

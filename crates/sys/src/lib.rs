@@ -62,7 +62,7 @@ pub use namespace::{forget_mounts_of_disks, leave_mount_namespace};
 #[cfg(feature = "rbd")]
 pub use rbd::{
     Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting,
-    RbdOwner, RbdQueue, RbdWatch,
+    RbdOwner, RbdPresence, RbdQueue, RbdWatch,
 };
 pub use ring::{
     Allocate, Backend, BackendChoice, Done, FileId, Io, Kernel, Mark, Next, ReceiveBatch, Ring,

@@ -112,6 +112,9 @@ pub const PEERS: &[PeerInfo] = &[
     program("rbd", "ceph-common"),
     program("sfdisk", "fdisk"),
     program("sgdisk", "gdisk"),
+    // Files of another machine, which is this one.
+    program("ssh-keygen", "openssh-client"),
+    program("sshd", "openssh-server"),
     PeerInfo {
         name: "libc6-dev-arm64-cross",
         package: "libc6-dev-arm64-cross",
@@ -155,6 +158,12 @@ pub const PEERS: &[PeerInfo] = &[
         name: "python3-libnbd",
         package: "python3-libnbd",
         probe: Probe::PythonModule("nbd"),
+    },
+    // What QEMU's programs reach a Ceph cluster by.
+    PeerInfo {
+        name: "qemu-block-extra",
+        package: "qemu-block-extra",
+        probe: Probe::File("/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so"),
     },
     // Makes environments for Python's packages.
     PeerInfo {

@@ -136,6 +136,7 @@ macro_rules! conformance {
                 flush_succeeds_with_and_without_writes
                 discarded_range_leaves_its_neighbours_alone
                 zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone
+                hint_ends_well_where_offered_and_changes_nothing
                 range_past_the_end_is_refused
                 offset_that_overflows_is_refused
                 misaligned_request_is_refused

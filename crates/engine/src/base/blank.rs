@@ -51,6 +51,7 @@ impl Device for BlankDevice {
             rotational: false,
             discard: !self.read_only,
             write_zeroes: !self.read_only,
+            cache: true,
             answers_at_once: true,
             zones: None,
         }
@@ -76,7 +77,9 @@ impl Immediate for BlankQueue {
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         match (&mut request.operation, self.0) {
             (Operation::Flush, _) => Ok(()),
-            (Operation::Read(_), Blank::Errors) => Err(Fault::Io(Errno::IO)),
+            (Operation::Read(_) | Operation::Cache { .. }, Blank::Errors) => {
+                Err(Fault::Io(Errno::IO))
+            }
             // Nothing that was acknowledged is lost by that.
             (_, Blank::Errors) => Err(Fault::NoStore),
             (Operation::Read(buffer), Blank::Zeros) => {

@@ -246,6 +246,7 @@ impl Image {
             discard: !self.read_only && block_device.is_none_or(|device| device.zeroes),
             // On a zoned device that would have to be at the write pointer.
             write_zeroes: !self.read_only && zones.is_none(),
+            cache: false,
             answers_at_once: false,
             zones,
         };

@@ -222,6 +222,7 @@ impl Device for PmemDevice {
             rotational: false,
             discard: false,
             write_zeroes: false,
+            cache: false,
             answers_at_once: true,
             zones: None,
         }
@@ -273,9 +274,10 @@ impl Immediate for PmemQueue {
             Operation::Read(buffer) => self.memory.read(offset, buffer),
             Operation::Write { data, durable } => self.write(offset, data, *durable),
             Operation::Flush => self.flush(),
-            // The geometry offers neither, so the gate lets none through.
+            // The geometry offers none of them, so the gate lets none through.
             Operation::Discard { .. }
             | Operation::WriteZeroes { .. }
+            | Operation::Cache { .. }
             | Operation::ZoneAppend { .. }
             | Operation::Zone(_) => Err(Fault::NotSupported),
         }

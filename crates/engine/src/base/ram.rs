@@ -50,6 +50,7 @@ impl Device for RamDevice {
             rotational: false,
             discard: true,
             write_zeroes: true,
+            cache: true,
             answers_at_once: true,
             zones: None,
         }
@@ -85,7 +86,8 @@ impl Immediate for RamQueue {
             Operation::Discard { len } | Operation::WriteZeroes { len, .. } => {
                 self.memory.clear(offset, position(*len));
             }
-            Operation::Flush => {}
+            // Nothing is nearer.
+            Operation::Flush | Operation::Cache { .. } => {}
             Operation::ZoneAppend { .. } | Operation::Zone(_) => {
                 return Err(Fault::NotSupported);
             }

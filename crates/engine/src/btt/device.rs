@@ -44,6 +44,7 @@ impl<M: Medium + 'static> Device for BttDevice<M> {
             rotational: false,
             discard: false,
             write_zeroes: false,
+            cache: false,
             answers_at_once: true,
             zones: None,
         }
@@ -76,9 +77,10 @@ impl<M: Medium> Immediate for BttQueue<M> {
             Operation::Read(buffer) => self.table.read(self.home, request.offset, buffer),
             Operation::Write { data, .. } => self.table.write(self.home, request.offset, data),
             Operation::Flush => self.table.flush(),
-            // The geometry offers neither, so the gate lets none through.
+            // The geometry offers none of them, so the gate lets none through.
             Operation::Discard { .. }
             | Operation::WriteZeroes { .. }
+            | Operation::Cache { .. }
             | Operation::ZoneAppend { .. }
             | Operation::Zone(_) => Err(Fault::NotSupported),
         }

@@ -31,6 +31,7 @@ impl Device for Notes {
             rotational: true,
             discard: false,
             write_zeroes: false,
+            cache: false,
             answers_at_once: true,
             zones: None,
         }

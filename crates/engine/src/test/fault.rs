@@ -73,7 +73,7 @@ impl FaultRule {
     /// What the rule does to this request, if anything.
     fn strike(&self, request: &Request) -> Option<Strike> {
         let on = match request.operation {
-            Operation::Read(_) => On::Read,
+            Operation::Read(_) | Operation::Cache { .. } => On::Read,
             Operation::Write { .. }
             | Operation::WriteZeroes { .. }
             | Operation::ZoneAppend { .. } => On::Write,

@@ -135,20 +135,21 @@ fn each_piece_of_a_write_has_its_bytes_its_place_and_its_durability() {
 }
 
 #[test]
-fn discards_and_zeroing_are_cut_at_borders() {
-    for zeroes in [false, true] {
+fn discards_zeroing_and_hints_are_cut_at_borders() {
+    let zeroes: fn(u64) -> Operation = |len| Operation::WriteZeroes {
+        len,
+        may_unmap: true,
+    };
+    let all: [fn(u64) -> Operation; 3] = [
+        zeroes,
+        |len| Operation::Discard { len },
+        |len| Operation::Cache { len },
+    ];
+    for operation in all {
         let stage = Stage::default();
         let mut user = User::of(&striped(&stage, 3));
-        let operation = |len| {
-            if zeroes {
-                Operation::WriteZeroes {
-                    len,
-                    may_unmap: true,
-                }
-            } else {
-                Operation::Discard { len }
-            }
-        };
+        let is = |request: &Request| std::mem::discriminant(&request.operation);
+        let kind = std::mem::discriminant(&operation(2048));
         let request = Request {
             operation: operation(2048),
             offset: 512,
@@ -156,14 +157,18 @@ fn discards_and_zeroing_are_cut_at_borders() {
         };
         user.submit(request);
         assert_eq!(stage.taken(), 2);
-        let range = |_, request: &Request| (request.offset, request.len());
+        let range = |_, request: &Request| {
+            assert_eq!(is(request), kind);
+            (request.offset, request.len())
+        };
         assert_eq!(stage.look(0, range), (3 * 4096 + 512, 512));
         assert_eq!(stage.look(1, range), (2 * 4096, 1536));
         (0..2).for_each(|_| stage.answer(0, Ok(())));
         user.poll();
         let ended = user.ended();
         assert_eq!((ended.request.offset, ended.request.len()), (512, 2048));
-        assert!(ended.request.is_write());
+        assert_eq!(is(&ended.request), kind);
+        assert_eq!(ended.result, Ok(()));
     }
 }
 

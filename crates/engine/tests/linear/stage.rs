@@ -88,6 +88,7 @@ impl Device for Manual {
             rotational: false,
             discard: true,
             write_zeroes: true,
+            cache: true,
             answers_at_once: false,
             zones: None,
         }

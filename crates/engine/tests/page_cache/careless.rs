@@ -65,6 +65,7 @@ impl Device for Careless {
             rotational: false,
             discard: false,
             write_zeroes: false,
+            cache: false,
             answers_at_once: false,
             zones: None,
         }

@@ -104,6 +104,14 @@ fn discard(offset: u64, len: u64, token: u64) -> Request {
     }
 }
 
+fn cache(offset: u64, len: u64, token: u64) -> Request {
+    Request {
+        operation: Operation::Cache { len },
+        offset,
+        token,
+    }
+}
+
 fn zero(offset: u64, len: u64, token: u64) -> Request {
     let may_unmap = true;
     Request {

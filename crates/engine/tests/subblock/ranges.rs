@@ -4,9 +4,11 @@ use cryptline_engine::layer::{Exclusion, Zeroes};
 use cryptline_testkit::suite::Driver;
 use cryptline_testkit::suite::devices::{AES_4096, CBC_4096, Layout};
 
-use super::stage::Op::{Discard, Zero};
+use super::stage::Op::{Cache, Discard, Read, Zero};
 use super::stage::{Manner, Stage};
-use super::{BLOCK, NULL_4096, SECTOR, SETUPS, discard, in_small_blocks, settle, zero};
+use super::{
+    BLOCK, NULL_4096, SECTOR, SETUPS, cache, discard, in_small_blocks, settle, write, zero,
+};
 
 fn scenes(
     layout: &Layout,
@@ -55,6 +57,29 @@ fn discard_is_cut_to_whole_sectors_and_comes_back_as_it_was() {
         assert_eq!(done.result, Ok(()));
         assert_eq!(stage.begun(), [(Discard, 3 * SECTOR, 2 * SECTOR)]);
         model.discard(3 * SECTOR, 2 * SECTOR);
+    });
+}
+
+#[test]
+fn hint_is_of_whole_sectors_and_waits_for_no_rewrite() {
+    scenes(&CBC_4096, 512, Zeroes::Decrypt, |stage, driver, model| {
+        stage.hold(Read, None);
+        let rewrite = write(driver, model, (3 * SECTOR + BLOCK, BLOCK), 2, 1);
+        driver.submit(rewrite);
+        for (offset, len) in [(3 * SECTOR - BLOCK, 3 * BLOCK), (3 * SECTOR, SECTOR)] {
+            driver.submit(cache(offset, len, 2));
+            let done = driver.next_completion().expect("its end");
+            assert_eq!((done.request.token, done.result), (2, Ok(())));
+            assert_eq!((done.request.offset, done.request.len()), (offset, len));
+        }
+        let hints = stage.begun();
+        let hints = hints.iter().filter(|(op, ..)| *op == Cache);
+        assert_eq!(
+            hints.copied().collect::<Vec<_>>(),
+            [(Cache, 2 * SECTOR, 2 * SECTOR), (Cache, 3 * SECTOR, SECTOR)]
+        );
+        stage.release();
+        assert_eq!(settle(&mut [driver]), [1]);
     });
 }
 

@@ -27,6 +27,7 @@ pub enum Op {
     Flush,
     Discard,
     Zero,
+    Cache,
 }
 
 use Op::*;
@@ -40,6 +41,7 @@ impl Op {
             Operation::Flush => Flush,
             Operation::Discard { .. } => Discard,
             Operation::WriteZeroes { .. } => Zero,
+            Operation::Cache { .. } => Cache,
             Operation::ZoneAppend { .. } | Operation::Zone(_) => panic!("no zones here"),
         }
     }
@@ -254,6 +256,7 @@ impl Device for StageDevice {
             rotational: false,
             discard: true,
             write_zeroes: true,
+            cache: true,
             answers_at_once: false,
             zones: None,
         }

@@ -22,6 +22,7 @@ impl Device for Holes {
             rotational: false,
             discard: false,
             write_zeroes: false,
+            cache: false,
             answers_at_once: true,
             zones: None,
         }

@@ -37,8 +37,8 @@ pub(super) struct Job<T> {
     pub is_awaited: bool,
     /// The first failure.
     pub error: Option<Fault>,
-    /// The device cannot zero by itself; zeros are written.
-    pub writes_zeros: bool,
+    /// The device cannot do it by itself: zeros are written, or bytes are read for its caches.
+    pub transfers: bool,
     /// The device has zeroed a part by itself, which only a flush makes durable.
     pub flush_owed: bool,
     /// What comes last has begun ([`last`](Self::last)).
@@ -55,7 +55,7 @@ impl<T> Job<T> {
             is_pending: false,
             is_awaited: false,
             error: None,
-            writes_zeros: false,
+            transfers: false,
             flush_owed: false,
             is_last_begun: false,
             started,
@@ -86,7 +86,7 @@ impl<T> Job<T> {
     fn is_stepped(&self) -> bool {
         match self.asked.work {
             Work::Discard { .. } => true,
-            Work::Zero { .. } => !self.writes_zeros,
+            Work::Zero { .. } | Work::Cache => !self.transfers,
             _ => false,
         }
     }
@@ -106,10 +106,11 @@ impl<T> Job<T> {
     /// What the statistics call it.
     pub fn kind(&self) -> OperationKind {
         match self.asked.work {
-            Work::Read { .. } | Work::Cache => OperationKind::Read,
+            Work::Read { .. } => OperationKind::Read,
+            Work::Cache if self.transfers => OperationKind::Read,
             Work::Write { .. } | Work::Append { .. } | Work::Zero { .. } => OperationKind::Write,
             Work::Flush => OperationKind::Flush,
-            Work::Discard { .. } | Work::Zone(_) => OperationKind::Other,
+            Work::Discard { .. } | Work::Cache | Work::Zone(_) => OperationKind::Other,
         }
     }
 
@@ -140,7 +141,7 @@ impl<T> Job<T> {
     pub fn last(&self) -> Option<Operation> {
         let flush = match self.asked.work {
             Work::Flush | Work::Discard { durable: true } => true,
-            Work::Zero { durable, .. } => durable && (!self.writes_zeros || self.flush_owed),
+            Work::Zero { durable, .. } => durable && (!self.transfers || self.flush_owed),
             _ => false,
         };
         let last = match self.asked.work {
@@ -159,19 +160,18 @@ impl<T> Job<T> {
         }
     }
 
-    /// The device cannot zero after all: zeros are to be written, unless that is not wanted.
-    pub fn write_zeros_instead(&mut self) -> bool {
-        let Work::Zero { durable, fast, .. } = self.asked.work else {
-            return false;
-        };
-        if fast {
-            self.fail(Fault::NotSupported);
-            return false;
+    /// The device cannot do it by itself after all: bytes are to be moved, unless that is not wanted.
+    pub fn transfer_instead(&mut self) -> bool {
+        if let Work::Zero { durable, fast, .. } = self.asked.work {
+            if fast {
+                self.fail(Fault::NotSupported);
+                return false;
+            }
+            // What the device has zeroed so far is not durable, and durable writes of the rest do not
+            // make it so.
+            self.flush_owed = durable && self.begun > 0;
         }
-        self.writes_zeros = true;
-        // What the device has zeroed so far is not durable, and durable writes of the rest do not
-        // make it so.
-        self.flush_owed = durable && self.begun > 0;
+        self.transfers = true;
         true
     }
 

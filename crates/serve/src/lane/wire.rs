@@ -111,7 +111,8 @@ pub enum Work {
         /// for all of it: two such reads must not each wait for the other's.
         whole: bool,
     },
-    /// Read and forget: warms the caches below.
+    /// The device brings the bytes nearer, step by step. Where it cannot, they are read and forgotten, which warms the
+    /// caches below.
     Cache,
     /// Write the bytes that the wire brings.
     Write {

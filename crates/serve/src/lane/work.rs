@@ -193,10 +193,11 @@ impl<W: Wire> Lane<W> {
         let durable = job.writes_durably();
         let operation = match job.asked.work {
             Work::Discard { .. } => Operation::Discard { len: len.into() },
-            Work::Zero { may_unmap, .. } if !job.writes_zeros => Operation::WriteZeroes {
+            Work::Zero { may_unmap, .. } if !job.transfers => Operation::WriteZeroes {
                 len: len.into(),
                 may_unmap,
             },
+            Work::Cache if !job.transfers => Operation::Cache { len: len.into() },
             work if work.has_payload() => {
                 let chunk = Chunk {
                     job: JobId(index),
@@ -295,10 +296,13 @@ impl<W: Wire> Lane<W> {
             (Operation::Discard { .. }, Err(Fault::NotSupported)) => {
                 job.begun = job.asked.length;
             }
-            (Operation::WriteZeroes { len, .. }, Err(Fault::NotSupported)) => {
+            (
+                Operation::WriteZeroes { len, .. } | Operation::Cache { len },
+                Err(Fault::NotSupported),
+            ) => {
                 // One step is in flight at a time, so this one is the last that has begun.
                 job.begun -= len;
-                if job.write_zeros_instead() {
+                if job.transfer_instead() {
                     return self.wait_for_turn(index);
                 }
             }

@@ -199,6 +199,7 @@ mod tests {
                 rotational: false,
                 discard: true,
                 write_zeroes: false,
+                cache: false,
                 answers_at_once: false,
                 zones: None,
             },

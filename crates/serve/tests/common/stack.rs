@@ -146,6 +146,7 @@ pub fn geometry(size: u64, answers_at_once: bool) -> Geometry {
         rotational: false,
         discard: true,
         write_zeroes: true,
+        cache: false,
         answers_at_once,
         zones: None,
     }
@@ -190,6 +191,7 @@ impl Queue for VolatileDisk {
                 contents.flushes += 1;
                 contents.stable.copy_from_slice(&contents.cached);
             }
+            Operation::Cache { .. } => {}
             Operation::Discard { .. }
             | Operation::WriteZeroes { .. }
             | Operation::ZoneAppend { .. }

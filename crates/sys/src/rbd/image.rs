@@ -1,6 +1,6 @@
 //! An open image.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::Range;
 use std::ptr;
 use std::sync::{Arc, Condvar, Mutex};
@@ -21,6 +21,8 @@ const FEATURE_MIGRATING: u64 = 1 << 11;
 /// The first version that tells of all data of clones and of striped images (ceph issue 53784).
 const DIFF_IS_WHOLE: (c_int, c_int) = (1, 17);
 const FLAG_FAST_DIFF_INVALID: u64 = 1 << 1;
+/// More than the id of any image has bytes.
+const ID_MAX: usize = 96;
 /// How long the end waits for requests that nobody waits for any more, and for the cluster to be told.
 const END_MAX: Duration = Duration::from_secs(10);
 
@@ -165,7 +167,7 @@ impl RbdImage {
     }
 
     /// Whether some of its data is a parent's.
-    fn inherits(&self) -> Result<bool, RbdError> {
+    pub fn inherits(&self) -> Result<bool, RbdError> {
         match self.number(self.0.library.rbd_get_overlap) {
             Ok(bytes) => Ok(bytes > 0),
             Err(RbdError::Call { error, .. }) if error.raw_os_error() == Some(libc::ENOENT) => {
@@ -232,6 +234,11 @@ impl RbdImage {
         Ok(is_all)
     }
 
+    /// What no other image of its pool is ever called.
+    pub(super) fn id(&self) -> Result<CString, RbdError> {
+        id(self.0.library, self.0.handle)
+    }
+
     fn number(
         &self,
         ask: unsafe extern "C" fn(Handle, *mut u64) -> c_int,
@@ -241,6 +248,16 @@ impl RbdImage {
         let code = unsafe { ask(self.0.handle, &raw mut number) };
         RbdError::check(RbdCall::Stat, code).map(|_| number)
     }
+}
+
+/// The id of an image that is open.
+pub(super) fn id(library: &Library, image: Handle) -> Result<CString, RbdError> {
+    let mut id = [0u8; ID_MAX];
+    // SAFETY: the callers' image is open; at most `id.len()` bytes are written, a zero among them.
+    let code = unsafe { (library.rbd_get_id)(image, id.as_mut_ptr().cast(), id.len()) };
+    RbdError::check(RbdCall::Stat, code)?;
+    let id = CStr::from_bytes_until_nul(&id).map_err(|_| RbdError::Name)?;
+    Ok(id.to_owned())
 }
 
 impl Drop for Open {

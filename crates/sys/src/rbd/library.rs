@@ -113,6 +113,8 @@ functions! {
     fn rbd_config_image_list(Handle, *mut ConfigOption, *mut c_int) -> c_int;
     fn rbd_config_image_list_cleanup(*mut ConfigOption, c_int);
     fn rbd_get_id(Handle, *mut c_char, usize) -> c_int;
+    fn rbd_snap_get_id(Handle, *const c_char, *mut u64) -> c_int;
+    fn rbd_snap_get_namespace_type(Handle, u64, *mut c_int) -> c_int;
     fn rbd_lock_acquire(Handle, c_int) -> c_int;
     fn rbd_lock_get_owners(Handle, *mut c_int, *mut *mut c_char, *mut usize) -> c_int;
     fn rbd_lock_get_owners_cleanup(*mut *mut c_char, usize);

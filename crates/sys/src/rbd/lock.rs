@@ -18,8 +18,6 @@ const OWNERS_MAX: usize = 1;
 const WATCHERS_MAX: usize = 64;
 /// How often there may be more watchers than there were a moment ago.
 const TRIES: usize = 8;
-/// More than the number of any image has digits.
-const ID_MAX: usize = 96;
 
 /// A client that has the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,13 +164,7 @@ impl RbdImage {
 
     /// The name of the object that is watched.
     fn header(&self) -> Result<std::ffi::CString, RbdError> {
-        let mut id = [0u8; ID_MAX];
-        // SAFETY: the image is open; at most `id.len()` bytes are written, a zero among them.
-        let code =
-            unsafe { (self.0.library.rbd_get_id)(self.0.handle, id.as_mut_ptr().cast(), id.len()) };
-        RbdError::check(RbdCall::Lock, code)?;
-        let id = CStr::from_bytes_until_nul(&id).map_err(|_| RbdError::Name)?;
-        text(&format!("rbd_header.{}", id.to_string_lossy()))
+        text(&format!("rbd_header.{}", self.id()?.to_string_lossy()))
     }
 }
 

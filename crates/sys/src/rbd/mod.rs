@@ -19,6 +19,7 @@ mod image;
 mod library;
 mod lock;
 mod own;
+mod presence;
 mod queue;
 
 pub use changes::RbdChanges;
@@ -26,6 +27,7 @@ pub use cluster::{Cluster, RbdLimits};
 pub use image::RbdImage;
 pub use lock::{RbdOwner, RbdWatch};
 pub use own::RbdOwnSetting;
+pub use presence::RbdPresence;
 pub use queue::{RbdDone, RbdIo, RbdQueue};
 
 use std::io;
@@ -71,6 +73,8 @@ pub enum RbdCall {
     Watch,
     /// To learn what is allocated.
     Diff,
+    /// To find out whether it is still there.
+    Presence,
     /// To have it decrypted by the library.
     Decrypt,
 }

@@ -12,7 +12,8 @@ pub use concurrent::{
 };
 pub use content::{
     discarded_range_leaves_its_neighbours_alone, durable_write_is_read_back,
-    flush_succeeds_with_and_without_writes, last_block_is_written_and_nothing_after_it,
+    flush_succeeds_with_and_without_writes, hint_ends_well_where_offered_and_changes_nothing,
+    last_block_is_written_and_nothing_after_it,
     what_is_written_is_read_back_at_every_alignment_and_size,
     zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone,
 };

@@ -153,7 +153,7 @@ pub(super) fn begin(
             len,
             may_unmap: false,
         } => (origin(Kind::Zero), allocate(Allocate::ZeroRange, len)),
-        Operation::ZoneAppend { .. } | Operation::Zone(_) => {
+        Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_) => {
             return Err(Request {
                 operation,
                 offset,

@@ -64,6 +64,7 @@ impl Store {
             cmd::WRITE => self.cached[range.clone()].copy_from_slice(payload),
             cmd::WRITE_ZEROES => self.cached[range.clone()].fill(0),
             cmd::FLUSH => self.durable.clone_from(&self.cached),
+            cmd::CACHE => {}
             _ => return reply::simple(header.cookie, Err(NbdError::Inval)).to_vec(),
         }
         if header.flags & cmd_flag::FUA != 0 {
@@ -111,10 +112,15 @@ fn use_disk(gate: &Gate, backend: BackendChoice, store: &Mutex<Store>) {
     let mut expected = vec![0; usize::try_from(SIZE).unwrap()];
     for round in 0..3u8 {
         let at = |index: u8| usize::from(index) * 3 * BLOCK;
-        let batch = (0..6).map(|index: u8| {
+        let batch = (0..7).map(|index: u8| {
             let offset = at(index) as u64;
             let mut buffer = Buffer::alloc(BLOCK).unwrap();
             match (round + index) % 3 {
+                _ if index == 6 => Request {
+                    operation: Operation::Cache { len: SIZE / 2 },
+                    offset: 0,
+                    token: u64::from(index),
+                },
                 0 => {
                     expected[at(index)..at(index) + BLOCK].fill(16 * (round + 1) + index);
                     buffer.fill(16 * (round + 1) + index);

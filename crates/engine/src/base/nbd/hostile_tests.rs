@@ -260,6 +260,73 @@ fn discard_and_zeroing_that_the_server_does_not_want_lose_nothing() {
 }
 
 #[test]
+fn hint_that_fails_or_is_not_wanted_has_lost_nothing() {
+    let ends = [
+        (Err(NbdError::Io), Err(Fault::Io(Errno::IO))),
+        (Err(NbdError::NoMem), Err(Fault::Io(Errno::NOMEM))),
+        (Err(NbdError::Inval), Err(Fault::NotSupported)),
+        (Err(NbdError::NotSup), Err(Fault::NotSupported)),
+        (Ok(()), Ok(())),
+    ];
+    for backend in BACKENDS {
+        let server = Server::start(USUAL, move |client| {
+            client.expect(cmd::WRITE);
+            for (outcome, _) in ends {
+                let header = client.request();
+                assert_eq!((header.command, header.flags), (cmd::CACHE, 0));
+                assert_eq!((header.offset, header.length), (AT, 8192));
+                client.say(&reply::simple(header.cookie, outcome));
+            }
+            client.expect(cmd::FLUSH);
+        });
+        let gate = server.gate();
+        let mut disk = Blocking::new(&gate, backend).unwrap();
+        disk.write_at(AT, &[1; BLOCK], false).unwrap();
+        for (_, result) in ends {
+            assert_eq!(disk.cache(AT, 8192), result);
+        }
+        assert!(!gate.is_latched());
+        assert_eq!(disk.flush(), Ok(()));
+        server.end();
+    }
+}
+
+#[test]
+fn hint_that_is_answered_with_data_or_not_at_all_ends_the_connection() {
+    for answers in [true, false] {
+        let server = Server::start(USUAL, move |client| {
+            let header = client.request();
+            assert_eq!(header.command, cmd::CACHE);
+            if answers {
+                client.say(&data(header.cookie, AT, BLOCK, Last::Yes));
+                client.see_end();
+            }
+        });
+        let gate = server.gate();
+        let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+        assert_eq!(disk.cache(AT, BLOCK as u64), Err(Fault::Lost));
+        assert_eq!(disk.flush(), Err(Fault::Latched));
+        server.end();
+    }
+}
+
+#[test]
+fn hint_is_not_sent_to_a_server_that_knows_none() {
+    let none = Offer {
+        flags: USUAL.flags.without(Flags::SEND_CACHE),
+        ..USUAL
+    };
+    let server = Server::start(none, |client| {
+        client.expect(cmd::FLUSH);
+    });
+    let gate = server.gate();
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    assert_eq!(disk.cache(AT, 4096), Err(Fault::NotSupported));
+    assert_eq!(disk.flush(), Ok(()));
+    server.end();
+}
+
+#[test]
 fn request_longer_than_the_server_takes_goes_in_parts_each_durable() {
     let small = Offer {
         sizes: Some([512, 4096, 4096]),
@@ -272,6 +339,10 @@ fn request_longer_than_the_server_takes_goes_in_parts_each_durable() {
             assert_eq!((header.offset, header.length), (AT + part * 4096, 4096));
             assert_eq!(header.flags, cmd_flag::FUA);
             all.extend(payload);
+        }
+        for part in 0..4 {
+            let (header, _) = client.expect(cmd::CACHE);
+            assert_eq!((header.offset, header.length), (AT + part * 4096, 4096));
         }
         for part in 0..4 {
             let header = client.request();
@@ -289,6 +360,7 @@ fn request_longer_than_the_server_takes_goes_in_parts_each_durable() {
     let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
     let written: Vec<u8> = (0..4 * BLOCK).map(|at| byte_at(7 * at)).collect();
     disk.write_at(AT, &written, true).unwrap();
+    disk.cache(AT, 4 * 4096).unwrap();
     let mut found = vec![0; 4 * BLOCK];
     disk.read_at(AT, &mut found).unwrap();
     assert!(found == written);

@@ -230,6 +230,7 @@ fn geometry(agreed: &Agreed, read_only: bool) -> Geometry {
         rotational: can(TransmissionFlags::ROTATIONAL),
         discard: !read_only && can(TransmissionFlags::SEND_TRIM),
         write_zeroes: !read_only && can(TransmissionFlags::SEND_WRITE_ZEROES),
+        cache: can(TransmissionFlags::SEND_CACHE),
         answers_at_once: false,
         zones: None,
     }

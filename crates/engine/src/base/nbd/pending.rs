@@ -33,6 +33,7 @@ enum Work {
     Flush,
     Discard,
     Zero { may_unmap: bool },
+    Cache,
 }
 
 pub(super) struct Pending {
@@ -78,6 +79,7 @@ impl Pending {
             Operation::Flush => (Work::Flush, None),
             Operation::Discard { .. } => (Work::Discard, None),
             Operation::WriteZeroes { may_unmap, .. } => (Work::Zero { may_unmap }, None),
+            Operation::Cache { .. } => (Work::Cache, None),
             Operation::ZoneAppend { .. } | Operation::Zone(_) => {
                 return Err(Request {
                     operation,
@@ -109,7 +111,8 @@ impl Pending {
     /// The header of its next part.
     pub fn begin(&mut self, cookie: u64, can: Abilities) -> RequestHeader {
         let most = match self.work {
-            Work::Read | Work::Write { .. } => can.most_data,
+            // Of a hint, too, QEMU's server takes no more at a time.
+            Work::Read | Work::Write { .. } | Work::Cache => can.most_data,
             Work::Flush | Work::Discard | Work::Zero { .. } => MOST_RANGE,
         };
         let part = if self.is_syncing {
@@ -133,6 +136,7 @@ impl Pending {
             Work::Write { durable } => (cmd::WRITE, fua(durable)),
             Work::Flush => (cmd::FLUSH, 0),
             Work::Discard => (cmd::TRIM, fua(false)),
+            Work::Cache => (cmd::CACHE, 0),
             Work::Zero { may_unmap: true } => (cmd::WRITE_ZEROES, fua(false)),
             Work::Zero { may_unmap: false } => (cmd::WRITE_ZEROES, fua(false) | cmd_flag::NO_HOLE),
         };
@@ -179,7 +183,7 @@ impl Pending {
 
     /// Whether it changes what the server stores.
     pub fn is_change(&self) -> bool {
-        !matches!(self.work, Work::Read | Work::Flush)
+        !matches!(self.work, Work::Read | Work::Flush | Work::Cache)
     }
 
     /// Forgets the part under way, which begins again; how often that was counted.
@@ -239,6 +243,7 @@ impl Pending {
             (Work::Read, Some(buffer)) => Operation::Read(buffer),
             (Work::Write { durable }, Some(data)) => Operation::Write { data, durable },
             (Work::Discard, _) => Operation::Discard { len: self.len },
+            (Work::Cache, _) => Operation::Cache { len: self.len },
             (Work::Zero { may_unmap }, _) => Operation::WriteZeroes {
                 len: self.len,
                 may_unmap,
@@ -256,9 +261,9 @@ impl Pending {
         request.complete(result)
     }
 
-    /// A discard or zeroing that the server does not want has lost nothing; zeros can be written.
+    /// A discard, zeroing or hint that the server does not want has lost nothing; zeros can be written, and bytes read.
     fn fault(&self, error: NbdError) -> Fault {
-        let is_optional = matches!(self.work, Work::Discard | Work::Zero { .. });
+        let is_optional = matches!(self.work, Work::Discard | Work::Zero { .. } | Work::Cache);
         match error {
             NbdError::NoSpc => Fault::NoSpace,
             NbdError::Perm | NbdError::Inval | NbdError::NotSup if is_optional => {

@@ -39,7 +39,8 @@ pub const USUAL: Offer = Offer {
         .with(Flags::SEND_FLUSH)
         .with(Flags::SEND_FUA)
         .with(Flags::SEND_TRIM)
-        .with(Flags::SEND_WRITE_ZEROES),
+        .with(Flags::SEND_WRITE_ZEROES)
+        .with(Flags::SEND_CACHE),
     structured: true,
     sizes: None,
     allocation: None,

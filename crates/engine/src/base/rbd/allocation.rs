@@ -113,7 +113,7 @@ impl Shared {
             hole: false,
             zero: false,
         };
-        if self.is_lost() {
+        if self.is_lost() || self.is_gone() {
             return data;
         }
         let allocation = &self.allocation;
@@ -134,6 +134,10 @@ impl Shared {
         let Some((range, data_runs)) = self.ask(offset) else {
             return data;
         };
+        // Once it is removed, all of it is holes.
+        if (self.presence.as_ref()).is_some_and(|presence| !presence.is_there()) {
+            return data;
+        }
         let answer = known.insert(Known {
             range,
             data: data_runs,

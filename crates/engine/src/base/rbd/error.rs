@@ -118,6 +118,7 @@ fn step(what: RbdCall) -> &'static str {
         RbdCall::Lock => "lock the image",
         RbdCall::Watch => "watch the image",
         RbdCall::Diff => "ask what is allocated",
+        RbdCall::Presence => "look for the image",
         RbdCall::Decrypt => "have Ceph's library decrypt it",
     }
 }

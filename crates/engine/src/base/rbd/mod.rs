@@ -19,12 +19,15 @@
 //! The library shortens a write across the end of an image that was made smaller, and says that all of it is written. So
 //! each flush asks for the size before it says yes, and a smaller one latches the device (`size`).
 //!
+//! What is only read can be removed meanwhile, which the library does not say; `presence` finds out.
+//!
 //! A queue can go with requests under way: their memory belongs to them until the library has ended them.
 
 mod allocation;
 mod error;
 mod lock;
 mod name;
+mod presence;
 mod queue;
 mod size;
 
@@ -32,11 +35,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, Ring, on_confined_thread};
+use cryptline_sys::{
+    Cluster, RbdCall, RbdError, RbdImage, RbdLimits, RbdPresence, Ring, on_confined_thread,
+};
 
 use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue};
 use allocation::{Allocation, Answers};
 pub use name::RbdName;
+use presence::Presence;
 use queue::ImageQueue;
 
 /// How long a cluster may take to answer while an image is opened.
@@ -56,6 +62,8 @@ struct Shared {
     /// The cluster has shut this client out, a change was given up, or the image was made smaller, and nobody knows what
     /// became of what was written.
     lost: AtomicBool,
+    /// Of what is only read.
+    presence: Option<Arc<Presence>>,
     /// The client that the lock was taken from.
     gone_owner: Option<String>,
 }
@@ -114,6 +122,11 @@ impl RbdDevice {
         if let Some(passphrase) = passphrase {
             image.decrypt_luks2(passphrase).map_err(failed)?;
         }
+        let presence = if read_only {
+            Some(presence(&image, &cluster, name).map_err(failed)?)
+        } else {
+            None
+        };
         let size = image.size().map_err(failed)?;
         let (object, stripe_period) = image.object_sizes().map_err(failed)?;
         let answers = answers(&image).map_err(failed)?;
@@ -131,11 +144,14 @@ impl RbdDevice {
             stripe_period,
             allocation,
             lost: AtomicBool::new(false),
+            presence,
             gone_owner,
         });
-        if !read_only {
-            size::watch(&shared).map_err(OpenError::Ring)?;
+        match &shared.presence {
+            Some(presence) => presence::watch(presence),
+            None => size::watch(&shared),
         }
+        .map_err(OpenError::Ring)?;
         Ok(Self(shared))
     }
 
@@ -151,6 +167,19 @@ impl RbdDevice {
     pub fn stripe_period(&self) -> u64 {
         self.0.stripe_period
     }
+}
+
+fn presence(
+    image: &RbdImage,
+    cluster: &Cluster,
+    name: &RbdName,
+) -> Result<Arc<Presence>, RbdError> {
+    let (pool, snapshot) = (
+        (&*name.pool, name.namespace.as_deref()),
+        name.snapshot.as_deref(),
+    );
+    let of = RbdPresence::new(image, cluster, pool, &name.image, snapshot)?;
+    Ok(Arc::new(Presence::new(of, image.inherits()?)))
 }
 
 fn answers(image: &RbdImage) -> Result<Answers, RbdError> {
@@ -229,6 +258,11 @@ impl Shared {
         self.lost.load(Ordering::Acquire)
     }
 
+    /// Whether what is only read was removed.
+    fn is_gone(&self) -> bool {
+        (self.presence.as_ref()).is_some_and(|presence| presence.is_gone())
+    }
+
     fn lose(&self) {
         self.lost.store(true, Ordering::Release);
         self.image.changes().give_up();
@@ -244,6 +278,7 @@ fn geometry(size: u64, read_only: bool) -> Geometry {
         rotational: false,
         discard: !read_only,
         write_zeroes: !read_only,
+        cache: false,
         answers_at_once: false,
         zones: None,
     }

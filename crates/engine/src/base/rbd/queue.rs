@@ -21,6 +21,8 @@ pub(super) struct ImageQueue {
     changes: usize,
     /// What the library has done and that says that writes are durable, to be told of once there is no news of the image.
     parked: Vec<(RbdIo, u64)>,
+    /// Reads whose data is doubted, and the look that tells if it may be given out.
+    doubted: Vec<(RbdIo, u64, u64)>,
     waker: Waker,
     shared: Arc<Shared>,
 }
@@ -48,6 +50,7 @@ impl ImageQueue {
             ranges: Slab::new(depth),
             changes: 0,
             parked: Vec::new(),
+            doubted: Vec::with_capacity(if shared.presence.is_some() { depth } else { 0 }),
             waker,
             shared: Arc::clone(shared),
         }
@@ -98,6 +101,15 @@ impl ImageQueue {
                 self.shared.lose();
             }
         }
+        if let (Some(presence), RbdIo::Read { buffer, .. }, Ok(len)) =
+            (&self.shared.presence, &io, result)
+            && len == buffer.len()
+            && presence.doubts(buffer)
+        {
+            let look = presence.look_for(&self.waker);
+            self.doubted.push((io, token, look));
+            return None;
+        }
         let result = match (result, &io) {
             // Behind the end of an image that was made smaller.
             (Ok(len), RbdIo::Read { buffer, .. }) if len < buffer.len() => Err(Fault::Truncated),
@@ -122,6 +134,19 @@ impl ImageQueue {
     fn unpark(&mut self, done: &mut Vec<Completion>) {
         for (io, token) in std::mem::take(&mut self.parked) {
             done.extend(self.settle(io, token, Ok(0)));
+        }
+    }
+
+    /// Ends the reads of which is known by now whether their data may be given out.
+    fn give_out(&mut self, done: &mut Vec<Completion>) {
+        let Some(presence) = self.shared.presence.clone() else {
+            return;
+        };
+        for index in (0..self.doubted.len()).rev() {
+            if let Some(result) = presence.outcome(self.doubted[index].2) {
+                let (io, token, _) = self.doubted.swap_remove(index);
+                done.extend(self.end(io, token, result));
+            }
         }
     }
 
@@ -194,6 +219,9 @@ impl Queue for ImageQueue {
         if request.is_sync() && self.shared.is_lost() {
             return Submitted::Done(request.complete(Err(Fault::Latched)));
         }
+        if self.shared.is_gone() && !matches!(request.operation, Operation::Flush) {
+            return Submitted::Done(request.complete(Err(Fault::Gone)));
+        }
         if self.requests.as_ref().is_none_or(RbdQueue::is_full) {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
@@ -224,9 +252,11 @@ impl Queue for ImageQueue {
             }
             // None of them has a place here, or an operation of the library.
             (operation, None) => {
-                let has_zones =
-                    matches!(operation, Operation::ZoneAppend { .. } | Operation::Zone(_));
-                let fault = if has_zones {
+                let is_unknown = matches!(
+                    operation,
+                    Operation::Cache { .. } | Operation::ZoneAppend { .. } | Operation::Zone(_)
+                );
+                let fault = if is_unknown {
                     Fault::NotSupported
                 } else {
                     Fault::Busy
@@ -251,6 +281,9 @@ impl Queue for ImageQueue {
         }
         if !self.parked.is_empty() {
             self.unpark(done);
+        }
+        if !self.doubted.is_empty() {
+            self.give_out(done);
         }
     }
 

@@ -82,5 +82,8 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.image.changes().end();
+        if let Some(presence) = &self.presence {
+            presence.end();
+        }
     }
 }

@@ -159,9 +159,10 @@ impl ZonedQueue {
                 return self.write(ring, request, index, in_zone, false);
             }
             Operation::ZoneAppend { .. } => return Err((request, Fault::ZoneCondition)),
-            Operation::Discard { .. } | Operation::Write { .. } | Operation::WriteZeroes { .. } => {
-                Kind::Plain
-            }
+            Operation::Discard { .. }
+            | Operation::Write { .. }
+            | Operation::WriteZeroes { .. }
+            | Operation::Cache { .. } => Kind::Plain,
         };
         self.send(ring, request, kind);
         Ok(())

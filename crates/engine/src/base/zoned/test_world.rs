@@ -128,6 +128,7 @@ impl Device for World {
             rotational: false,
             discard: true,
             write_zeroes: true,
+            cache: false,
             answers_at_once: true,
             zones: None,
         }

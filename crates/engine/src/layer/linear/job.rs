@@ -41,6 +41,7 @@ enum Kind {
     Flush,
     Discard,
     WriteZeroes { may_unmap: bool },
+    Cache,
 }
 
 impl Job {
@@ -61,6 +62,7 @@ impl Job {
             Operation::Flush => (Kind::Flush, None),
             Operation::Discard { .. } => (Kind::Discard, None),
             Operation::WriteZeroes { may_unmap, .. } => (Kind::WriteZeroes { may_unmap }, None),
+            Operation::Cache { .. } => (Kind::Cache, None),
             operation @ (Operation::ZoneAppend { .. } | Operation::Zone(_)) => {
                 return Err(Request {
                     operation,
@@ -149,6 +151,7 @@ impl Job {
             Kind::Flush => Operation::Flush,
             Kind::Discard => Operation::Discard { len },
             Kind::WriteZeroes { may_unmap } => Operation::WriteZeroes { len, may_unmap },
+            Kind::Cache => Operation::Cache { len },
         })
     }
 
@@ -195,6 +198,7 @@ impl Job {
             (Kind::Write { durable }, Some(data)) => Operation::Write { data, durable },
             (Kind::Discard, _) => Operation::Discard { len },
             (Kind::WriteZeroes { may_unmap }, _) => Operation::WriteZeroes { len, may_unmap },
+            (Kind::Cache, _) => Operation::Cache { len },
             (Kind::Flush, _) => Operation::Flush,
             (Kind::Read | Kind::Write { .. }, None) => {
                 unreachable!("the pieces of a transfer are back")

@@ -159,6 +159,7 @@ fn both(one: Geometry, other: Geometry) -> Geometry {
         rotational: one.rotational || other.rotational,
         discard: one.discard && other.discard,
         write_zeroes: one.write_zeroes && other.write_zeroes,
+        cache: one.cache && other.cache,
         answers_at_once: one.answers_at_once && other.answers_at_once,
         zones: one.zones.or(other.zones),
     }

@@ -20,7 +20,7 @@ pub(super) struct Step {
 /// What it is about.
 pub(super) enum Work {
     /// The caller's request as it is; it is here until the claim is had. `offset` and `len` are what the
-    /// caller gave, where a discard was cut.
+    /// caller gave, where a discard was cut or a hint made longer.
     Pass {
         request: Option<Request>,
         token: u64,

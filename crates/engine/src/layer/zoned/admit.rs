@@ -209,7 +209,10 @@ impl AdmissionQueue {
     fn zone_of(&self, request: &Request) -> Option<Option<usize>> {
         let index = self.zones.start + self.states.place_of(request.offset).0;
         match &request.operation {
-            Operation::Read(_) | Operation::Flush | Operation::Discard { .. } => None,
+            Operation::Read(_)
+            | Operation::Flush
+            | Operation::Discard { .. }
+            | Operation::Cache { .. } => None,
             Operation::Zone(ZoneAction::ResetAll) => Some(None),
             _ => self.states.is_sequential(index).then_some(Some(index)),
         }

@@ -71,7 +71,7 @@ impl Medium {
             Operation::Read(_) | Operation::Write { .. } | Operation::ZoneAppend { .. }
         );
         let time = match request.operation {
-            Operation::Read(_) => self.spec.read,
+            Operation::Read(_) | Operation::Cache { .. } => self.spec.read,
             Operation::Write { .. } | Operation::ZoneAppend { .. } => self.spec.write,
             Operation::Flush => self.spec.flush,
             Operation::Discard { .. } | Operation::WriteZeroes { .. } | Operation::Zone(_) => {

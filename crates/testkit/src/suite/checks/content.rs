@@ -102,6 +102,26 @@ pub fn zeroed_range_reads_as_zeros_and_leaves_its_neighbours_alone(fresh: &Fresh
     }
 }
 
+/// A hint that a range will be read soon is taken whatever the range holds.
+pub fn hint_ends_well_where_offered_and_changes_nothing(fresh: &Fresh, setup: Setup) {
+    let mut driver = Driver::new(&fresh.gate, setup);
+    if !driver.channel.geometry().cache {
+        return;
+    }
+    let size = driver.size();
+    assert_eq!(
+        driver.result(Operation::Cache { len: size }, 0),
+        Ok(()),
+        "of nothing"
+    );
+    let model = driver.fill_device(1);
+    for (offset, len) in ranges(&driver) {
+        assert_eq!(driver.result(Operation::Cache { len }, offset), Ok(()));
+    }
+    driver.verify_all(&model);
+    assert_eq!(driver.result(Operation::Flush, 0), Ok(()));
+}
+
 /// Ranges that begin and end inside, and on the borders of, the pages and blocks below.
 fn ranges(driver: &Driver) -> Vec<(u64, u64)> {
     let (block, size) = (driver.block(), driver.size());

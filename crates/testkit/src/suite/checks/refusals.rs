@@ -21,6 +21,9 @@ fn offered(driver: &Driver, len: u64) -> Vec<Operation> {
     if geometry.discard {
         operations.push(Operation::Discard { len });
     }
+    if geometry.cache {
+        operations.push(Operation::Cache { len });
+    }
     if geometry.write_zeroes {
         operations.extend([false, true].map(|may_unmap| Operation::WriteZeroes { len, may_unmap }));
     }
@@ -102,6 +105,9 @@ pub fn operation_that_is_not_offered_is_refused(fresh: &Fresh, setup: Setup) {
     let refused = Err(Fault::NotSupported);
     if !geometry.discard {
         assert_eq!(driver.result(Operation::Discard { len }, 0), refused);
+    }
+    if !geometry.cache {
+        assert_eq!(driver.result(Operation::Cache { len }, 0), refused);
     }
     if !geometry.write_zeroes {
         for may_unmap in [false, true] {

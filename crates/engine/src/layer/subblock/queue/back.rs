@@ -106,7 +106,8 @@ impl SubBlockQueue {
 
 /// A request of ours as it was given to us.
 fn as_given(mut request: Request, (token, offset, len): (u64, u64, u64)) -> Request {
-    if let Operation::Discard { len: cut } = &mut request.operation {
+    if let Operation::Discard { len: cut } | Operation::Cache { len: cut } = &mut request.operation
+    {
         *cut = len;
     }
     Request {

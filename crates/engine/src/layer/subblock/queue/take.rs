@@ -13,7 +13,14 @@ impl SubBlockQueue {
         }
         let (offset, len, token) = (request.offset, request.len(), request.token);
         let cut = Cut::new(offset, len, self.shared.sector);
-        if matches!(request.operation, Operation::Flush) {
+        if let Operation::Cache { len: whole_len } = &mut request.operation {
+            // Nothing of it is seen or changed, so it needs no claim; only whole blocks below.
+            let block = u64::from(self.lower.geometry().logical_block);
+            let end = (offset + len).next_multiple_of(block);
+            request.offset = offset - offset % block;
+            *whole_len = end - request.offset;
+            self.pass(ring, Claim::None, request, (token, offset, len));
+        } else if matches!(request.operation, Operation::Flush) {
             self.pass(ring, Claim::None, request, (token, offset, len));
         } else if cut.is_whole() {
             self.pass(ring, self.sharing(cut), request, (token, offset, len));

@@ -1,0 +1,148 @@
+//! Whether an image or a snapshot that is only read is still there.
+//!
+//! ```text
+//! a read has ended with zeros ─► thread of its own looks for the image ─► there ─► they were its zeros
+//!                                                                     └─► gone  ─► reads fail from now on
+//! ```
+//!
+//! Nobody waits for readers: an image, or a snapshot, is removed under them. Of its objects the daemons then say that they
+//! are not there, which the library takes for zeros, or for the parent's data, and a hole in the ciphertext would decrypt
+//! to noise. So such data is doubted: it is given out once the image was found in the cluster after it came. Ceph takes
+//! the name away first and the objects behind it, so what has its name still has its data.
+//!
+//! Data that is not zeros is the image's own, so who reads what was written pays nothing.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use cryptline_sys::{RbdError, RbdPresence, Waker, lock};
+use rustix::io::Errno;
+
+use crate::Fault;
+
+/// Requests begin and end at multiples of this, and so do objects.
+const BLOCK: usize = 512;
+
+pub(super) struct Presence {
+    of: RbdPresence,
+    /// What is not there is not zeros but a parent's.
+    inherits: bool,
+    gone: AtomicBool,
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+/// Looks, by their numbers.
+#[derive(Default)]
+struct State {
+    /// The last one that is wanted.
+    wanted: u64,
+    /// All up to this one are over.
+    over: u64,
+    /// All up to this one have found it there.
+    found: u64,
+    is_end: bool,
+    /// Whom to call after the next one.
+    wakers: Vec<Waker>,
+}
+
+impl Presence {
+    pub fn new(of: RbdPresence, inherits: bool) -> Self {
+        Self {
+            of,
+            inherits,
+            gone: AtomicBool::new(false),
+            state: Mutex::default(),
+            more: Condvar::new(),
+        }
+    }
+
+    /// Whether it is known to be gone.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Whether some of `data` could stand for what is not there.
+    pub fn doubts(&self, data: &[u8]) -> bool {
+        self.inherits || data.chunks(BLOCK).any(is_zero)
+    }
+
+    /// Has somebody look, and calls `waker` then: the number of the look, to [ask](Self::outcome) for.
+    pub fn look_for(&self, waker: &Waker) -> u64 {
+        let mut state = lock(&self.state);
+        state.wanted += 1;
+        if !state.wakers.iter().any(|other| other.is(waker)) {
+            state.wakers.push(waker.clone());
+        }
+        self.more.notify_one();
+        state.wanted
+    }
+
+    /// What a look has come to; `None` before its end.
+    pub fn outcome(&self, number: u64) -> Option<Result<(), Fault>> {
+        let state = lock(&self.state);
+        if number <= state.found {
+            Some(Ok(()))
+        } else if self.is_gone() {
+            Some(Err(Fault::Gone))
+        } else {
+            (number <= state.over).then_some(Err(Fault::Io(Errno::IO)))
+        }
+    }
+
+    /// Looks itself, and waits for the cluster.
+    pub fn is_there(&self) -> bool {
+        !self.is_gone() && self.note(self.of.is_there()) == Some(true)
+    }
+
+    fn note(&self, found: Result<bool, RbdError>) -> Option<bool> {
+        if matches!(found, Ok(false)) {
+            self.gone.store(true, Ordering::Release);
+        }
+        found.ok()
+    }
+
+    /// Ends the thread that looks.
+    pub fn end(&self) {
+        lock(&self.state).is_end = true;
+        self.more.notify_one();
+    }
+
+    /// Waits until a look is wanted: the last one that is.
+    fn next(&self) -> Option<u64> {
+        let state = lock(&self.state);
+        let is_idle = |state: &mut State| state.wanted == state.over && !state.is_end;
+        let state = self.more.wait_while(state, is_idle);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        (!state.is_end).then_some(state.wanted)
+    }
+
+    fn looked(&self, number: u64, found: Option<bool>) {
+        let mut state = lock(&self.state);
+        state.over = number;
+        if found == Some(true) {
+            state.found = number;
+        }
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.iter().for_each(Waker::wake);
+    }
+}
+
+/// Looks whenever that is wanted. One look is for all that wanted it before it began.
+pub(super) fn watch(presence: &Arc<Presence>) -> io::Result<()> {
+    let presence = Arc::clone(presence);
+    let look = move || {
+        while let Some(number) = presence.next() {
+            let found = presence.note(presence.of.is_there());
+            presence.looked(number, found);
+        }
+    };
+    let builder = std::thread::Builder::new().name("rbd-presence".to_owned());
+    builder.spawn(look).map(drop)
+}
+
+fn is_zero(block: &[u8]) -> bool {
+    block.iter().all(|byte| *byte == 0)
+}
