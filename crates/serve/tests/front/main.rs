@@ -7,6 +7,8 @@
 //!                                                        vhost   vhost-user-blk, with a driver of our own
 //! guest    an emulated machine, for those whose          ublk        a kernel's ublk device
 //! device   client is a real kernel                       kernel_nbd  a kernel's nbd device
+//!
+//! page_cache   the engine's histories of a page cache that loses writes, below some of the fronts
 //! ```
 //!
 //! A new front gets a `client::Server` here and a line in [`conformance!`] at the end of this file.
@@ -21,9 +23,28 @@ mod fuse;
 mod guest;
 mod kernel_nbd;
 mod nbd;
+mod page_cache;
 mod tiny;
 mod ublk;
 mod vhost;
+
+#[path = "../../../engine/tests/page_cache/careless.rs"]
+mod careless;
+#[path = "../../../engine/tests/page_cache/history.rs"]
+#[allow(dead_code, reason = "the engine's tests use more of it")]
+mod history;
+#[path = "../../../engine/tests/page_cache/hunt.rs"]
+mod hunt;
+#[path = "../../../engine/tests/page_cache/promises.rs"]
+mod promises;
+#[path = "../../../engine/tests/page_cache/stack.rs"]
+#[allow(dead_code, reason = "the engine's tests use more of it")]
+mod stack;
+#[path = "../../../engine/tests/page_cache/stacks.rs"]
+#[allow(dead_code, reason = "the engine's tests use more of it")]
+mod stacks;
+#[path = "../../../engine/tests/page_cache/surround.rs"]
+mod surround;
 
 macro_rules! conformance {
     ($($front:ident => $start:expr;)+) => { $(
