@@ -93,6 +93,7 @@ pub fn cached_bytes(file: impl AsFd) -> Option<u64> {
 // From linux/fs.h; the values are part of the kernel's ABI.
 const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
 const BLKSSZGET: libc::c_ulong = 0x1268;
+const BLKDISCARD: libc::c_ulong = 0x1277;
 
 /// Size and logical block size of a block device, in bytes.
 pub fn block_device_size(device: impl AsFd) -> io::Result<(u64, u32)> {
@@ -111,6 +112,31 @@ pub fn block_device_size(device: impl AsFd) -> io::Result<(u64, u32)> {
     }
     let block = u32::try_from(block).map_err(|_| io::ErrorKind::InvalidData)?;
     Ok((size, block))
+}
+
+/// Writes what is cached of a file or block device, and waits for that. Whether it is durable then is the medium's business.
+pub fn write_cached(file: impl AsFd) -> io::Result<()> {
+    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: the call takes no memory. A length of 0 is up to the end.
+    let result = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), 0, 0, all) };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Tells a block device that nobody needs a range any more.
+pub fn discard_blocks(device: impl AsFd, offset: u64, len: u64) -> io::Result<()> {
+    let range = [offset, len];
+    // SAFETY: BLKDISCARD reads two u64, from a live array of them.
+    let result =
+        unsafe { libc::ioctl(device.as_fd().as_raw_fd(), BLKDISCARD as _, range.as_ptr()) };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]

@@ -50,7 +50,10 @@ pub use confine::{
     on_confined_thread,
 };
 pub use counters::Counter;
-pub use file::{DirectAlignment, block_device_size, cached_bytes, direct_alignment, lock_file};
+pub use file::{
+    DirectAlignment, block_device_size, cached_bytes, direct_alignment, discard_blocks, lock_file,
+    write_cached,
+};
 pub use fuse::{
     FUSE_ASK, FUSE_ASK_LEN, FuseEntry, FuseMount, FuseQueues, Mounted, Unmount, ask_fuse,
     clone_fuse, find_fuse_mount, unmount, unmount_by_helper,

@@ -6,9 +6,11 @@
 
 mod careless;
 mod history;
+mod hunt;
 mod promises;
 mod stack;
 mod stacks;
+mod surround;
 mod world;
 mod zoned;
 
@@ -21,50 +23,15 @@ use cryptline_testkit::suite::devices::{
     AES_512, AES_512_SECOND, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS,
 };
 use cryptline_testkit::suite::{Watchdog, noise};
-use history::{Habits, History};
+use history::Habits;
+use hunt::Broken;
 use stack::Stack;
 
-/// A broken promise: after how many histories it was found, and how it comes about.
-struct Broken {
-    count: usize,
-    seed: u64,
-    story: String,
-}
-
-/// Runs up to `cases` histories, the first of them that of `seed`. Else how many writes were promised.
+/// Lets histories happen to a stack.
 fn hunt(stack: &Stack, seed: u64, cases: usize) -> Result<usize, Broken> {
-    let scope = stack.scope();
-    let mut kept = 0;
-    let mut log = Vec::new();
-    for count in 0..cases {
-        let seed = seed_of(seed, count);
-        let history = History::draw(seed, &scope);
-        log.clear();
-        match stack.run(&history, &mut log) {
-            Ok(promised) => kept += promised,
-            Err(_) => {
-                let shortest =
-                    history.shorten(|shorter| stack.run(shorter, &mut Vec::new()).is_err());
-                log.clear();
-                let wrong = stack.run(&shortest, &mut log);
-                let wrong = wrong.err().unwrap_or("not every time".to_owned());
-                return Err(Broken {
-                    count: count + 1,
-                    seed,
-                    story: format!("{}\n{wrong}", log.join("\n")),
-                });
-            }
-        }
-    }
-    Ok(kept)
-}
-
-/// The first history is that of the seed itself.
-fn seed_of(seed: u64, count: usize) -> u64 {
-    match count {
-        0 => seed,
-        _ => noise(seed.wrapping_add(count as u64)),
-    }
+    hunt::hunt(&stack.scope(), seed, cases, |history, log| {
+        stack.run(history, log)
+    })
 }
 
 /// The seed, and the number of histories, that the environment asks for.

@@ -12,7 +12,6 @@ use tempfile::TempDir;
 
 use crate::history::{Habits, History, Scope};
 use crate::promises::{self, Promises};
-use crate::world::World;
 
 /// Requests in flight at most.
 const DEPTH: u32 = 64;
@@ -99,6 +98,25 @@ pub enum Purpose {
     History,
     /// To read it through once. Threads are not worth starting for that.
     Check,
+}
+
+/// Somebody cut the file short.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Damage {
+    /// The device met it: from then on nothing may be promised.
+    Met,
+    /// It could not know.
+    Unseen,
+}
+
+/// How a history ended.
+pub struct Ended {
+    pub promises: Promises,
+    pub damage: Option<Damage>,
+    /// A request failed.
+    pub has_failed: bool,
+    /// What a power cut in the middle of a request left, and what was promised then.
+    pub outage: Option<(Arc<Vec<u8>>, Promises)>,
 }
 
 /// What each file of a stack holds.
@@ -193,19 +211,19 @@ impl Stack {
         }
     }
 
-    /// Lets a history happen. How many writes flushes promised; or which promise was broken.
-    pub fn run(&self, history: &History, log: &mut Vec<String>) -> Result<usize, String> {
+    /// Lets a history happen, as `happen` has it. How many writes flushes promised; or which promise was broken.
+    pub fn run_as(
+        &self,
+        history: &History,
+        happen: impl FnOnce(&Gate, Vec<FileOf>) -> Result<Ended, String>,
+    ) -> Result<usize, String> {
         let files = self.switch_on(&self.images(), history.temper);
         let gate = (self.open)(&self.bed, Purpose::History);
         let machine = self.bed.machine;
         if let Some(count) = history.outage {
             machine.fail_power_at(count, Survivors::Some(history.seed));
         }
-        let mut world = World::new(self, &gate, files.clone(), log);
-        for step in &history.moves {
-            world.take(step)?;
-        }
-        let ended = world.end();
+        let ended = happen(&gate, files.clone())?;
         if ended.damage.is_some() {
             return Ok(0);
         }

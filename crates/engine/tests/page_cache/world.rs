@@ -1,16 +1,16 @@
 //! One history: clients, another program and the kernel, step by step.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{Buffer, Completion, Gate, Operation, Request, Submitted};
-use cryptline_testkit::cache::{FileOf, Foreign};
+use cryptline_testkit::cache::FileOf;
 
-use crate::history::{CLIENTS, Move, Place, Step};
+use crate::history::{CLIENTS, History, Move, Place, Step};
 use crate::promises::{self, Content, Promises, SECTOR};
-use crate::stack::{Client, Stack};
+use crate::stack::{Client, Damage, Ended, Stack};
+use crate::surround::{Surroundings, span};
 
 /// A request in flight.
 struct Flying {
@@ -30,38 +30,30 @@ enum Kind {
 pub struct World<'a> {
     stack: &'a Stack,
     gate: &'a Gate,
-    /// One, or two.
-    files: Vec<FileOf>,
+    surroundings: Surroundings<'a>,
     clients: [Option<Client>; CLIENTS],
-    foreign: Vec<Foreign>,
     flying: HashMap<u64, Flying>,
     promises: Promises,
     next_token: u64,
     /// Bytes in a block.
     block: usize,
     damage: Option<Damage>,
-    /// A request failed.
     has_failed: bool,
-    /// What a power cut in the middle of a request left, and what was promised then.
     outage: Option<(Arc<Vec<u8>>, Promises)>,
     log: &'a mut Vec<String>,
 }
 
-/// Somebody cut the file short.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Damage {
-    /// The device met it: from then on nothing may be promised.
-    Met,
-    /// It could not know.
-    Unseen,
-}
-
-/// How a history ended.
-pub struct Ended {
-    pub promises: Promises,
-    pub damage: Option<Damage>,
-    pub has_failed: bool,
-    pub outage: Option<(Arc<Vec<u8>>, Promises)>,
+impl Stack {
+    /// Lets a history happen. How many writes flushes promised; or which promise was broken.
+    pub fn run(&self, history: &History, log: &mut Vec<String>) -> Result<usize, String> {
+        self.run_as(history, |gate, files| {
+            let mut world = World::new(self, gate, files, log);
+            for step in &history.moves {
+                world.take(step)?;
+            }
+            Ok(world.end())
+        })
+    }
 }
 
 impl<'a> World<'a> {
@@ -71,16 +63,16 @@ impl<'a> World<'a> {
         files: Vec<FileOf>,
         log: &'a mut Vec<String>,
     ) -> Self {
+        let block = usize::try_from(gate.geometry().logical_block).unwrap();
         Self {
             stack,
             gate,
-            files,
+            surroundings: Surroundings::new(stack, files, block),
             clients: [const { None }; CLIENTS],
-            foreign: Vec::new(),
             flying: HashMap::new(),
             promises: Promises::new(stack.size / SECTOR),
             next_token: 0,
-            block: usize::try_from(gate.geometry().logical_block).unwrap(),
+            block,
             damage: None,
             has_failed: false,
             outage: None,
@@ -101,7 +93,7 @@ impl<'a> World<'a> {
             }
             Step::Close(client) => self.close(client),
             Step::Write(client, place, durable) => {
-                let (first, count) = self.sectors(place);
+                let (first, count) = self.surroundings.sectors(place);
                 if self.clients[client].is_none() {
                     return Ok(());
                 }
@@ -115,7 +107,7 @@ impl<'a> World<'a> {
                 self.submit(client, operation, what.trim_start().to_owned(), first, kind)?;
             }
             Step::Read(client, place) => {
-                let (first, count) = self.sectors(place);
+                let (first, count) = self.surroundings.sectors(place);
                 let buffer = Buffer::alloc(count * SECTOR).unwrap();
                 let since = self.promises.tick();
                 let what = format!("read of {}", span(first, count));
@@ -145,62 +137,16 @@ impl<'a> World<'a> {
             | Step::ForeignOpen
             | Step::ForeignSync
             | Step::ForeignRead(_)
-            | Step::ForeignClose => self.surround(step),
+            | Step::ForeignClose => self.surroundings.take(step, self.log),
         }
         Ok(())
-    }
-
-    /// What the kernel and another program do.
-    fn surround(&mut self, step: &Step) {
-        let machine = self.stack.bed.machine;
-        match *step {
-            Step::WriteBack(place, fault) => {
-                let (file, bytes, span) = self.in_file(place);
-                let count = machine.write_back(file, bytes, fault);
-                let how = match fault.filter(|_| count > 0) {
-                    Some(error) => format!("fails: {error}"),
-                    None => format!("writes {count}"),
-                };
-                self.note(|| format!("writeback of {span} {how}"));
-            }
-            Step::Evict(place) => {
-                let (file, bytes, span) = self.in_file(place);
-                machine.evict(file, bytes);
-                self.note(|| format!("clean pages of {span} are evicted"));
-            }
-            Step::ForeignOpen => {
-                if self.foreign.len() < 3 {
-                    let file = self.files[self.foreign.len() % self.files.len()];
-                    self.foreign.push(machine.foreign_open(file));
-                    self.note(|| "another program opens the file".to_owned());
-                }
-            }
-            Step::ForeignSync => {
-                if let Some(foreign) = self.foreign.last_mut() {
-                    let told = machine.foreign_sync(foreign);
-                    self.note(|| format!("another program's fsync: {told:?}"));
-                }
-            }
-            Step::ForeignRead(place) => {
-                let (_, bytes, span) = self.in_file(place);
-                if let Some(foreign) = self.foreign.last() {
-                    machine.foreign_read(foreign, bytes);
-                    self.note(|| format!("another program reads {span}"));
-                }
-            }
-            _ => {
-                if self.foreign.pop().is_some() {
-                    self.note(|| "another program closes the file".to_owned());
-                }
-            }
-        }
     }
 
     fn unmap(&mut self, client: usize, place: Place, zero: bool) -> Result<(), String> {
         if self.clients[client].is_none() {
             return Ok(());
         }
-        let (first, count) = self.sectors(place);
+        let (first, count) = self.surroundings.sectors(place);
         let len = (count * SECTOR) as u64;
         let (content, operation, name) = if zero {
             let may_unmap = place.at.is_multiple_of(2);
@@ -322,7 +268,7 @@ impl<'a> World<'a> {
                     let Operation::Read(bytes) = &request.operation else {
                         unreachable!("a read comes back as a read")
                     };
-                    let lost = self.has_lost();
+                    let lost = self.surroundings.has_lost();
                     let checked = match result {
                         Ok(()) => self.promises.check_read(flying.first, bytes, since, lost),
                         Err(_) => Ok(()),
@@ -376,9 +322,7 @@ impl<'a> World<'a> {
     pub fn end(mut self) -> Ended {
         self.stack.bed.machine.step(None);
         (0..CLIENTS).for_each(|client| self.close(client));
-        for file in &self.files {
-            self.stack.bed.machine.evict(*file, 0..usize::MAX);
-        }
+        self.surroundings.evict_all();
         Ended {
             promises: self.promises,
             damage: self.damage,
@@ -390,32 +334,4 @@ impl<'a> World<'a> {
     fn note(&mut self, what: impl FnOnce() -> String) {
         self.log.push(what());
     }
-
-    fn sectors(&self, place: Place) -> (usize, usize) {
-        let each = self.block / SECTOR;
-        (place.at * each, place.blocks * each)
-    }
-
-    fn has_lost(&self) -> bool {
-        let machine = self.stack.bed.machine;
-        self.files.iter().any(|file| machine.has_lost(*file))
-    }
-
-    /// A place in a file: what lies before the data is not written. Where there are two files, places are
-    /// not those of the same numbers on the device, and there are as many of them.
-    fn in_file(&self, place: Place) -> (FileOf, Range<usize>, String) {
-        let (first, count) = self.sectors(place);
-        let file = self.files[place.blocks % self.files.len()];
-        if place.at == 0 {
-            return (file, 0..usize::MAX, "everything".to_owned());
-        }
-        let start = self.stack.image.len().saturating_sub(self.stack.size);
-        let from = start + first * SECTOR / self.files.len();
-        let to = from + count * SECTOR;
-        (file, from..to, span(first, count))
-    }
-}
-
-fn span(first: usize, count: usize) -> String {
-    format!("sectors {first}..{}", first + count)
 }

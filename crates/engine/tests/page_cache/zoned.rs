@@ -425,7 +425,7 @@ fn at(offset: u64) -> usize {
 pub fn hunt(zoned: &Zoned, seed: u64, cases: usize) -> Result<usize, String> {
     let mut kept = 0;
     for count in 0..cases {
-        let seed = crate::seed_of(seed, count);
+        let seed = crate::hunt::seed_of(seed, count);
         match zoned.run(seed, &[], &mut Vec::new()) {
             Ok(promised) => kept += promised,
             Err(_) => {

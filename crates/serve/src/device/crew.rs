@@ -103,28 +103,33 @@ impl Crew {
         true
     }
 
+    /// Has what is unfinished end at its next chunk, or where it waits.
+    pub fn abandon(&self) {
+        for member in &self.members {
+            member.orders.stop();
+            member.orders.abandon();
+            (member.cut)();
+        }
+    }
+
     /// Waits until all have ended, once the device gives them nothing more. After `grace`, what is unfinished
     /// ends at its next chunk. What went wrong, if anything.
-    pub fn end(self, grace: Duration) -> Vec<String> {
-        let Self { members, ended, .. } = self;
-        let (ours, ended) = ended;
-        drop(ours);
-        for member in &members {
+    pub fn end(mut self, grace: Duration) -> Vec<String> {
+        // Once nobody can send any more, the last thread's word is known to be the last.
+        self.ended.0 = mpsc::channel().0;
+        for member in &self.members {
             member.orders.stop();
         }
         let mut troubles = Vec::new();
-        let mut left = members.len();
+        let mut left = self.members.len();
         let deadline = Instant::now() + grace;
         while left > 0 {
             let now = Instant::now();
             let patience = deadline.saturating_duration_since(now);
             if patience.is_zero() {
-                for member in &members {
-                    member.orders.abandon();
-                    (member.cut)();
-                }
+                self.abandon();
             }
-            match ended.recv_timeout(patience.max(Duration::from_millis(100))) {
+            match self.ended.1.recv_timeout(patience.max(Duration::from_millis(100))) {
                 Ok(end) => {
                     left -= 1;
                     troubles.extend(end.err());

@@ -102,6 +102,9 @@ pub enum EndError {
 
 /// Has the kernel write what it has cached of a block device, that of a file system on it included. As long as what is
 /// given back is kept, nobody can mount it any more. A device that is gone has nothing cached.
+///
+/// The device is not flushed, as the volume will be: where nothing is cached, nothing is asked of a medium that may never
+/// answer.
 pub(crate) fn write_back(path: &Path) -> (Option<File>, Result<(), EndError>) {
     let (device, is_free) = match claim(path) {
         Ok(device) => (Ok(device), Ok(())),
@@ -114,7 +117,7 @@ pub(crate) fn write_back(path: &Path) -> (Option<File>, Result<(), EndError>) {
     };
     let (device, synced) = match device {
         Ok(device) => {
-            let synced = device.sync_all();
+            let synced = cryptline_sys::write_cached(&device);
             (Some(device), synced)
         }
         Err(error) => (None, Err(error)),

@@ -306,6 +306,8 @@ impl<W: Wire> Lane<W> {
                     return self.wait_for_turn(index);
                 }
             }
+            // Kernels and programs take a flush that is not supported for one that is not needed.
+            (Operation::Flush, Err(Fault::NotSupported)) => job.fail(Fault::Io(Errno::IO)),
             (_, Err(fault)) => job.fail(fault),
         }
         match (request.operation, result) {

@@ -162,8 +162,13 @@ impl Control {
             .map(drop)
     }
 
+    /// Ends once all that is under way has been answered.
     pub fn stop(&mut self, id: u32) -> io::Result<()> {
-        gone_is_well(self.run(command::STOP, id, 0, Vec::new(), LONG))
+        self.stop_within(id, LONG)
+    }
+
+    pub fn stop_within(&mut self, id: u32, limit: Duration) -> io::Result<()> {
+        gone_is_well(self.run(command::STOP, id, 0, Vec::new(), limit))
     }
 
     pub fn delete(&mut self, id: u32) -> io::Result<()> {

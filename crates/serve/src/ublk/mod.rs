@@ -242,7 +242,7 @@ impl Ublk {
         };
         // Or else somebody else has removed it.
         let stopped = match is_ours {
-            Ok(true) => self.control.stop(self.id),
+            Ok(true) => self.stop(),
             is_ours => is_ours.map(drop),
         };
         // What has it open would keep it from going.
@@ -264,6 +264,19 @@ impl Ublk {
         let removed = deleted.map_err(|error| EndError::Remove { path, error });
         let flushed = flush(&self.gate, self.options.backend());
         written.and(removed).and(flushed)
+    }
+
+    /// Stops the device. The driver waits until all that is under way has been answered, or its server is gone; so what
+    /// takes longer than it may is left to the driver.
+    fn stop(&mut self) -> io::Result<()> {
+        match self.control.stop_within(self.id, self.options.grace) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
+            stopped => return stopped,
+        }
+        // One that has not been answered in time is of no more use.
+        self.control = Control::of(self.id).map_err(system)?;
+        self.team.crew.abandon();
+        self.control.stop(self.id)
     }
 }
 
@@ -455,8 +468,8 @@ impl Team {
     }
 }
 
-/// Has a lane run, and reports it before its ring is dropped: what that waits for ends only with the device or the
-/// process. Where lanes are to stop, the device has been stopped already.
+/// Has a lane run, and reports it before its ring is dropped: with that the kernel takes the queue's requests back, and
+/// another server may be given them while this one still writes. Where lanes are to stop, the device is stopped.
 fn keep_ring(
     orders: &Orders,
     on_failure: &OnFailure,

@@ -1,7 +1,7 @@
-//! A disk that takes requests and never answers, as storage behind a network can.
+//! A disk that at some moment begins to take requests and never answer, as storage behind a network can.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cryptline_engine::{
     Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Operation, Queue, Request, Ring,
@@ -11,9 +11,10 @@ use cryptline_testkit::suite::Fresh;
 
 use super::stack::{data, geometry};
 
-/// A disk that answers flushes and nothing else.
+/// A disk of zeros that from some moment on answers flushes and nothing else.
 #[derive(Clone, Default)]
 pub struct Silent {
+    is_silent: Arc<AtomicBool>,
     taken: Arc<AtomicUsize>,
 }
 
@@ -23,7 +24,12 @@ impl Silent {
         Fresh::new(Gate::new(self.clone()))
     }
 
-    /// Requests that it was asked for so far.
+    /// From now on it answers flushes and nothing else.
+    pub fn fall_silent(&self) {
+        self.is_silent.store(true, Ordering::Relaxed);
+    }
+
+    /// Requests that it has not answered so far.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
@@ -38,7 +44,7 @@ impl Device for Silent {
         // As for a library's threads: the ring waits for this, too, and it never comes.
         ring.waker().map_err(OpenError::Ring)?;
         Ok(Box::new(SilentQueue {
-            taken: Arc::clone(&self.taken),
+            disk: self.clone(),
             kept: Vec::new(),
         }))
     }
@@ -49,17 +55,23 @@ impl Device for Silent {
 }
 
 struct SilentQueue {
-    taken: Arc<AtomicUsize>,
+    disk: Silent,
     kept: Vec<Request>,
 }
 
 impl Queue for SilentQueue {
-    fn submit(&mut self, _ring: &mut Ring, request: Request) -> Submitted {
-        if matches!(request.operation, Operation::Flush) {
-            return Submitted::Done(request.complete(Ok(())));
+    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
+        let is_silent = self.disk.is_silent.load(Ordering::Relaxed);
+        match &mut request.operation {
+            Operation::Flush => return Submitted::Done(request.complete(Ok(()))),
+            Operation::Read(buffer) if !is_silent => {
+                buffer.fill(0);
+                return Submitted::Done(request.complete(Ok(())));
+            }
+            _ => {}
         }
         self.kept.push(request);
-        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.disk.taken.fetch_add(1, Ordering::Relaxed);
         Submitted::Pending
     }
 

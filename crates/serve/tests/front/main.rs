@@ -5,6 +5,10 @@
 //! checks   the promises; the name says the promise       fuse    FUSE, with a kernel of our own
 //!                                                        tiny    a wire over a vector
 //!                                                        vhost   vhost-user-blk, with a driver of our own
+//! guest    an emulated machine, for those whose          ublk        a kernel's ublk device
+//! device   client is a real kernel                       kernel_nbd  a kernel's nbd device
+//!
+//! page_cache   the engine's histories of a page cache that loses writes, below some of the fronts
 //! ```
 //!
 //! A new front gets a `client::Server` here and a line in [`conformance!`] at the end of this file.
@@ -14,10 +18,33 @@ mod common;
 
 mod checks;
 mod client;
+mod device;
 mod fuse;
+mod guest;
+mod kernel_nbd;
 mod nbd;
+mod page_cache;
 mod tiny;
+mod ublk;
 mod vhost;
+
+#[path = "../../../engine/tests/page_cache/careless.rs"]
+mod careless;
+#[path = "../../../engine/tests/page_cache/history.rs"]
+#[allow(dead_code, reason = "the engine's tests use more of it")]
+mod history;
+#[path = "../../../engine/tests/page_cache/hunt.rs"]
+mod hunt;
+#[path = "../../../engine/tests/page_cache/promises.rs"]
+mod promises;
+#[path = "../../../engine/tests/page_cache/stack.rs"]
+#[allow(dead_code, reason = "the engine's tests use more of it")]
+mod stack;
+#[path = "../../../engine/tests/page_cache/stacks.rs"]
+#[allow(dead_code, reason = "the engine's tests use more of it")]
+mod stacks;
+#[path = "../../../engine/tests/page_cache/surround.rs"]
+mod surround;
 
 macro_rules! conformance {
     ($($front:ident => $start:expr;)+) => { $(
@@ -44,6 +71,7 @@ macro_rules! conformance {
                 failed_discard_zeroing_and_durable_write_are_told
                 zeroing_that_the_medium_cannot_do_is_written_unless_it_must_be_fast
                 refused_flush_behind_a_durable_request_is_a_failure_like_any_other
+                refused_flush_is_told_as_a_failure_and_not_as_a_refusal
                 discard_that_the_medium_cannot_do_is_no_error
                 request_behind_a_failed_large_one_is_not_taken_for_it
                 server_stops_at_the_next_chunk_of_whatever_was_asked

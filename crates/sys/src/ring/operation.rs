@@ -105,7 +105,7 @@ pub enum Io {
         batch: Box<SendBatch>,
     },
     /// A command to a ublk device, from a [`UblkQueue`](crate::UblkQueue). It takes io_uring, and it cannot be
-    /// cancelled: it ends when its device has a request or is stopped.
+    /// cancelled: it ends when its device has a request or is stopped, or with the ring.
     Command(Command),
     /// Gives an entry to the kernel: with the answer to the request in it, if any, and for the next one. It takes a
     /// wide io_uring, and it cannot be cancelled: it ends when there is a request, or with the mount.
@@ -139,7 +139,7 @@ impl Io {
 
     /// Whether the kernel gives it back only when the ring is closed, and cancels it before under no circumstances.
     pub(super) fn ends_with_the_ring(&self) -> bool {
-        matches!(self, Self::Fuse(_))
+        matches!(self, Self::Fuse(_) | Self::Command(_))
     }
 
     /// Whether it waits until its descriptor is ready, as sockets do and files never.

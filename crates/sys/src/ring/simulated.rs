@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::syscalls::Syscalls;
+use super::syscalls::{self, Syscalls};
 use super::unheard::is_sync;
 use super::{InFlight, Io, Patience};
 
@@ -112,6 +112,9 @@ impl Simulated {
 
     /// Carries an operation out at once, as often as it is interrupted; not a sync (as `syscalls::run`).
     pub fn run(&self, file: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
+        if io.waits() {
+            return syscalls::run(file, io);
+        }
         loop {
             match self.simulation.0.run(file, io) {
                 Err(Errno::INTR) if !is_sync(io) => {}

@@ -253,8 +253,11 @@ impl Kernel for Machine {
         if known.is_some_and(|known| known.identity.ptr_eq(&identity)) {
             return;
         }
+        // Sockets and the like are the system's.
+        let Some(&number) = state.names.get(&name_of(file)) else {
+            return;
+        };
         let flags = rustix::fs::fcntl_getfl(file).expect("an open file has flags");
-        let number = state.names[&name_of(file)];
         let open = Open {
             identity,
             file: number,

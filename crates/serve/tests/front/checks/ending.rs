@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use cryptline_testkit::suite::devices;
 
-use super::{GRACE, JOBS_MAX, on_each_backend};
+use super::{GRACE, JOBS_MAX, backends, backends_and_dispatches, on_each_backend};
 use crate::client::{Ask, Front, How, Range, Server, Zeroing, at};
 use crate::common::silent::Silent;
 use crate::common::turnstile::Turnstile;
-use crate::common::{BACKENDS, stack, wait_until};
+use crate::common::{stack, wait_until};
 
 const GIB: u32 = 1 << 30;
 /// Chunks that a lane begins in one turn, and between two looks for its client.
@@ -44,10 +44,7 @@ fn disk() -> Turnstile {
 }
 
 pub fn server_stops_at_the_next_chunk_of_whatever_was_asked(front: Front) {
-    for (backend, ask) in BACKENDS
-        .into_iter()
-        .flat_map(|it| ENDLESS.map(|ask| (it, ask)))
-    {
+    for (backend, ask) in backends().flat_map(|it| ENDLESS.map(|ask| (it, ask))) {
         let disk = disk();
         let grace = Duration::ZERO;
         let server = front(disk.stack(), How { backend, grace });
@@ -79,9 +76,7 @@ pub fn server_stops_at_the_next_chunk_of_whatever_was_asked(front: Front) {
 }
 
 pub fn server_stops_in_time_over_a_slow_medium(front: Front) {
-    for (backend, dispatch) in
-        (BACKENDS.into_iter()).flat_map(|it| stack::DISPATCHES.map(|dispatch| (it, dispatch)))
-    {
+    for (backend, dispatch) in backends_and_dispatches() {
         for ask in &ENDLESS[..2] {
             let disk = disk();
             disk.let_pass(u64::MAX);
@@ -104,14 +99,13 @@ pub fn server_stops_in_time_over_a_slow_medium(front: Front) {
 
 pub fn server_stops_in_time_over_a_medium_that_never_answers(front: Front) {
     // One request leaves the lane waiting for more of them; as many as it serves, for none.
-    for (backend, count) in BACKENDS
-        .into_iter()
-        .flat_map(|it| [1, JOBS_MAX].map(|count| (it, count)))
-    {
+    for (backend, count) in backends().flat_map(|it| [1, JOBS_MAX].map(|count| (it, count))) {
         let disk = Silent::default();
         let grace = Duration::from_millis(50);
         let server = front(disk.stack(), How { backend, grace });
         let mut client = server.connect();
+        // By now, a kernel has looked for partitions.
+        disk.fall_silent();
         client.send(&vec![Ask::Read(at(0, 4096)); count]);
         let taken = if server.takes_one_at_a_time() {
             1
@@ -125,10 +119,7 @@ pub fn server_stops_in_time_over_a_medium_that_never_answers(front: Front) {
 
 pub fn work_for_a_client_that_is_gone_ends_soon(front: Front) {
     let grace = GRACE;
-    for (backend, ask) in BACKENDS
-        .into_iter()
-        .flat_map(|it| ENDLESS.map(|ask| (it, ask)))
-    {
+    for (backend, ask) in backends().flat_map(|it| ENDLESS.map(|ask| (it, ask))) {
         let disk = disk();
         let server = front(disk.stack(), How { backend, grace });
         if is_made_of_others(&*server, ask) {

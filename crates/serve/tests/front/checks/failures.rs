@@ -8,9 +8,9 @@ use cryptline_engine::dispatch::Dispatch;
 use cryptline_testkit::suite::{Fresh, devices};
 use rustix::io::Errno;
 
-use super::{GRACE, JOBS_MAX, on_each_backend};
+use super::{GRACE, JOBS_MAX, backends, backends_and_dispatches, on_each_backend};
 use crate::client::{Ask, Front, How, Server, Zeroing, at};
-use crate::common::{BACKENDS, pattern, stack};
+use crate::common::{pattern, stack};
 
 /// Bytes of the clear disk in these tests' stacks that hold known data.
 const KNOWN: usize = 2 << 20;
@@ -30,8 +30,7 @@ fn with_faults(
     check: impl Fn(&dyn Server),
 ) {
     let grace = GRACE;
-    let everyone = |backend| stack::DISPATCHES.map(|dispatch| (backend, dispatch));
-    for (backend, dispatch) in BACKENDS.into_iter().flat_map(everyone) {
+    for (backend, dispatch) in backends_and_dispatches() {
         for over in faulty(rules, dispatch) {
             println!("{rules:?} {backend:?} {dispatch:?}");
             let server = front(over, How { backend, grace });
@@ -193,7 +192,7 @@ pub fn refused_flush_behind_a_durable_request_is_a_failure_like_any_other(front:
         durable,
         ..Zeroing::default()
     };
-    for backend in BACKENDS {
+    for backend in backends() {
         for ask in [Ask::Zero(range, zeroing), Ask::Discard { range, durable }] {
             let grace = GRACE;
             let server = front(over(), How { backend, grace });
@@ -206,8 +205,23 @@ pub fn refused_flush_behind_a_durable_request_is_a_failure_like_any_other(front:
                 client.read(8192, 8192) == [1; 8192],
                 "the client is served on"
             );
+            drop(client);
             assert!(server.end().is_err());
         }
+    }
+}
+
+pub fn refused_flush_is_told_as_a_failure_and_not_as_a_refusal(front: Front) {
+    let over = || devices::faulty(stack::ram(3 << 20), &["flush:every=1:error=EOPNOTSUPP"]);
+    for backend in backends() {
+        let grace = GRACE;
+        let server = front(over(), How { backend, grace });
+        let mut client = server.connect();
+        client.write(0, &[1; 8192]).expect("written");
+        // Who hears that flushes are not supported believes that none are needed.
+        assert_eq!(client.flush(), Err(Errno::IO));
+        drop(client);
+        assert!(server.end().is_err());
     }
 }
 
