@@ -129,7 +129,11 @@ impl Crew {
             if patience.is_zero() {
                 self.abandon();
             }
-            match self.ended.1.recv_timeout(patience.max(Duration::from_millis(100))) {
+            match self
+                .ended
+                .1
+                .recv_timeout(patience.max(Duration::from_millis(100)))
+            {
                 Ok(end) => {
                     left -= 1;
                     troubles.extend(end.err());
