@@ -14,6 +14,7 @@ use cryptline_engine::{
 use cryptline_sys::{Done, FileId, Io, Source};
 use rustix::io::Errno;
 
+use crate::history::Habits;
 use crate::stack::{Bed, Stack};
 
 /// What it does wrong.
@@ -28,6 +29,18 @@ pub enum Mistake {
     BelievesTheFirst,
     /// A flush is answered and not made.
     FlushesNothing,
+    /// What one flush was told, the next one does not know. That is no mistake: the gate remembers.
+    RemembersNothing,
+}
+
+/// A stack over a base that leaves it to the gate to remember failures, as used by one client.
+pub fn forgetful() -> Stack {
+    let mut stack = careless(Mistake::RemembersNothing);
+    stack.habits = Habits {
+        restless: false,
+        ..Habits::ALL
+    };
+    stack
 }
 
 /// A stack with a mistake.
@@ -255,6 +268,7 @@ impl CarelessQueue {
     fn judge(&self, kind: Kind, errno: Errno) -> Fault {
         match (self.mistake, kind, errno) {
             (Mistake::ForgivesNoSpace, Kind::Durable, Errno::NOSPC) => return Fault::NotSupported,
+            (Mistake::RemembersNothing, ..) => {}
             (_, Kind::Durable | Kind::Flush, _) => self.lost.store(true, Ordering::Relaxed),
             _ => {}
         }
@@ -264,7 +278,7 @@ impl CarelessQueue {
     fn ask_keeper(&self, ring: &mut Ring) -> Result<(), Fault> {
         let (file, inbox) = self.keeper;
         // It would cover for the other mistakes too.
-        if self.mistake != Mistake::None {
+        if !matches!(self.mistake, Mistake::None | Mistake::RemembersNothing) {
             return Ok(());
         }
         ring.submit_at_once(inbox, 0, Io::Sync { file });

@@ -16,7 +16,7 @@ mod zoned;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use careless::{Mistake, careless};
+use careless::{Mistake, careless, forgetful};
 use cryptline_engine::dispatch::Mode;
 use cryptline_engine::layer::Exclusion;
 use cryptline_testkit::suite::devices::{
@@ -77,6 +77,7 @@ promises_are_kept! {
     file_of_one_patient_client: 10_000, stacks::file(Habits { durable: true, ..Habits::QUIET });
     file_of_one_hasty_client: 10_000, stacks::file(Habits { foreign: false, restless: false, ..Habits::ALL });
     file_that_others_sync: 10_000, stacks::file(Habits { hasty: false, ..Habits::ALL });
+    file_whose_failures_only_the_gate_remembers: 10_000, forgetful();
     file_by_direct_io: 10_000, stacks::direct_file(Habits::ALL);
     file_by_direct_io_of_patient_clients: 10_000, stacks::direct_file(Habits { hasty: false, ..Habits::ALL });
     file_in_memory: 10_000, stacks::file_in_memory(Habits::ALL);

@@ -17,7 +17,7 @@ use cryptline_testkit::cache::FileOf;
 use cryptline_testkit::suite::devices::{AES_512, AUTO, INLINE};
 use cryptline_testkit::suite::{Fresh, Watchdog, noise};
 
-use crate::careless::{Mistake, careless};
+use crate::careless::{Mistake, careless, forgetful};
 use crate::client::{Ask, Client, Front, How, Outcome, Server, Zeroing, at};
 use crate::history::{CLIENTS, Habits, History, Move, Place, Step};
 use crate::hunt::{Broken, hunt};
@@ -327,6 +327,7 @@ macro_rules! promises_are_kept {
 promises_are_kept! {
     nbd_over_a_file: crate::nbd::structured, 1_500, stacks::file(Habits::ALL);
     nbd_of_patient_clients: crate::nbd::simple, 1_000, stacks::file(Habits { hasty: false, ..Habits::ALL });
+    nbd_over_a_file_whose_failures_only_the_gate_remembers: crate::nbd::structured, 1_000, forgetful();
     nbd_over_xts: crate::nbd::structured, 1_000, stacks::encrypted(&AES_512, 512, Exclusion::Shared, INLINE);
     nbd_over_xts_with_helpers: crate::nbd::structured, 500, stacks::encrypted(&AES_512, 512, Exclusion::Shared, AUTO);
     fuse_over_a_file: crate::fuse::sockets, 1_000, stacks::file(Habits::ALL);
