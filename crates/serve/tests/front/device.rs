@@ -198,13 +198,16 @@ impl Drop for Served {
     }
 }
 
+/// How a request ended, by its mark.
+type Answer = (u64, Outcome);
+
 /// A program that has the device open.
 struct Program {
     file: Arc<OwnedFd>,
     is_read_only: bool,
     kind: Kind,
     marks: u64,
-    answers: (Sender<(u64, Outcome)>, Receiver<(u64, Outcome)>),
+    answers: (Sender<Answer>, Receiver<Answer>),
 }
 
 impl Client for Program {
