@@ -185,9 +185,16 @@ fn replace(known: &State, server: &OwnedFd) -> Result<(), CliError> {
             )));
         }
     }
-    pidfd_send_signal(server, Signal::USR1).map_err(|error| {
-        CliError::device(format!("cannot ask process {} to end: {error}", known.pid))
-    })?;
+    match pidfd_send_signal(server, Signal::USR1) {
+        // Another `recover` has asked it before.
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(error) => {
+            return Err(CliError::device(format!(
+                "cannot ask process {} to end: {error}",
+                known.pid
+            )));
+        }
+    }
     wait_for_end(known, server);
     match state::of(&known.device)? {
         left if !left.is_of_same_server(known) => Err(served(&left)),
