@@ -98,35 +98,17 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
 
     /// Discards a range.
     pub fn discard(&mut self, offset: u64, len: u64) -> Result<(), Fault> {
-        let operation = Operation::Discard { len };
-        self.run(Request {
-            operation,
-            offset,
-            token: 0,
-        })?
-        .result
+        self.operate(offset, Operation::Discard { len })
     }
 
     /// Makes a range read as zeros.
     pub fn write_zeroes(&mut self, offset: u64, len: u64, may_unmap: bool) -> Result<(), Fault> {
-        let operation = Operation::WriteZeroes { len, may_unmap };
-        self.run(Request {
-            operation,
-            offset,
-            token: 0,
-        })?
-        .result
+        self.operate(offset, Operation::WriteZeroes { len, may_unmap })
     }
 
     /// Tells the device that a range will be read soon.
     pub fn cache(&mut self, offset: u64, len: u64) -> Result<(), Fault> {
-        let operation = Operation::Cache { len };
-        self.run(Request {
-            operation,
-            offset,
-            token: 0,
-        })?
-        .result
+        self.operate(offset, Operation::Cache { len })
     }
 
     /// Appends to the zone that starts at `zone_start`; where the bytes are.
@@ -145,6 +127,16 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
     /// Acts on the zone that starts at `zone_start`.
     pub fn zone(&mut self, zone_start: u64, action: ZoneAction) -> Result<(), Fault> {
         self.run(Request::zone(zone_start, action, 0))?.result
+    }
+
+    /// Runs what carries no data.
+    fn operate(&mut self, offset: u64, operation: Operation) -> Result<(), Fault> {
+        let request = Request {
+            operation,
+            offset,
+            token: 0,
+        };
+        self.run(request)?.result
     }
 
     /// Submits one request and waits for its end.

@@ -79,17 +79,17 @@ pub enum UriError {
     Scheme,
     /// `nbd+vsock` or `nbds+vsock`.
     #[error(
-        "sockets of virtual machines (vsock) are not spoken here; run `socat UNIX-LISTEN:PATH,fork VSOCK-CONNECT:CID:PORT` and give nbd+unix:///EXPORT?socket=PATH"
+        "vsock is not supported; run `socat UNIX-LISTEN:PATH,fork VSOCK-CONNECT:CID:PORT` and give nbd+unix:///EXPORT?socket=PATH"
     )]
     Vsock,
     /// `nbd+ssh` or `nbds+ssh`.
     #[error(
-        "ssh is not spoken here; run `ssh -N -L PATH:REMOTE_SOCKET HOST` and give nbd+unix:///EXPORT?socket=PATH"
+        "ssh is not supported; run `ssh -N -L PATH:REMOTE_SOCKET HOST` and give nbd+unix:///EXPORT?socket=PATH"
     )]
     Ssh,
     /// `tls-psk-file`.
     #[error(
-        "keys shared beforehand (PSK) are not spoken here; use certificates: tls-certificates=DIR, at the server too"
+        "pre-shared keys (PSK) are not supported; use certificates: tls-certificates=DIR, on the server as well"
     )]
     Psk,
     /// `%` without two hexadecimal digits.
