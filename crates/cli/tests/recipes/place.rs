@@ -17,11 +17,13 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 pub const SIZE: u64 = 8 << 20;
 /// Where the program lies, on the path of the recipe.
 const PROGRAMS: &str = ".bin";
-/// A boot sector: it writes "The guest has booted." to the first serial port and itself into the second sector of its
-/// disk, and switches the machine off.
-pub const BOOT: &[u8] = b"\x31\xc0\x8e\xd8\x8e\xd0\xbc\x00\x7c\x88\xd7\xbe\x49\x7c\xac\x84\xc0\x74\x12\x88\xc3\xba\xfd\x03\xec\
-\xa8\x20\x74\xfb\xba\xf8\x03\x88\xd8\xee\xeb\xe9\x88\xfa\xb8\x00\x43\xbe\x39\x7c\xcd\x13\xba\x04\x06\xb8\x00\x20\xef\xf4\
-\xeb\xfd\x10\x00\x01\x00\x00\x7c\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00The guest has booted.\r\n\0";
+/// A boot sector: it says "The guest has booted." and writes itself into the second sector of its disk, and switches the
+/// machine off. It speaks through the BIOS (int 10h), which holds the end of its own text back for a while: written to
+/// the serial port directly, ours could come in between. The end of ours may be lost, thus the second line.
+pub const BOOT: &[u8] = b"\x31\xc0\x8e\xd8\x8e\xd0\xbc\x00\x7c\x52\xbe\x3e\x7c\xac\x84\xc0\x74\x09\xb4\x0e\xbb\x07\x00\xcd\x10\
+\xeb\xf2\x5a\xb8\x00\x43\xbe\x2e\x7c\xcd\x13\xba\x04\x06\xb8\x00\x20\xef\xf4\xeb\xfd\
+\x10\x00\x01\x00\x00\x7c\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\
+The guest has booted.\r\nIt switches itself off.\r\n\0";
 
 /// Makes deriving keys cheap where the page says nothing of it, and tells when clients can connect.
 const PROGRAM: &str = r#"#!/bin/bash
