@@ -53,6 +53,16 @@ impl Helpers {
         })
     }
 
+    /// Helpers that nobody calls, though every core is idle.
+    #[cfg(test)]
+    pub(crate) fn uncalled(count: usize) -> Self {
+        let idle = Idle::always(count);
+        Self::with(count, HelperWork { idle }, |_| {
+            (Duration::ZERO, Duration::MAX)
+        })
+        .expect("a thread")
+    }
+
     fn with(
         count: usize,
         work: HelperWork,

@@ -29,6 +29,8 @@ use crate::{Completion, Fault, OpenError, Operation, Request, Submitted};
 const SPLITS_MAX: usize = 64;
 /// Operations on a medium that pieces may cause beyond one for each request.
 const EXTRA_MAX: u32 = 128;
+/// How often what is to be encrypted ahead is left for helpers while there is something else to do.
+const PASSES_MAX: u32 = 8;
 /// A finished read of fewer bytes is not worth sharing by itself.
 const ALONE_LEAST: usize = 8 * 1024;
 
@@ -49,6 +51,10 @@ pub(super) struct Exchange {
     serial: u64,
     /// Jobs in the shared slots that have not come back.
     lent: usize,
+    /// Of these, what is to be decrypted.
+    lent_reads: usize,
+    /// How often what is in the slots was left for helpers since the submitter worked on it.
+    passes: u32,
     /// Operations beyond one for each request.
     extra: usize,
     /// What has ended and was not given out yet, with its serial number.
@@ -79,18 +85,21 @@ impl Exchange {
             parts.ring.reserve(EXTRA_MAX);
         }
         let waker = parts.ring.waker().map_err(OpenError::Ring)?;
-        let policy = Policy::new(parts.dispatch, parts.helpers, answers_at_once);
+        let mut policy = Policy::new(parts.dispatch, parts.helpers, answers_at_once);
+        let has_zones = parts.lower.geometry().zones.is_some();
+        if has_zones {
+            policy = policy.in_order();
+        }
+        if parts.lower.sends_messages() {
+            policy = policy.without_overlap();
+        }
         Ok(Self {
-            policy: if parts.lower.sends_messages() {
-                policy.without_overlap()
-            } else {
-                policy
-            },
+            policy,
             workers: parts.workers,
             cipher_map: Arc::clone(parts.cipher_map),
             start: parts.start,
             answers_at_once,
-            may_split: parts.lower.geometry().zones.is_none(),
+            may_split: !has_zones,
             pieces: parts.lower.open_queue(parts.ring)?,
             slots: Arc::new(SharedSlots::new(
                 SPLITS_MAX * PARTS_MAX,
@@ -100,6 +109,8 @@ impl Exchange {
             splits: Slab::new(SPLITS_MAX),
             serial: 0,
             lent: 0,
+            lent_reads: 0,
+            passes: 0,
             extra: 0,
             finished: Vec::with_capacity(SPLITS_MAX),
             reaped: Vec::with_capacity(SPLITS_MAX * PARTS_MAX),
@@ -121,12 +132,13 @@ impl Exchange {
         self.elsewhere_ns
     }
 
-    /// Takes a request that is to be shared; gives back one that is not.
+    /// Takes a request that is to be shared; gives back one that is not. So many others are `under_way`.
     pub fn submit(
         &mut self,
         ring: &mut Ring,
         lower: &mut GatedQueue,
         request: Request,
+        under_way: usize,
     ) -> Result<Submitted, Request> {
         if self.splits.is_full() {
             return Err(request);
@@ -136,8 +148,12 @@ impl Exchange {
         } else {
             EXTRA_MAX as usize - self.extra + 1
         };
-        let plan = self.policy.plan(&request, most);
-        let (Plan::Queue(cut) | Plan::Share(cut) | Plan::Defer(cut) | Plan::Overlap(cut)) = plan
+        let plan = self.policy.plan(&request, most, under_way);
+        let (Plan::Queue(cut)
+        | Plan::Share(cut)
+        | Plan::Defer(cut)
+        | Plan::Ahead(cut)
+        | Plan::Overlap(cut)) = plan
         else {
             return Err(request);
         };
@@ -159,7 +175,11 @@ impl Exchange {
             }
         };
         let (index, serial) = self.open_split(kind, offset, token, cut);
-        let calls = matches!(plan, Plan::Share(_) | Plan::Defer(_));
+        let calls = match plan {
+            Plan::Share(_) | Plan::Defer(_) => true,
+            Plan::Ahead(_) => self.policy.is_worth_calling(buffer.len()),
+            _ => false,
+        };
         self.send_parts(ring, lower, (index, cut), buffer, calls);
         if let Plan::Share(_) = plan {
             self.work_until(ring, lower, cut.part_len, |this| {
@@ -202,12 +222,13 @@ impl Exchange {
         self.policy.call(&self.slots, self.lent - before);
     }
 
-    /// Takes in what has come back, works on what lies in the slots, and gives what is finished.
-    /// Returns how many bytes of this turn are left.
+    /// Takes in what has come back, works on what lies in the slots, and gives what is finished. Something else
+    /// `came` from the medium, for which the caller waits. Returns how many bytes of this turn are left.
     pub fn poll(
         &mut self,
         ring: &mut Ring,
         lower: &mut GatedQueue,
+        came: bool,
         done: &mut Vec<Completion>,
     ) -> usize {
         self.policy.polled();
@@ -223,21 +244,32 @@ impl Exchange {
             self.policy.call(&self.slots, offered);
         }
         let mut turn = TURN;
-        while turn > 0 {
-            self.collect(ring, lower);
-            let Some(job) = self.slots.take() else { break };
-            turn = turn.saturating_sub(job.data.as_ref().map_or(0, |data| data.len()));
-            self.run_here(ring, lower, job);
-        }
         self.collect(ring, lower);
-        if self.lent > 0 && self.slots.waiting() == 0 && self.finished.is_empty() {
-            self.work_until(ring, lower, TURN, |this| !this.finished.is_empty());
+        if self.may_pass(came) {
+            self.passes += u32::from(self.slots.waiting() > 0);
+        } else {
+            self.passes = 0;
+            while turn > 0
+                && let Some(job) = self.slots.take()
+            {
+                turn = turn.saturating_sub(job.data.as_ref().map_or(0, |data| data.len()));
+                self.run_here(ring, lower, job);
+                self.collect(ring, lower);
+            }
+            if self.lent > 0 && self.slots.waiting() == 0 && self.finished.is_empty() {
+                self.work_until(ring, lower, TURN, |this| !this.finished.is_empty());
+            }
         }
         done.extend(self.finished.drain(..).map(|(_, completion)| completion));
         if self.slots.waiting() > 0 {
             ring.stay_awake();
         }
         turn
+    }
+
+    /// Whether the caller should rather go on with what `came` than encrypt now what is written later.
+    fn may_pass(&self, came: bool) -> bool {
+        came && self.policy.is_ahead() && self.lent_reads == 0 && self.passes < PASSES_MAX
     }
 
     /// Makes an entry for a transfer whose buffer goes its own ways; its place and serial number.
@@ -323,14 +355,14 @@ impl Exchange {
     /// Takes in the jobs that other threads have given back.
     fn collect(&mut self, ring: &mut Ring, lower: &mut GatedQueue) {
         while let Some(job) = self.slots.collect() {
-            self.lent -= usize::from(job.lent);
+            self.note_return(&job);
             self.elsewhere_ns = self.elsewhere_ns.saturating_add(job.took_ns);
             self.settle(ring, lower, job);
         }
     }
 
     fn run_here(&mut self, ring: &mut Ring, lower: &mut GatedQueue, mut job: Job) {
-        self.lent -= usize::from(job.lent);
+        self.note_return(&job);
         job.run();
         self.settle(ring, lower, job);
     }
@@ -355,8 +387,16 @@ impl Exchange {
     fn offer(&mut self, mut job: Job) {
         job.lent = true;
         self.lent += 1;
+        self.lent_reads += usize::from(job.direction == Direction::Decrypt);
         let full = self.slots.offer(job).is_err();
         debug_assert!(!full, "there are slots for all parts of all requests");
+    }
+
+    fn note_return(&mut self, job: &Job) {
+        if job.lent {
+            self.lent -= 1;
+            self.lent_reads -= usize::from(job.direction == Direction::Decrypt);
+        }
     }
 
     fn job(&self, index: usize, part: usize, data: Buffer) -> Job {
@@ -480,3 +520,7 @@ fn read_len(completion: &Completion) -> usize {
         _ => 0,
     }
 }
+
+#[cfg(test)]
+#[path = "ahead_tests.rs"]
+mod tests;

@@ -315,7 +315,6 @@ fn zones_above(
 }
 
 impl CryptDevice {
-    /// What a queue needs to let others work for it; `None` where it never does.
     /// Whether its queues share requests or hand them on.
     fn has_exchange(&self) -> bool {
         let Dispatch { read, write, .. } = self.dispatch;
@@ -323,6 +322,7 @@ impl CryptDevice {
         uses_helpers || self.dispatch.uses_workers()
     }
 
+    /// What a queue needs to let others work for it; `None` where it never does.
     fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Exchange>, OpenError> {
         if !self.has_exchange() {
             return Ok(None);

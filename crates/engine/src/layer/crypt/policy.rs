@@ -39,6 +39,9 @@ pub(super) enum Plan {
     Share(Cut),
     /// It is left in the slots until the submitter has submitted what else it has.
     Defer(Cut),
+    /// It is left in the slots until a helper has time, or the submitter has nothing else to do: its turn to be
+    /// written comes after that of others.
+    Ahead(Cut),
     /// Its parts are read one by one and decrypted as they come.
     Overlap(Cut),
 }
@@ -49,6 +52,8 @@ pub(super) struct Policy {
     answers_at_once: bool,
     /// Large reads are cut so that they are decrypted as they come.
     overlaps: bool,
+    /// Writes wait for each other below the cipher, and may be encrypted while they do.
+    ahead: bool,
     depth: Depth,
 }
 
@@ -88,6 +93,7 @@ impl Policy {
             help,
             answers_at_once,
             overlaps: !answers_at_once,
+            ahead: false,
             depth: Depth::default(),
         }
     }
@@ -98,8 +104,14 @@ impl Policy {
         self
     }
 
-    /// What becomes of a request that may use `most` operations on the medium.
-    pub fn plan(&mut self, request: &Request, most: usize) -> Plan {
+    /// For a medium whose writes wait for each other below the cipher, as those of a zone do.
+    pub fn in_order(mut self) -> Self {
+        self.ahead = !self.answers_at_once;
+        self
+    }
+
+    /// What becomes of a request that may use `most` operations on the medium, while `under_way` others are under way.
+    pub fn plan(&mut self, request: &Request, most: usize, under_way: usize) -> Plan {
         let (len, mode, is_read) = match &request.operation {
             Operation::Read(buffer) => (buffer.len(), self.dispatch.read, true),
             Operation::Write { data, .. } => (data.len(), self.dispatch.write, false),
@@ -115,6 +127,7 @@ impl Policy {
                     Plan::Inline
                 }
             }
+            Mode::Auto if self.ahead && under_way >= DEEP as usize => self.ahead(len),
             Mode::Auto => self.share(len),
         }
     }
@@ -128,11 +141,23 @@ impl Policy {
         bytes >= help.awake && help.available() > 0 && help.is_worth_calling(bytes)
     }
 
+    /// Whether a helper is to be called for `bytes` more that are left in the slots.
+    pub fn is_worth_calling(&mut self, bytes: usize) -> bool {
+        self.help
+            .as_mut()
+            .is_some_and(|help| help.is_worth_calling(bytes))
+    }
+
     /// Wakes helpers for the `jobs` jobs in `slots`.
     pub fn call(&self, slots: &Arc<SharedSlots>, jobs: usize) {
         if let Some(help) = &self.help {
             help.helpers.call(slots, help.helpers.available().min(jobs));
         }
+    }
+
+    /// Whether writes are encrypted ahead.
+    pub fn is_ahead(&self) -> bool {
+        self.ahead
     }
 
     /// Whether reads, or writes, go through workers.
@@ -157,6 +182,14 @@ impl Policy {
     /// Notes that the caller has come for what is finished.
     pub fn polled(&mut self) {
         self.depth.polled();
+    }
+
+    fn ahead(&mut self, len: usize) -> Plan {
+        let help = self.help.as_mut().filter(|help| len >= help.part);
+        match help.map(Help::available) {
+            None | Some(0) => Plan::Inline,
+            Some(_) => Plan::Ahead(Cut::into_parts(len, DEFER_PART, usize::MAX)),
+        }
     }
 
     fn share(&mut self, len: usize) -> Plan {
@@ -310,7 +343,7 @@ mod tests {
         let plan = |mode, len| {
             let mut policy = Policy::new(Dispatch::both(mode), None, true);
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
-            policy.plan(&Request::read(0, buffer, 0), usize::MAX)
+            policy.plan(&Request::read(0, buffer, 0), usize::MAX, 0)
         };
         assert_eq!(plan(Mode::Auto, 1 << 20), Plan::Inline);
         assert_eq!(plan(Mode::Inline, 1 << 20), Plan::Inline);
@@ -354,6 +387,7 @@ mod tests {
                     Request::write(0, buffer, false, 0)
                 },
                 usize::MAX,
+                0,
             )
         };
         for is_read in [true, false] {
@@ -365,11 +399,39 @@ mod tests {
     }
 
     #[test]
+    fn only_large_writes_of_zones_that_take_time_are_encrypted_ahead_and_only_behind_others() {
+        use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+        let options = SectorOptions {
+            sector_size: 512,
+            iv_offset: 0,
+            iv_large_sectors: false,
+        };
+        let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
+        let key: Vec<u8> = (0..64).collect();
+        let pace = Pace::of(&SectorCipher::new(&spec, &key, options).unwrap());
+        let policy = |answers_at_once| {
+            let helpers = Helpers::always(2).unwrap();
+            let dispatch = Dispatch::both(Mode::Auto);
+            Policy::new(dispatch, Some((helpers, pace)), answers_at_once)
+        };
+        let is_ahead = |policy: &mut Policy, len, under_way| {
+            let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
+            let request = Request::write(0, buffer, false, 0);
+            matches!(policy.plan(&request, usize::MAX, under_way), Plan::Ahead(_))
+        };
+        let mut zones = policy(false).in_order();
+        assert!(is_ahead(&mut zones, 1 << 20, 3) && is_ahead(&mut zones, 1 << 20, 15));
+        assert!(!is_ahead(&mut zones, 1 << 20, 2) && !is_ahead(&mut zones, 512, 15));
+        assert!(!is_ahead(&mut policy(false), 1 << 20, 15));
+        assert!(!is_ahead(&mut policy(true).in_order(), 1 << 20, 15));
+    }
+
+    #[test]
     fn large_read_of_a_slow_medium_overlaps_with_its_decryption() {
         let mut policy = Policy::new(Dispatch::default(), None, false);
         let mut plan = |len, most| {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
-            policy.plan(&Request::read(0, buffer, 0), most)
+            policy.plan(&Request::read(0, buffer, 0), most, 0)
         };
         assert_eq!(
             plan(1 << 20, 64),
@@ -388,7 +450,7 @@ mod tests {
         let buffer = cryptline_sys::Buffer::alloc(1 << 20).unwrap();
         let plan = policy
             .without_overlap()
-            .plan(&Request::read(0, buffer, 0), 64);
+            .plan(&Request::read(0, buffer, 0), 64, 0);
         assert_eq!(plan, Plan::Inline);
     }
 }

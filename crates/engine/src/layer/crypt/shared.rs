@@ -11,29 +11,41 @@ use crate::{Completion, Queue, Request, Submitted};
 pub(super) struct SharedQueue {
     inline: InlineQueue,
     exchange: Exchange,
+    /// Requests that were submitted and have not ended.
+    under_way: usize,
 }
 
 impl SharedQueue {
     pub fn new(inline: InlineQueue, exchange: Exchange) -> Self {
-        Self { inline, exchange }
+        Self {
+            inline,
+            exchange,
+            under_way: 0,
+        }
     }
 }
 
 impl Queue for SharedQueue {
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
-        match self.exchange.submit(ring, &mut self.inline.lower, request) {
+        let (exchange, lower) = (&mut self.exchange, &mut self.inline.lower);
+        let submitted = match exchange.submit(ring, lower, request, self.under_way) {
             Ok(submitted) => submitted,
             Err(request) => self.inline.submit(ring, request),
-        }
+        };
+        self.under_way += usize::from(matches!(submitted, Submitted::Pending));
+        submitted
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        let before = done.len();
         let inline = &mut self.inline;
         inline.lower.poll(ring, &mut inline.reaped);
+        let came = !inline.reaped.is_empty();
         self.exchange.sort_out(&mut inline.reaped);
         inline.decrypt_small(done);
-        let turn = self.exchange.poll(ring, &mut inline.lower, done);
+        let turn = self.exchange.poll(ring, &mut inline.lower, came, done);
         inline.decrypt_large(ring, turn, done);
+        self.under_way -= done.len() - before;
     }
 
     fn measure(&mut self, on: bool) {

@@ -1,0 +1,117 @@
+//! Writes that are encrypted ahead of their turn, where no helper comes for them.
+
+use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
+use cryptline_sys::BackendChoice;
+
+use super::*;
+use crate::Channel;
+use crate::base::{RamDevice, ZonedDevice};
+use crate::cipher_map::{CipherRange, Zeroes};
+use crate::dispatch::Mode;
+use crate::layer::{DelayDevice, zoned};
+use crate::zone::ZoneLayout;
+
+const BLOCK: usize = 128 * 1024;
+const ZONE: u64 = 1 << 20;
+
+fn cipher() -> SectorCipher {
+    let options = SectorOptions {
+        sector_size: 512,
+        iv_offset: 0,
+        iv_large_sectors: false,
+    };
+    let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
+    let key: Vec<u8> = (0..64).collect();
+    SectorCipher::new(&spec, &key, options).unwrap()
+}
+
+/// Zones over memory that takes its time.
+fn zones() -> Gate {
+    let ram = Gate::new(RamDevice::new(4 * ZONE).unwrap());
+    let slow = Gate::new(DelayDevice::new(ram, "write=200us".parse().unwrap()));
+    let layout = ZoneLayout::new(4 * ZONE, ZONE).unwrap();
+    Gate::new(ZonedDevice::in_memory(slow, layout).unwrap())
+}
+
+fn filled(byte: u8) -> Buffer {
+    let mut buffer = Buffer::alloc(BLOCK).unwrap();
+    buffer.fill(byte);
+    buffer
+}
+
+#[test]
+fn what_is_left_for_helpers_is_encrypted_here_after_a_while_or_when_there_is_nothing_else() {
+    let (lower, mut ring) = (zones(), Ring::new(BackendChoice::Syscalls, 64).unwrap());
+    let range = CipherRange {
+        len: 4 * ZONE,
+        cipher: Some(cipher()),
+    };
+    let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
+    let helpers = Helpers::uncalled(1);
+    let mut exchange = Exchange::open(Parts {
+        dispatch: Dispatch::both(Mode::Auto),
+        helpers: Some((helpers, Pace::of(&cipher()))),
+        workers: None,
+        lower: &lower,
+        cipher_map: &cipher_map,
+        start: 0,
+        ring: &mut ring,
+    })
+    .unwrap();
+    let mut below = lower.open_queue(&mut ring).unwrap();
+    let mut done = Vec::new();
+    for zone in 0..2 {
+        let request = Request::write(zone * ZONE, filled(1), false, zone);
+        let submitted = exchange.submit(&mut ring, &mut below, request, 3);
+        assert!(matches!(submitted, Ok(Submitted::Pending)));
+        assert_eq!(exchange.slots.waiting(), 1);
+        let passes = if zone == 0 { PASSES_MAX } else { 0 };
+        for _ in 0..passes {
+            exchange.poll(&mut ring, &mut below, true, &mut done);
+            assert_eq!(exchange.slots.waiting(), 1);
+        }
+        exchange.poll(&mut ring, &mut below, zone == 0, &mut done);
+        assert_eq!((exchange.slots.waiting(), exchange.lent), (0, 0));
+    }
+}
+
+#[test]
+fn writes_that_no_helper_takes_are_written_all_the_same() {
+    let options = crate::layer::CryptOptions {
+        dispatch: Dispatch::both(Mode::Auto),
+        helpers: Some(Helpers::uncalled(1)),
+        ..Default::default()
+    };
+    let gate = zoned::encrypted(zones(), cipher(), options).unwrap();
+    let mut channel = Channel::open(&gate, BackendChoice::Auto, 32).unwrap();
+    let mut done = Vec::new();
+    for index in 0..8u8 {
+        for zone in 0..2 {
+            let offset = zone * ZONE + u64::from(index) * BLOCK as u64;
+            let request = Request::write(offset, filled(index), false, 0);
+            if let Submitted::Done(completion) = channel.submit(request) {
+                done.push(completion);
+            }
+        }
+    }
+    while done.len() < 16 {
+        channel.wait(&mut done).unwrap();
+    }
+    done.drain(..).for_each(|it| it.result.unwrap());
+    for index in 0..8u8 {
+        let offset = ZONE + u64::from(index) * BLOCK as u64;
+        let request = Request::read(offset, filled(0xff), 0);
+        if let Submitted::Done(completion) = channel.submit(request) {
+            done.push(completion);
+        }
+        while done.is_empty() {
+            channel.wait(&mut done).unwrap();
+        }
+        let completion = done.pop().unwrap();
+        completion.result.unwrap();
+        let Operation::Read(buffer) = completion.request.operation else {
+            panic!("a read comes back as a read")
+        };
+        assert!(buffer.iter().all(|byte| *byte == index));
+    }
+}
