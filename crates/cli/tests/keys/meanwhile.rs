@@ -168,6 +168,9 @@ fn volume_is_not_used_while_it_is_reencrypted() {
     let serve = || lab.cryptline(&["serve"], &[&file, "--run", "true"]);
     // The first who uses a volume makes the folder.
     serve().success();
+    let saved = format!("--file={}", lab.path("saved").display());
+    let restore = || lab.cryptline(&["header", "restore"], &[&saved, "-q"]);
+    lab.cryptline(&["header", "backup"], &[&saved]).success();
     let Ok(held) = File::create(&path) else {
         return peer::skip("only root has a folder of locks");
     };
@@ -175,9 +178,11 @@ fn volume_is_not_used_while_it_is_reencrypted() {
     let before = lab.bytes();
     refused(serve(), 5, "is reencrypting the volume");
     refused(lab.add(0, 1, &[]), 5, "is reencrypting the volume");
+    refused(restore(), 5, "is reencrypting the volume");
     assert!(lab.bytes() == before);
     drop(held);
     fs::remove_file(&path).unwrap();
+    restore().success();
     lab.add(0, 1, &[]).success();
     lab.opens_with(&[0, 1]);
 }

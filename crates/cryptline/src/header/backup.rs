@@ -63,6 +63,7 @@ impl Header {
             opened.on(Restore::prepare(bytes, &mut opened.device()?, size))?
         };
         confirm(restore.concerns())?;
+        let _in_use = opened.in_use(restore.known_by())?;
         let _lock = opened.lock()?;
         let header = opened.on(restore.commit(&mut opened.device()?, size))?;
         Ok(Edited {

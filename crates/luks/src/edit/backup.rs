@@ -115,6 +115,12 @@ impl Restore {
         &self.concerns
     }
 
+    /// The header by which others know the volume: that on the device, or where it has none, that of the backup.
+    #[must_use]
+    pub fn known_by(&self) -> &Header {
+        self.current.as_ref().unwrap_or(&self.header)
+    }
+
     /// Writes the backup to the device it was checked against, which has `size` bytes.
     ///
     /// # Errors
