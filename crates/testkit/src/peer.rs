@@ -101,6 +101,8 @@ pub const PEERS: &[PeerInfo] = &[
     program("parted", "parted"),
     program("pkg-config", "pkgconf"),
     program("pmempool", "pmdk-tools"),
+    // Makes and runs container images.
+    program("podman", "podman"),
     program("pvcreate", "lvm2"),
     // Runs programs for 64-bit ARM.
     program("qemu-aarch64", "qemu-user"),

@@ -64,28 +64,37 @@ exec unshare --user --map-root-user --mount --net --ipc bash -c '
 ' REAL "$@"
 "#;
 
-/// `docker` as far as it takes rights away: no image and no daemon.
+/// `docker`: Podman, whose options are the same, with images and containers of the place's own. It is told what it must
+/// know where this machine is itself a container: no control groups, no limits above its own. A server is waited for,
+/// which a person's next command leaves time for.
 const DOCKER: &str = r#"#!/bin/bash
 set -eu
-case $1 in
-    stop) kill $(cat "$PIDFILES/docker") && exit ;;
-    run) shift ;;
-esac
-volume= taken=0
-while [[ $1 == -* ]]; do
-    case $1 in
-        --detach|--user="$(id -u):$(id -g)") ;;
-        --name) shift ;;
-        --volume=*) volume=${1#*=} ;;
-        --read-only|--cap-drop=ALL|--security-opt=no-new-privileges|--network=none) taken=$((taken + 1)) ;;
-        *) echo "what is $1?"; exit 125 ;;
-    esac
-    shift
-done
-[[ $taken == 4 && $1 == cryptline ]]
-contained "$volume" -- real "${@:2}" > "$PIDFILES/log" 2>&1 &
-echo $! > "$PIDFILES/docker"
-until grep -q nbdcopy "$PIDFILES/log"; do kill -0 $!; sleep 0.01; done
+folder='FOLDER'
+export CONTAINERS_CONF="$folder/containers.conf"
+unset CONTAINER_HOST CONTAINER_CONNECTION
+# crun refuses machines with control groups of both versions, even where it is to leave them alone.
+docker() {
+    unshare --mount sh -c 'umount /sys/fs/cgroup/unified 2> /dev/null; exec "$@"' sh \
+        podman --root "$folder/images" --runroot "$folder/run" --tmpdir "$folder/run" --storage-driver vfs "$@"
+}
+docker "$@"
+if [[ $1 == run ]]; then
+    until docker logs disk 2>&1 | grep -q nbdcopy; do
+        [[ $(docker inspect --format '{{.State.Status}}' disk) == running ]]
+        sleep 0.05
+    done
+fi
+"#;
+const PODMAN: &str = r#"
+[containers]
+cgroups = "disabled"
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+log_driver = "k8s-file"
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+lock_type = "file"
+runtime = "crun"
 "#;
 
 /// A network of the recipe's own, where the ports are free; with a web server, if there is something to serve.
@@ -103,7 +112,8 @@ exec "$@"
 pub const BEGIN: &str = r#"
 set -eu -o pipefail
 finish() {
-    kill -9 $(jobs -p) $(cat "$PIDFILES"/{docker,web}) || true
+    "$PIDFILES/../.bin/docker" rm --force disk || true
+    kill -9 $(jobs -p) $(cat "$PIDFILES/web") || true
     fusermount3 -uz files || true
     fusermount3 -uz clear || true
     fusermount3 -uz mnt || true
@@ -154,7 +164,7 @@ pub struct Place {
 }
 
 impl Drop for Place {
-    /// A recipe that was late has cleaned up nothing. A device of the system keeps its flag when it is detached, for
+    /// A recipe that was late has cleaned up nothing, and a container goes on by itself. A device of the system keeps its flag when it is detached, for
     /// whoever gets it next.
     fn drop(&mut self) {
         for name in MOUNTED {
@@ -162,6 +172,12 @@ impl Drop for Place {
             unmount.arg("-uz").arg(self.path(name));
             // There may be nothing.
             let _ = unmount.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+        let docker = self.path(PROGRAMS).join("docker");
+        if docker.exists() {
+            let mut remove = Command::new(docker);
+            remove.args(["rm", "--force", "--time", "0", "disk"]);
+            peer::run(&mut remove, TIMEOUT);
         }
         if let Some((blockdev, device)) = &self.device {
             blockdev.run(["--setrw", &device.0]);
@@ -189,7 +205,6 @@ impl Place {
         let path = program.to_str().expect("a temporary path");
         place.program("cryptline", &PROGRAM.replace("PROGRAM", path));
         place.program("contained", &CONTAINED.replace("REAL", path));
-        place.program("docker", DOCKER);
         place.program("sudo", "#!/bin/sh\nexec \"$@\"\n");
         for folder in [".pids", ".tmp"] {
             fs::create_dir(place.path(folder)).expect("a folder");
@@ -228,6 +243,7 @@ impl Place {
                 "a network" => may_run(own_network())?,
                 "a container" if is_root() => may_run(&[&AS_NOBODY[..], &NAMESPACES].concat())?,
                 "a container" => may_run(&NAMESPACES)?,
+                "an image" => self.image()?,
                 "web" => self.web()?,
                 "README" => self.readme(),
                 "disk" => self.disk("disk.img")?,
@@ -288,6 +304,25 @@ impl Place {
         }
         fs::write(self.path("site/index.html"), "<h1>hello</h1>").expect("room");
         self.set("typed", format!("{PASSPHRASE}\n{PASSPHRASE} 2\n"));
+    }
+
+    /// The image that `Containerfile` makes, and a `docker` that has it.
+    fn image(&mut self) -> Option<()> {
+        peer::require_all(["podman", "crun", "unshare"])?;
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        if !workspace.join("target/static/cryptline").is_file() {
+            peer::skip("there is no static program: cargo xtask static");
+            return None;
+        }
+        let folder = self.path(".tmp");
+        let configuration = folder.join("containers.conf");
+        fs::write(configuration, PODMAN).expect("room");
+        let folder = folder.to_str().expect("a temporary path");
+        self.program("docker", &DOCKER.replace("FOLDER", folder));
+        let mut build = Command::new(self.path(PROGRAMS).join("docker"));
+        build.args(["build", "--isolation=chroot", "--tag=cryptline"]);
+        peer::run(build.arg(workspace), TIMEOUT).success();
+        Some(())
     }
 
     /// The disk on a web server that knows ranges.
