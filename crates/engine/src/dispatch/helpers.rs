@@ -41,26 +41,26 @@ impl Helpers {
     /// Starts `count` threads (at most 64) and measures how long a hand-off to them takes: a few
     /// milliseconds. With 0, `auto` is `inline`.
     pub fn start(count: usize) -> Result<Self, OpenError> {
-        Self::with(count, HelperWork { idle: Idle::new() }, measure)
+        Self::with(count, HelperWork::new(Idle::new()), measure)
     }
 
     /// Helpers that behave as if every core were idle and a hand-off cost nothing: so that a test
     /// sees requests shared on any machine, and as small as can be.
     pub fn always(count: usize) -> Result<Self, OpenError> {
         let idle = Idle::always(count);
-        Self::with(count, HelperWork { idle }, |_| {
+        Self::with(count, HelperWork::new(idle), |_| {
             (Duration::ZERO, Duration::ZERO)
         })
     }
 
-    /// Helpers that nobody calls, though every core is idle.
+    /// Helpers that take nothing, though every core is idle.
     #[cfg(test)]
-    pub(crate) fn uncalled(count: usize) -> Self {
-        let idle = Idle::always(count);
-        Self::with(count, HelperWork { idle }, |_| {
-            (Duration::ZERO, Duration::MAX)
-        })
-        .expect("a thread")
+    pub(crate) fn deaf(count: usize) -> Self {
+        let work = HelperWork {
+            is_deaf: true,
+            ..HelperWork::new(Idle::always(count))
+        };
+        Self::with(count, work, |_| (Duration::ZERO, Duration::ZERO)).expect("threads")
     }
 
     fn with(
@@ -131,6 +131,18 @@ enum Call {
 
 struct HelperWork {
     idle: Idle,
+    #[cfg(test)]
+    is_deaf: bool,
+}
+
+impl HelperWork {
+    fn new(idle: Idle) -> Self {
+        Self {
+            idle,
+            #[cfg(test)]
+            is_deaf: false,
+        }
+    }
 }
 
 impl Work<Call> for HelperWork {
@@ -141,6 +153,8 @@ impl Work<Call> for HelperWork {
 
     fn run(&self, call: Call) {
         match call {
+            #[cfg(test)]
+            Call::SharedSlots(_) if self.is_deaf => {}
             Call::SharedSlots(slots) => work_on(&slots),
             Call::Trial(count) => _ = count.fetch_add(1, Ordering::Release),
         }

@@ -1,4 +1,4 @@
-//! Writes that are encrypted ahead of their turn, where no helper comes for them.
+//! Writes that are encrypted ahead of their turn, where no helper takes them.
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_sys::BackendChoice;
@@ -40,14 +40,14 @@ fn filled(byte: u8) -> Buffer {
 }
 
 #[test]
-fn what_is_left_for_helpers_is_encrypted_here_after_a_while_or_when_there_is_nothing_else() {
+fn what_no_helper_takes_is_encrypted_here_after_some_passes_or_when_there_is_nothing_else() {
     let (lower, mut ring) = (zones(), Ring::new(BackendChoice::Syscalls, 64).unwrap());
     let range = CipherRange {
         len: 4 * ZONE,
         cipher: Some(cipher()),
     };
     let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
-    let helpers = Helpers::uncalled(1);
+    let helpers = Helpers::deaf(1);
     let mut exchange = Exchange::open(Parts {
         dispatch: Dispatch::both(Mode::Auto),
         helpers: Some((helpers, Pace::of(&cipher()))),
@@ -79,7 +79,7 @@ fn what_is_left_for_helpers_is_encrypted_here_after_a_while_or_when_there_is_not
 fn writes_that_no_helper_takes_are_written_all_the_same() {
     let options = crate::layer::CryptOptions {
         dispatch: Dispatch::both(Mode::Auto),
-        helpers: Some(Helpers::uncalled(1)),
+        helpers: Some(Helpers::deaf(1)),
         ..Default::default()
     };
     let gate = zoned::encrypted(zones(), cipher(), options).unwrap();
@@ -98,8 +98,9 @@ fn writes_that_no_helper_takes_are_written_all_the_same() {
         channel.wait(&mut done).unwrap();
     }
     done.drain(..).for_each(|it| it.result.unwrap());
-    for index in 0..8u8 {
-        let offset = ZONE + u64::from(index) * BLOCK as u64;
+    for index in 0..16u8 {
+        let (zone, index) = (u64::from(index / 8), index % 8);
+        let offset = zone * ZONE + u64::from(index) * BLOCK as u64;
         let request = Request::read(offset, filled(0xff), 0);
         if let Submitted::Done(completion) = channel.submit(request) {
             done.push(completion);
@@ -114,4 +115,35 @@ fn writes_that_no_helper_takes_are_written_all_the_same() {
         };
         assert!(buffer.iter().all(|byte| *byte == index));
     }
+}
+
+/// They go to the medium as one request each, so their parts take no operation that others could need.
+#[test]
+fn many_large_writes_that_wait_leave_reads_their_operations() {
+    let options = crate::layer::CryptOptions {
+        dispatch: Dispatch::both(Mode::Auto),
+        helpers: Some(Helpers::deaf(1)),
+        ..Default::default()
+    };
+    let ram = Gate::new(RamDevice::new(32 * ZONE).unwrap());
+    let slow = Gate::new(DelayDevice::new(ram, "write=1ms".parse().unwrap()));
+    let layout = ZoneLayout::new(32 * ZONE, ZONE).unwrap();
+    let zones = Gate::new(ZonedDevice::in_memory(slow, layout).unwrap());
+    let gate = zoned::encrypted(zones, cipher(), options).unwrap();
+    let mut channel = Channel::open(&gate, BackendChoice::Auto, 64).unwrap();
+    let mut done = Vec::new();
+    for zone in 0..32 {
+        let data = Buffer::alloc(usize::try_from(ZONE).unwrap()).unwrap();
+        let request = Request::write(zone * ZONE, data, false, 0);
+        if let Submitted::Done(completion) = channel.submit(request) {
+            done.push(completion);
+        }
+    }
+    if let Submitted::Done(completion) = channel.submit(Request::flush(0)) {
+        done.push(completion);
+    }
+    while done.len() < 33 {
+        channel.wait(&mut done).unwrap();
+    }
+    done.drain(..).for_each(|it| it.result.unwrap());
 }

@@ -88,7 +88,7 @@ impl Exchange {
         let mut policy = Policy::new(parts.dispatch, parts.helpers, answers_at_once);
         let has_zones = parts.lower.geometry().zones.is_some();
         if has_zones {
-            policy = policy.in_order();
+            policy = policy.with_ordered_writes();
         }
         if parts.lower.sends_messages() {
             policy = policy.without_overlap();
@@ -132,7 +132,8 @@ impl Exchange {
         self.elsewhere_ns
     }
 
-    /// Takes a request that is to be shared; gives back one that is not. So many others are `under_way`.
+    /// Takes a request that is to be shared; gives back one that is not. `under_way` is the number of other requests
+    /// in flight.
     pub fn submit(
         &mut self,
         ring: &mut Ring,
@@ -222,13 +223,14 @@ impl Exchange {
         self.policy.call(&self.slots, self.lent - before);
     }
 
-    /// Takes in what has come back, works on what lies in the slots, and gives what is finished. Something else
-    /// `came` from the medium, for which the caller waits. Returns how many bytes of this turn are left.
+    /// Takes in what has come back, works on what lies in the slots, and gives what is finished. With
+    /// `has_other_work`, requests have come from the medium that the queue or its caller can go on with. Returns how
+    /// many bytes of this turn are left.
     pub fn poll(
         &mut self,
         ring: &mut Ring,
         lower: &mut GatedQueue,
-        came: bool,
+        has_other_work: bool,
         done: &mut Vec<Completion>,
     ) -> usize {
         self.policy.polled();
@@ -245,7 +247,7 @@ impl Exchange {
         }
         let mut turn = TURN;
         self.collect(ring, lower);
-        if self.may_pass(came) {
+        if self.may_pass(has_other_work) {
             self.passes += u32::from(self.slots.waiting() > 0);
         } else {
             self.passes = 0;
@@ -257,7 +259,11 @@ impl Exchange {
                 self.collect(ring, lower);
             }
             if self.lent > 0 && self.slots.waiting() == 0 && self.finished.is_empty() {
-                self.work_until(ring, lower, TURN, |this| !this.finished.is_empty());
+                let (lent, ahead) = (self.lent, self.policy.encrypts_ahead());
+                // What has been encrypted ahead is to be written: the ring must be entered for that.
+                self.work_until(ring, lower, TURN, |this| {
+                    !this.finished.is_empty() || (ahead && this.lent < lent)
+                });
             }
         }
         done.extend(self.finished.drain(..).map(|(_, completion)| completion));
@@ -267,22 +273,32 @@ impl Exchange {
         turn
     }
 
-    /// Whether the caller should rather go on with what `came` than encrypt now what is written later.
-    fn may_pass(&self, came: bool) -> bool {
-        came && self.policy.is_ahead() && self.lent_reads == 0 && self.passes < PASSES_MAX
+    /// Whether what lies in the slots can wait: it is only to be encrypted ahead, and there is other work.
+    fn may_pass(&self, has_other_work: bool) -> bool {
+        has_other_work
+            && self.policy.encrypts_ahead()
+            && self.lent_reads == 0
+            && self.passes < PASSES_MAX
     }
 
     /// Makes an entry for a transfer whose buffer goes its own ways; its place and serial number.
     fn open_split(&mut self, kind: Kind, offset: u64, token: u64, cut: Cut) -> (usize, u64) {
         self.serial += 1;
         let split = Split::new(kind, offset, token, cut, self.serial);
-        if !self.answers_at_once {
-            self.extra += cut.count - 1;
-        }
+        self.extra += self.extra_of(&split);
         let Ok(index) = self.splits.insert(split) else {
             unreachable!("the callers have looked for a free place")
         };
         (index, self.serial)
+    }
+
+    /// Operations on the medium beyond one that its parts cause.
+    fn extra_of(&self, split: &Split) -> usize {
+        if self.answers_at_once || split.is_to_be_written() {
+            0
+        } else {
+            split.count() - 1
+        }
     }
 
     /// Sends a request's parts on their way, and helpers to them where `calls` says so.
@@ -474,9 +490,7 @@ impl Exchange {
         let Some(split) = self.splits.remove(index) else {
             unreachable!("it was there a moment ago")
         };
-        if !self.answers_at_once {
-            self.extra -= split.count() - 1;
-        }
+        self.extra -= self.extra_of(&split);
         let (serial, to_be_written) = (split.serial(), split.is_to_be_written());
         let mut completion = split.rejoin();
         if to_be_written && completion.result.is_ok() {

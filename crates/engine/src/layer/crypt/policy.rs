@@ -39,8 +39,8 @@ pub(super) enum Plan {
     Share(Cut),
     /// It is left in the slots until the submitter has submitted what else it has.
     Defer(Cut),
-    /// It is left in the slots until a helper has time, or the submitter has nothing else to do: its turn to be
-    /// written comes after that of others.
+    /// It is left in the slots until a helper has time or the submitter has nothing else to do: a write of a zone,
+    /// which most likely has to wait for others anyway.
     Ahead(Cut),
     /// Its parts are read one by one and decrypted as they come.
     Overlap(Cut),
@@ -53,7 +53,7 @@ pub(super) struct Policy {
     /// Large reads are cut so that they are decrypted as they come.
     overlaps: bool,
     /// Writes wait for each other below the cipher, and may be encrypted while they do.
-    ahead: bool,
+    encrypts_ahead: bool,
     depth: Depth,
 }
 
@@ -93,7 +93,7 @@ impl Policy {
             help,
             answers_at_once,
             overlaps: !answers_at_once,
-            ahead: false,
+            encrypts_ahead: false,
             depth: Depth::default(),
         }
     }
@@ -105,12 +105,13 @@ impl Policy {
     }
 
     /// For a medium whose writes wait for each other below the cipher, as those of a zone do.
-    pub fn in_order(mut self) -> Self {
-        self.ahead = !self.answers_at_once;
+    pub fn with_ordered_writes(mut self) -> Self {
+        self.encrypts_ahead = !self.answers_at_once;
         self
     }
 
-    /// What becomes of a request that may use `most` operations on the medium, while `under_way` others are under way.
+    /// What becomes of a request that may use `most` operations on the medium. `under_way` is the number of other
+    /// requests in flight.
     pub fn plan(&mut self, request: &Request, most: usize, under_way: usize) -> Plan {
         let (len, mode, is_read) = match &request.operation {
             Operation::Read(buffer) => (buffer.len(), self.dispatch.read, true),
@@ -127,7 +128,7 @@ impl Policy {
                     Plan::Inline
                 }
             }
-            Mode::Auto if self.ahead && under_way >= DEEP as usize => self.ahead(len),
+            Mode::Auto if self.encrypts_ahead && under_way >= DEEP as usize => self.ahead(len),
             Mode::Auto => self.share(len),
         }
     }
@@ -156,8 +157,8 @@ impl Policy {
     }
 
     /// Whether writes are encrypted ahead.
-    pub fn is_ahead(&self) -> bool {
-        self.ahead
+    pub fn encrypts_ahead(&self) -> bool {
+        self.encrypts_ahead
     }
 
     /// Whether reads, or writes, go through workers.
@@ -419,11 +420,15 @@ mod tests {
             let request = Request::write(0, buffer, false, 0);
             matches!(policy.plan(&request, usize::MAX, under_way), Plan::Ahead(_))
         };
-        let mut zones = policy(false).in_order();
+        let mut zones = policy(false).with_ordered_writes();
         assert!(is_ahead(&mut zones, 1 << 20, 3) && is_ahead(&mut zones, 1 << 20, 15));
         assert!(!is_ahead(&mut zones, 1 << 20, 2) && !is_ahead(&mut zones, 512, 15));
         assert!(!is_ahead(&mut policy(false), 1 << 20, 15));
-        assert!(!is_ahead(&mut policy(true).in_order(), 1 << 20, 15));
+        assert!(!is_ahead(
+            &mut policy(true).with_ordered_writes(),
+            1 << 20,
+            15
+        ));
     }
 
     #[test]

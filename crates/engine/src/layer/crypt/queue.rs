@@ -119,6 +119,11 @@ impl InlineQueue {
         self.cipher.measuring
     }
 
+    /// Whether large reads are still to be decrypted.
+    pub fn has_ripe(&self) -> bool {
+        !self.ripe.is_empty()
+    }
+
     /// Ends everything that was reaped but large reads, which join the ripe ones.
     pub fn decrypt_small(&mut self, done: &mut Vec<Completion>) {
         for mut completion in self.reaped.drain(..) {

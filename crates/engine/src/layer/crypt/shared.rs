@@ -40,10 +40,12 @@ impl Queue for SharedQueue {
         let before = done.len();
         let inline = &mut self.inline;
         inline.lower.poll(ring, &mut inline.reaped);
-        let came = !inline.reaped.is_empty();
+        let has_other_work = !inline.reaped.is_empty() || inline.has_ripe();
         self.exchange.sort_out(&mut inline.reaped);
         inline.decrypt_small(done);
-        let turn = self.exchange.poll(ring, &mut inline.lower, came, done);
+        let turn = self
+            .exchange
+            .poll(ring, &mut inline.lower, has_other_work, done);
         inline.decrypt_large(ring, turn, done);
         self.under_way -= done.len() - before;
     }
