@@ -29,11 +29,16 @@ pub(super) struct Presence {
     /// What is not there is not zeros but a parent's.
     inherits: bool,
     gone: AtomicBool,
+    looks: Looks,
+}
+
+/// Looks, by their numbers.
+#[derive(Default)]
+struct Looks {
     state: Mutex<State>,
     more: Condvar,
 }
 
-/// Looks, by their numbers.
 #[derive(Default)]
 struct State {
     /// The last one that is wanted.
@@ -43,8 +48,8 @@ struct State {
     /// All up to this one have found it there.
     found: u64,
     is_end: bool,
-    /// Whom to call after the next one.
-    wakers: Vec<Waker>,
+    /// Whom to call after each, and the last one that they wait for.
+    waiting: Vec<(Waker, u64)>,
 }
 
 impl Presence {
@@ -53,8 +58,7 @@ impl Presence {
             of,
             inherits,
             gone: AtomicBool::new(false),
-            state: Mutex::default(),
-            more: Condvar::new(),
+            looks: Looks::default(),
         }
     }
 
@@ -70,18 +74,12 @@ impl Presence {
 
     /// Has somebody look, and calls `waker` then: the number of the look, to [ask](Self::outcome) for.
     pub fn look_for(&self, waker: &Waker) -> u64 {
-        let mut state = lock(&self.state);
-        state.wanted += 1;
-        if !state.wakers.iter().any(|other| other.is(waker)) {
-            state.wakers.push(waker.clone());
-        }
-        self.more.notify_one();
-        state.wanted
+        self.looks.want(waker)
     }
 
     /// What a look has come to; `None` before its end.
     pub fn outcome(&self, number: u64) -> Option<Result<(), Fault>> {
-        let state = lock(&self.state);
+        let state = lock(&self.looks.state);
         if number <= state.found {
             Some(Ok(()))
         } else if self.is_gone() {
@@ -105,11 +103,26 @@ impl Presence {
 
     /// Ends the thread that looks.
     pub fn end(&self) {
-        lock(&self.state).is_end = true;
+        lock(&self.looks.state).is_end = true;
+        self.looks.more.notify_one();
+    }
+}
+
+impl Looks {
+    /// One more, after which `waker` is called: its number.
+    fn want(&self, waker: &Waker) -> u64 {
+        let mut state = lock(&self.state);
+        state.wanted += 1;
+        let number = state.wanted;
+        match (state.waiting.iter_mut()).find(|(other, _)| other.is(waker)) {
+            Some((_, last)) => *last = number,
+            None => state.waiting.push((waker.clone(), number)),
+        }
         self.more.notify_one();
+        number
     }
 
-    /// Waits until a look is wanted: the last one that is.
+    /// Waits until one is wanted: the last one that is.
     fn next(&self) -> Option<u64> {
         let state = lock(&self.state);
         let is_idle = |state: &mut State| state.wanted == state.over && !state.is_end;
@@ -118,15 +131,17 @@ impl Presence {
         (!state.is_end).then_some(state.wanted)
     }
 
+    /// Notes the end of one. Whoever waits for a later one is called now and then again.
     fn looked(&self, number: u64, found: Option<bool>) {
         let mut state = lock(&self.state);
         state.over = number;
         if found == Some(true) {
             state.found = number;
         }
-        let wakers = std::mem::take(&mut state.wakers);
-        drop(state);
-        wakers.iter().for_each(Waker::wake);
+        state.waiting.retain(|(waker, last)| {
+            waker.wake();
+            *last > number
+        });
     }
 }
 
@@ -134,9 +149,9 @@ impl Presence {
 pub(super) fn watch(presence: &Arc<Presence>) -> io::Result<()> {
     let presence = Arc::clone(presence);
     let look = move || {
-        while let Some(number) = presence.next() {
+        while let Some(number) = presence.looks.next() {
             let found = presence.note(presence.of.is_there());
-            presence.looked(number, found);
+            presence.looks.looked(number, found);
         }
     };
     let builder = std::thread::Builder::new().name("rbd-presence".to_owned());
@@ -145,4 +160,29 @@ pub(super) fn watch(presence: &Arc<Presence>) -> io::Result<()> {
 
 fn is_zero(block: &[u8]) -> bool {
     block.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use cryptline_sys::{BackendChoice, Ring};
+
+    use super::*;
+
+    #[test]
+    fn whoever_asks_during_a_look_is_called_after_the_next_one_too() {
+        let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
+        let (looks, waker) = (Looks::default(), ring.waker().unwrap());
+        assert_eq!(looks.want(&waker), 1);
+        let first = looks.next().unwrap();
+        // The look has begun, so it says nothing of this one.
+        assert_eq!(looks.want(&waker), 2);
+        looks.looked(first, Some(true));
+        assert!(ring.look().unwrap());
+        assert!(!ring.look().unwrap());
+        let second = looks.next().unwrap();
+        looks.looked(second, Some(true));
+        assert_eq!((first, second), (1, 2));
+        assert!(ring.look().unwrap());
+        assert!(lock(&looks.state).waiting.is_empty());
+    }
 }
