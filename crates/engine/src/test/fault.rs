@@ -154,6 +154,8 @@ impl FromStr for FaultRule {
         }
         rule.fault = match (error, rule.delay.is_zero()) {
             (None, true) => Some(Fault::Io(Errno::IO)),
+            // As files and servers below say it: not a refusal, since it may be the report of earlier writes.
+            (Some(Fault::NotSupported), _) if on == On::Flush => Some(Fault::Io(Errno::OPNOTSUPP)),
             (error, _) => error,
         };
         Ok(rule)
