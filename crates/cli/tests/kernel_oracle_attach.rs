@@ -169,18 +169,27 @@ fn ask_of_files(guest: &mut Guest) {
     );
 }
 
-/// How a device ends.
-fn ask_of_ends(guest: &mut Guest) {
+/// How a device ends that was written to.
+fn ask_of_cached_writes(guest: &mut Guest) {
     guest.ask(
         "what the kernel has cached is written before the device goes",
         r#"
         format $volume
         noise /tmp/noise 8388608
-        for way in detach term; do
+        for way in detach twice term; do
             device=$(attach $volume --key-file $key)
             dd if=/tmp/noise of=$device bs=64k
             server=$(pid_of)
-            case $way in detach) cryptline detach $device ;; term) kill -TERM $server ;; esac
+            case $way in
+                detach) cryptline detach $device ;;
+                twice)
+                    cryptline detach $device & first=$!
+                    # It may come too late, and find nothing.
+                    cryptline detach $device || :
+                    wait $first || :
+                    ;;
+                term) kill -TERM $server ;;
+            esac
             wait_for_end $server
             nothing_left
             cryptsetup open -r --key-file $key $volume v
@@ -190,6 +199,10 @@ fn ask_of_ends(guest: &mut Guest) {
         done
         "#,
     );
+}
+
+/// How a device ends.
+fn ask_of_ends(guest: &mut Guest) {
     guest.ask(
         "what a mounted file system has not written is written when the server is stopped",
         r#"
@@ -320,6 +333,7 @@ fn kernel_oracle_nbd_devices_are_disks_like_any_other() {
     };
     ask_without_driver(&mut guest, "modprobe nbd", "modprobe nbd nbds_max=2");
     ask_of_files(&mut guest);
+    ask_of_cached_writes(&mut guest);
     ask_of_ends(&mut guest);
     ask_of_blocks(&mut guest);
     ask_of_silence(&mut guest);
@@ -412,6 +426,7 @@ fn kernel_oracle_ublk_devices_are_disks_that_outlive_their_servers() {
     steady::ask(&mut guest);
     zones::ask(&mut guest);
     ask_of_files(&mut guest);
+    ask_of_cached_writes(&mut guest);
     ask_of_ends(&mut guest);
     left::ask(&mut guest);
     ask_of_blocks(&mut guest);

@@ -1,7 +1,7 @@
 //! What std and rustix lack for files and block devices.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Takes an open-file-description lock without waiting: exclusive over the whole file for a
 /// writer, shared over its first byte for a reader. A writer so excludes everybody who locks any
@@ -115,12 +115,20 @@ pub fn block_device_size(device: impl AsFd) -> io::Result<(u64, u32)> {
 }
 
 /// Writes what is cached of a file or block device, and waits for that. Whether it is durable then is the medium's business.
+///
+/// An error of what was written earlier is told, and the rest is written all the same.
 pub fn write_cached(file: impl AsFd) -> io::Result<()> {
+    let first = sync_range(file.as_fd());
+    // Linux tells an earlier error once, and before it writes anything.
+    first.or_else(|error| sync_range(file.as_fd()).and(Err(error)))
+}
+
+fn sync_range(file: BorrowedFd<'_>) -> io::Result<()> {
     let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
         | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     // SAFETY: the call takes no memory. A length of 0 is up to the end.
-    let result = unsafe { libc::sync_file_range(file.as_fd().as_raw_fd(), 0, 0, all) };
+    let result = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, all) };
     match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -4,9 +4,11 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +21,8 @@ const FOLDER_MODE: u32 = 0o755;
 const OWN_FOLDER_MODE: u32 = 0o700;
 /// What is locked: nobody else can open it, unlike the folder.
 const LOCK: &str = ".lock";
+/// Locks of those who take a device away.
+const ALONE: &str = ".detach-";
 const PREFIX: &str = "attach-";
 const SUFFIX: &str = ".json";
 
@@ -251,12 +255,50 @@ fn make_with(folder: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(folder, Permissions::from_mode(mode))
 }
 
+/// Kept by whoever takes a device away: others wait, since two signals would end its server at once. `None` where there
+/// can be none.
+#[must_use]
+pub fn alone_with(device: &Path) -> Option<Alone> {
+    Alone::in_folder(&folder(), device)
+}
+
+/// See [`alone_with`].
+pub struct Alone {
+    _file: File,
+    path: PathBuf,
+}
+
+impl Alone {
+    fn in_folder(folder: &Path, device: &Path) -> Option<Self> {
+        let name = device.file_name()?.to_string_lossy();
+        let path = folder.join(format!("{ALONE}{name}"));
+        let identity = |of: io::Result<fs::Metadata>| of.map(|it| (it.dev(), it.ino())).ok();
+        loop {
+            let mut options = File::options();
+            options.write(true).create(true).truncate(false).mode(0o600);
+            let file = options.open(&path).ok()?;
+            retry_on_intr(|| flock(&file, FlockOperation::LockExclusive)).ok()?;
+            // Whoever had it has removed it: others will lock another file of this name.
+            if identity(file.metadata()) == identity(fs::symlink_metadata(&path)) {
+                return Some(Self { _file: file, path });
+            }
+        }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // While it is locked. One that stays is locked by the next.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 /// Nobody else changes anything in the folder while this is kept.
 fn lock(folder: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(folder.join(LOCK))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    flock(&file, FlockOperation::LockExclusive)?;
     Ok(file)
 }
 

@@ -58,6 +58,14 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode, CliError> {
             return Ok(ExitCode::SUCCESS);
         }
     };
+    let _alone = state::alone_with(&known.device);
+    // Another `detach` may have been here meanwhile.
+    let Some(known) = state::of(&args.device)
+        .ok()
+        .filter(|now| now.is_of_same_server(&known))
+    else {
+        return Ok(ExitCode::SUCCESS);
+    };
     check_unused(&known.device, args.force)?;
     match known.server() {
         Some(server) => stop(&known, &server)?,
@@ -89,8 +97,16 @@ fn after_server(device: &Path, server: u32) -> Result<ExitCode, CliError> {
 
 /// Has the server end, and waits for that.
 fn stop(known: &State, server: &OwnedFd) -> Result<(), CliError> {
-    pidfd_send_signal(server, Signal::TERM)
-        .map_err(|error| CliError::device(format!("cannot stop process {}: {error}", known.pid)))?;
+    match pidfd_send_signal(server, Signal::TERM) {
+        // It has just ended by itself.
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(error) => {
+            return Err(CliError::device(format!(
+                "cannot stop process {}: {error}",
+                known.pid
+            )));
+        }
+    }
     let mut polled = [PollFd::new(server, PollFlags::IN)];
     while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut polled, None) {}
     match state::of(&known.device) {

@@ -273,9 +273,9 @@ impl Ublk {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
             stopped => return stopped,
         }
+        self.team.crew.abandon();
         // One that has not been answered in time is of no more use.
         self.control = Control::of(self.id).map_err(system)?;
-        self.team.crew.abandon();
         self.control.stop(self.id)
     }
 }
