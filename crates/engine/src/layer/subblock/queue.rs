@@ -189,6 +189,8 @@ impl SubBlockQueue {
         }
         let cut = match &request.operation {
             Operation::Flush => return true,
+            // It waits for nobody, and nobody is to wait for it.
+            Operation::Cache { .. } => return false,
             _ => Cut::new(request.offset, request.len(), self.shared.sector),
         };
         if !cut.is_whole() || !self.shared.claims.is_quiet() {
