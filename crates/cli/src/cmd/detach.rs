@@ -59,12 +59,17 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode, CliError> {
         }
     };
     let _alone = state::alone_with(&known.device);
-    // Another `detach` may have been here meanwhile.
-    let Some(known) = state::of(&args.device)
-        .ok()
-        .filter(|now| now.is_of_same_server(&known))
-    else {
-        return Ok(ExitCode::SUCCESS);
+    let known = match state::of(&args.device) {
+        Ok(now) if now.is_of_same_server(&known) => now,
+        Ok(now) => {
+            return Err(CliError::busy(format!(
+                "{} has got another server meanwhile, process {}; try again",
+                now.device.display(),
+                now.pid
+            )));
+        }
+        // Another `detach` has been here meanwhile.
+        Err(_) => return Ok(ExitCode::SUCCESS),
     };
     check_unused(&known.device, args.force)?;
     match known.server() {
