@@ -274,10 +274,7 @@ impl Alone {
         let path = folder.join(format!("{ALONE}{name}"));
         let identity = |of: io::Result<fs::Metadata>| of.map(|it| (it.dev(), it.ino())).ok();
         loop {
-            let mut options = File::options();
-            options.write(true).create(true).truncate(false).mode(0o600);
-            let file = options.open(&path).ok()?;
-            retry_on_intr(|| flock(&file, FlockOperation::LockExclusive)).ok()?;
+            let file = locked(&path).ok()?;
             // Whoever had it has removed it: others will lock another file of this name.
             if identity(file.metadata()) == identity(fs::symlink_metadata(&path)) {
                 return Some(Self { _file: file, path });
@@ -295,10 +292,15 @@ impl Drop for Alone {
 
 /// Nobody else changes anything in the folder while this is kept.
 fn lock(folder: &Path) -> io::Result<File> {
+    locked(&folder.join(LOCK))
+}
+
+/// Makes a file where there is none, and waits until nobody else has it locked.
+fn locked(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(folder.join(LOCK))?;
-    flock(&file, FlockOperation::LockExclusive)?;
+    let file = options.open(path)?;
+    retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
     Ok(file)
 }
 

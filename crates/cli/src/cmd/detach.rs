@@ -63,7 +63,7 @@ pub fn run(args: &DetachArgs) -> Result<ExitCode, CliError> {
         Ok(now) if now.is_of_same_server(&known) => now,
         Ok(now) => {
             return Err(CliError::busy(format!(
-                "{} has got another server meanwhile, process {}; try again",
+                "{} has a new server by now, process {}; try again",
                 now.device.display(),
                 now.pid
             )));

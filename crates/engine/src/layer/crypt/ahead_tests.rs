@@ -1,6 +1,5 @@
 //! Writes that are encrypted ahead of their turn, where no helper takes them.
 
-use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_sys::BackendChoice;
 
 use super::*;
@@ -8,22 +7,12 @@ use crate::Channel;
 use crate::base::{RamDevice, ZonedDevice};
 use crate::cipher_map::{CipherRange, Zeroes};
 use crate::dispatch::Mode;
+use crate::layer::crypt::test_cipher;
 use crate::layer::{DelayDevice, zoned};
 use crate::zone::ZoneLayout;
 
 const BLOCK: usize = 128 * 1024;
 const ZONE: u64 = 1 << 20;
-
-fn cipher() -> SectorCipher {
-    let options = SectorOptions {
-        sector_size: 512,
-        iv_offset: 0,
-        iv_large_sectors: false,
-    };
-    let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
-    let key: Vec<u8> = (0..64).collect();
-    SectorCipher::new(&spec, &key, options).unwrap()
-}
 
 /// Zones over memory that takes its time.
 fn zones() -> Gate {
@@ -44,13 +33,13 @@ fn what_no_helper_takes_is_encrypted_here_after_some_passes_or_when_there_is_not
     let (lower, mut ring) = (zones(), Ring::new(BackendChoice::Syscalls, 64).unwrap());
     let range = CipherRange {
         len: 4 * ZONE,
-        cipher: Some(cipher()),
+        cipher: Some(test_cipher()),
     };
     let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
     let helpers = Helpers::deaf(1);
     let mut exchange = Exchange::open(Parts {
         dispatch: Dispatch::both(Mode::Auto),
-        helpers: Some((helpers, Pace::of(&cipher()))),
+        helpers: Some((helpers, Pace::of(&test_cipher()))),
         workers: None,
         lower: &lower,
         cipher_map: &cipher_map,
@@ -82,7 +71,7 @@ fn writes_that_no_helper_takes_are_written_all_the_same() {
         helpers: Some(Helpers::deaf(1)),
         ..Default::default()
     };
-    let gate = zoned::encrypted(zones(), cipher(), options).unwrap();
+    let gate = zoned::encrypted(zones(), test_cipher(), options).unwrap();
     let mut channel = Channel::open(&gate, BackendChoice::Auto, 32).unwrap();
     let mut done = Vec::new();
     for index in 0..8u8 {
@@ -129,7 +118,7 @@ fn many_large_writes_that_wait_leave_reads_their_operations() {
     let slow = Gate::new(DelayDevice::new(ram, "write=1ms".parse().unwrap()));
     let layout = ZoneLayout::new(32 * ZONE, ZONE).unwrap();
     let zones = Gate::new(ZonedDevice::in_memory(slow, layout).unwrap());
-    let gate = zoned::encrypted(zones, cipher(), options).unwrap();
+    let gate = zoned::encrypted(zones, test_cipher(), options).unwrap();
     let mut channel = Channel::open(&gate, BackendChoice::Auto, 64).unwrap();
     let mut done = Vec::new();
     for zone in 0..32 {

@@ -404,3 +404,15 @@ fn logical_block<'a>(
     });
     Ok(blocks.max().unwrap_or(below).max(below))
 }
+
+#[cfg(test)]
+fn test_cipher() -> SectorCipher {
+    let options = cryptline_cipher::SectorOptions {
+        sector_size: 512,
+        iv_offset: 0,
+        iv_large_sectors: false,
+    };
+    let spec = cryptline_cipher::CipherSpec::parse("aes-xts-plain64").unwrap();
+    let key: Vec<u8> = (0..64).collect();
+    SectorCipher::new(&spec, &key, options).unwrap()
+}
