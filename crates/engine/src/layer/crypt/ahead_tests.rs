@@ -7,7 +7,7 @@ use crate::Channel;
 use crate::base::{RamDevice, ZonedDevice};
 use crate::cipher_map::{CipherRange, Zeroes};
 use crate::dispatch::Mode;
-use crate::layer::crypt::test_cipher;
+use crate::layer::crypt::any_cipher;
 use crate::layer::{DelayDevice, zoned};
 use crate::zone::ZoneLayout;
 
@@ -33,13 +33,13 @@ fn what_no_helper_takes_is_encrypted_here_after_some_passes_or_when_there_is_not
     let (lower, mut ring) = (zones(), Ring::new(BackendChoice::Syscalls, 64).unwrap());
     let range = CipherRange {
         len: 4 * ZONE,
-        cipher: Some(test_cipher()),
+        cipher: Some(any_cipher()),
     };
     let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
     let helpers = Helpers::deaf(1);
     let mut exchange = Exchange::open(Parts {
         dispatch: Dispatch::both(Mode::Auto),
-        helpers: Some((helpers, Pace::of(&test_cipher()))),
+        helpers: Some((helpers, Pace::of(&any_cipher()))),
         workers: None,
         lower: &lower,
         cipher_map: &cipher_map,
@@ -71,7 +71,7 @@ fn writes_that_no_helper_takes_are_written_all_the_same() {
         helpers: Some(Helpers::deaf(1)),
         ..Default::default()
     };
-    let gate = zoned::encrypted(zones(), test_cipher(), options).unwrap();
+    let gate = zoned::encrypted(zones(), any_cipher(), options).unwrap();
     let mut channel = Channel::open(&gate, BackendChoice::Auto, 32).unwrap();
     let mut done = Vec::new();
     for index in 0..8u8 {
@@ -118,7 +118,7 @@ fn many_large_writes_that_wait_leave_reads_their_operations() {
     let slow = Gate::new(DelayDevice::new(ram, "write=1ms".parse().unwrap()));
     let layout = ZoneLayout::new(32 * ZONE, ZONE).unwrap();
     let zones = Gate::new(ZonedDevice::in_memory(slow, layout).unwrap());
-    let gate = zoned::encrypted(zones, test_cipher(), options).unwrap();
+    let gate = zoned::encrypted(zones, any_cipher(), options).unwrap();
     let mut channel = Channel::open(&gate, BackendChoice::Auto, 64).unwrap();
     let mut done = Vec::new();
     for zone in 0..32 {

@@ -406,7 +406,7 @@ fn logical_block<'a>(
 }
 
 #[cfg(test)]
-fn test_cipher() -> SectorCipher {
+fn any_cipher() -> SectorCipher {
     let options = cryptline_cipher::SectorOptions {
         sector_size: 512,
         iv_offset: 0,

@@ -306,7 +306,7 @@ impl Depth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layer::crypt::test_cipher;
+    use crate::layer::crypt::any_cipher;
 
     #[test]
     fn caller_that_waits_for_each_request_is_rarely_probed() {
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn medium_that_answers_at_once_never_has_a_helper_below_the_crossover() {
-        let pace = Pace::of(&test_cipher());
+        let pace = Pace::of(&any_cipher());
         // As willing as helpers can be: every core is idle and a hand-off costs nothing.
         let helpers = Helpers::always(2).unwrap();
         let mut policy = Policy::new(Dispatch::both(Mode::Auto), Some((helpers, pace)), true);
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn only_large_writes_of_zones_that_take_time_are_encrypted_ahead_and_only_behind_others() {
-        let pace = Pace::of(&test_cipher());
+        let pace = Pace::of(&any_cipher());
         let policy = |answers_at_once| {
             let helpers = Helpers::always(2).unwrap();
             let dispatch = Dispatch::both(Mode::Auto);
