@@ -27,16 +27,18 @@
 //! Memory is scarce (see [`Oracle::memory_mib`]) and its processor slow: give Argon2 a small
 //! forced cost there (`--pbkdf-force-iterations 4 --pbkdf-memory 32768`).
 //!
-//! A test that boots has `kernel_oracle` in its name or its file's: the test runner then lets only one of
+//! A test that boots has `kernel_oracle` in its name or its file's: the test runner then lets only two of
 //! them run at a time.
 //!
 //! ```text
 //! Oracle ─ run ─┬─ kernel     Debian's kernel package by apt, unpacked once into the user's cache folder
 //!               ├─ initramfs  guest.sh, modules, programs and the cases as a cpio archive
 //!               ├─ machine    QEMU; the console on one serial line, results on another
+//!               ├─ again      the same once more where QEMU itself has crashed
 //!               └─ report     results → Outcomes
 //! ```
 
+mod again;
 mod apt;
 pub mod golden;
 mod initramfs;
@@ -230,7 +232,7 @@ impl Oracle {
             "an oracle without cases proves nothing"
         );
         let archive = initramfs::build(&self.kernel, &self.programs, &self.cases);
-        let ended = machine::boot(&self, &archive);
+        let ended = again::boot(&self, &archive);
         report::read(&self.cases, &ended)
     }
 }

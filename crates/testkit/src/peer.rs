@@ -198,6 +198,10 @@ pub struct Peer {
 }
 
 impl Peer {
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
     /// Where the program is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -246,7 +250,7 @@ pub fn tool(name: &str) -> Option<Peer> {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
     let path = tools.join(name);
     if is_executable(&path) {
-        return Some(Peer { path });
+        return Some(Peer::at(path));
     }
     skip(&format!("{name} is not installed (cargo xtask tools)"));
     None
