@@ -132,10 +132,11 @@ impl FileObject {
         // What is no file of the system raises here.
         let descriptor = object.call_method0("fileno");
         let descriptor = descriptor.and_then(|number| number.extract()).ok();
+        let appends = descriptor.map_or(Ok(false), |number| appends(object.py(), number))?;
         Ok(Self {
             object: object.clone().unbind(),
             size,
-            is_read_only,
+            is_read_only: is_read_only || appends,
             descriptor,
             position: Mutex::new(()),
             holder: AtomicU64::new(0),
@@ -186,6 +187,14 @@ impl FileObject {
                 .map_err(|error| self.raised.keep(python, error))
         })
     }
+}
+
+/// Whether the system puts everything at the end of the file, wherever it belongs.
+fn appends(python: Python<'_>, descriptor: i32) -> PyResult<bool> {
+    let fcntl = python.import("fcntl")?;
+    let flags = fcntl.call_method1("fcntl", (descriptor, fcntl.getattr("F_GETFL")?))?;
+    let append: i32 = python.import("os")?.getattr("O_APPEND")?.extract()?;
+    Ok(flags.extract::<i32>()? & append != 0)
 }
 
 impl Medium for FileObject {

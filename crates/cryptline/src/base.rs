@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cryptline_engine::base::{
-    Blank, BlankDevice, DirectMode, FileDevice, Image, NbdDevice, PersistentMemory, PmemDevice,
-    RamDevice, RbdDevice, ZonedDevice, ZonedFile,
+    Blank, BlankDevice, DirectMode, Image, NbdDevice, PersistentMemory, PmemDevice, RamDevice,
+    RbdDevice, ZonedDevice, ZonedFile,
 };
 use cryptline_engine::btt::{Btt, BttDevice, Medium as _, locate};
 use cryptline_engine::layer::linear::{Segment, joined};
@@ -63,6 +63,10 @@ pub(crate) struct BaseDevice {
     pub warnings: Vec<Warning>,
     /// Where the data lies in what is mapped.
     pub data: Vec<Range<u64>>,
+    /// Bytes that are there. The gate has whole blocks of them.
+    pub bytes: u64,
+    /// Bytes of the sectors that a partition table on it counts in.
+    table_sector: u32,
 }
 
 /// Where a volume lies, or will.
@@ -93,10 +97,7 @@ impl Source {
             Self::Target(target) => BaseDevice::open(target, access),
             Self::Medium(medium) => BaseDevice::medium(medium, access),
             Self::Device(gate) => Ok(BaseDevice::own(gate, access)),
-            Self::Image(image) => {
-                let device = take(image)?.into_device(LEAST_BLOCK, access.direct)?;
-                Ok(BaseDevice::of_file(device))
-            }
+            Self::Image(image) => BaseDevice::of_image(take(image)?, access.direct),
         }
     }
 
@@ -186,7 +187,7 @@ impl Base {
         let of = Self::open(&slice.of, access)?;
         let block = match &of {
             Self::Image(image) => image.block(),
-            Self::Device(device) => device.table_sector(),
+            Self::Device(device) => device.table_sector,
             Self::Slice(_) => LEAST_BLOCK,
         };
         let name = slice.of.to_string();
@@ -244,18 +245,28 @@ impl Base {
 
 impl BaseDevice {
     fn new(gate: Gate, info: BaseInfo) -> Self {
+        let geometry = *gate.geometry();
         Self {
             gate,
             info,
             warnings: Vec::new(),
             data: Vec::new(),
+            bytes: geometry.size,
+            table_sector: geometry.logical_block,
         }
     }
 
-    /// A file or block device that is open.
-    pub fn of_file(device: FileDevice) -> Self {
+    /// A file or block device that is open, for transfers of any size.
+    pub fn of_image(image: Image, direct: DirectMode) -> Result<Self> {
+        let (bytes, table_sector) = (image.size(), image.block());
+        let device = image.into_device(LEAST_BLOCK, direct)?;
         let direct = device.is_direct();
-        Self::new(Gate::new(device), BaseInfo::File { direct })
+        Ok(Self {
+            bytes,
+            // What the page cache takes in smaller pieces is counted in sectors even so.
+            table_sector,
+            ..Self::new(Gate::new(device), BaseInfo::File { direct })
+        })
     }
 
     fn medium(medium: &Arc<dyn Medium>, access: Access) -> Result<Self> {
@@ -279,10 +290,7 @@ impl BaseDevice {
             read_only, direct, ..
         } = access;
         match target {
-            Target::Path(path) => {
-                let device = Image::open(path, read_only)?.into_device(512, direct)?;
-                Ok(Self::of_file(device))
-            }
+            Target::Path(path) => Self::of_image(Image::open(path, read_only)?, direct),
             Target::Ram(size) => Ok(Self::new(Gate::new(RamDevice::new(*size)?), BaseInfo::Ram)),
             Target::Pmem(path) => {
                 let memory = PersistentMemory::open(path, read_only)?;
@@ -308,6 +316,7 @@ impl BaseDevice {
             Target::Nbd(uri) => {
                 let device = NbdDevice::open_again(uri, read_only, access.reconnect)?;
                 let multi_conn = device.takes_connections();
+                let bytes = device.bytes();
                 let gate = Gate::new(device);
                 let is_written = !gate.geometry().read_only;
                 let loses = access.reconnect.is_some() && is_written && !multi_conn;
@@ -316,6 +325,10 @@ impl BaseDevice {
                         .then_some(Warning::OnlyReadsAgain)
                         .into_iter()
                         .collect(),
+                    bytes,
+                    // The smallest request that a server takes is not its disk's sector: who made the table saw sectors
+                    // of 512 bytes, as every disk image has them.
+                    table_sector: LEAST_BLOCK,
                     ..Self::new(gate, BaseInfo::Nbd { multi_conn })
                 })
             }
@@ -344,10 +357,15 @@ impl BaseDevice {
     /// For who lays nothing over it that could begin further on: a device of its own.
     fn slice(slice: &Slice, access: Access) -> Result<Self> {
         let of = Self::open(&slice.of, access)?;
-        let (geometry, name) = (*of.gate.geometry(), slice.of.to_string());
+        let (size, name) = (of.gate.size(), slice.of.to_string());
         let bytes = Box::new(GateBytes::new(&of.gate)?);
-        let block = of.table_sector();
-        let (range, warning) = slice.window.find(bytes, geometry.size, block, &name)?;
+        let (range, warning) = slice.window.find(bytes, size, of.table_sector, &name)?;
+        // What ends where the blocks do has what is behind them, too.
+        let behind = if range.end == size {
+            of.bytes - size
+        } else {
+            0
+        };
         let segment = Segment {
             lower: of.gate,
             offset: range.start,
@@ -355,11 +373,11 @@ impl BaseDevice {
         };
         let gate = joined(vec![segment]).map_err(|error| Problem::Device(error).on(slice))?;
         Ok(Self {
-            gate,
-            info: of.info,
+            // Where data lies in what is mapped is not known of a part.
             warnings: of.warnings.into_iter().chain(warning).collect(),
-            // Where they lie in what is mapped is not known of a part.
-            data: Vec::new(),
+            bytes: gate.size() + behind,
+            table_sector: LEAST_BLOCK,
+            ..Self::new(gate, of.info)
         })
     }
 
@@ -377,9 +395,11 @@ impl BaseDevice {
         let sector_size = table.sector_size();
         Ok(Self {
             data: data.collect(),
-            info: BaseInfo::Btt { sector_size, how },
             warnings: table.warnings().iter().copied().map(Warning::Btt).collect(),
-            gate: Gate::new(BttDevice::new(table, read_only)),
+            ..Self::new(
+                Gate::new(BttDevice::new(table, read_only)),
+                BaseInfo::Btt { sector_size, how },
+            )
         })
     }
 
@@ -390,15 +410,6 @@ impl BaseDevice {
         let memory = Gate::new(RamDevice::new(size)?);
         let device = ZonedDevice::in_memory(memory, layout)?;
         Ok(Self::new(Gate::new(device), BaseInfo::Zoned(layout)))
-    }
-
-    /// Bytes of the sectors that a partition table on it counts in. The smallest request that an NBD server takes is not
-    /// its disk's sector: who made the table saw sectors of 512 bytes, as every disk image has them.
-    fn table_sector(&self) -> u32 {
-        match self.info {
-            BaseInfo::Nbd { .. } => LEAST_BLOCK,
-            _ => self.gate.geometry().logical_block,
-        }
     }
 
     /// Refuses transfers in units of `unit` bytes where a block translation table has larger sectors, or a server
@@ -467,7 +478,7 @@ impl Look {
         let geometry = *device.gate.geometry();
         Ok(Self {
             size: geometry.size,
-            block: device.table_sector(),
+            block: device.table_sector,
             bytes: Bytes::Device(device),
             device_number: None,
             name: source.to_string(),

@@ -55,17 +55,21 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
         })
     }
 
-    /// Fills `target` from `offset`.
+    /// Fills `target` from `offset`. Neither needs to be whole blocks: those around it are read.
     pub fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<(), Fault> {
+        let block = self.queue.geometry().logical_block as usize;
         let mut at = offset;
         let mut rest = target;
         while !rest.is_empty() {
-            let (piece, after) = rest.split_at_mut(self.chunk_len(at, rest.len()));
+            let before = usize::try_from(at % block as u64).unwrap_or(0);
+            let wanted = self.chunk_len(at, rest.len()).min(CHUNK - before);
+            let (piece, after) = rest.split_at_mut(wanted);
             rest = after;
-            let buffer = self.take_buffer(piece.len())?;
-            let (buffer, result) = self.transfer(Request::read(at, buffer, 0))?;
+            let buffer = self.take_buffer((before + wanted).next_multiple_of(block))?;
+            let request = Request::read(at - before as u64, buffer, 0);
+            let (buffer, result) = self.transfer(request)?;
             if result.is_ok() {
-                piece.copy_from_slice(&buffer);
+                piece.copy_from_slice(&buffer[before..before + wanted]);
             }
             self.buffer = Some(buffer);
             result?;

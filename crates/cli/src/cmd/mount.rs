@@ -152,7 +152,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     let parent = Parent::find(args.mount.ready_fd)?;
     let front = Front::begin(&args.front, targets)?;
     let names = Names::new(&args.mount.name, targets, place.over)?;
-    place.check_targets(targets)?;
+    place.check_targets(targets, args.front.volume.header.as_deref())?;
     let front = front
         .in_bytes()
         .open(|index, file| names.choose(index, file))?;

@@ -71,7 +71,7 @@ pub fn run(args: &UmountArgs) -> Result<ExitCode, CliError> {
 fn at_end_of_input(point: &Path) -> Result<ExitCode, CliError> {
     let identity = super::mount::input_to_its_end();
     let mut ended = fuse::unmount(point, false, Some(&identity));
-    if let Err(MountError::Busy) = ended {
+    if let Err(MountError::Busy | MountError::Helper(_)) = ended {
         // It will be gone when nobody uses it.
         ended = fuse::unmount(point, true, Some(&identity));
     }

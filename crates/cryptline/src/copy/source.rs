@@ -79,6 +79,10 @@ impl CopySource {
                 let source = Source::Target(target.clone());
                 let device = source.open_device(access)?;
                 let size = device.gate.size();
+                if device.bytes != size {
+                    let behind = device.bytes - size;
+                    return Err(Problem::CopyCutsOff { behind, size }.on(name));
+                }
                 (device, size, None)
             }
         };
@@ -194,13 +198,13 @@ fn raw_file(path: &Path) -> Result<(BaseDevice, u64, Option<File>)> {
         None
     };
     // What was just made is in the page cache, and O_DIRECT would fetch it from the disk.
-    let device = image.into_device(512, DirectMode::Off)?;
+    let device = BaseDevice::of_image(image, DirectMode::Off)?;
     let size = if file.is_some() {
         size
     } else {
-        size - size % 512
+        device.gate.size()
     };
-    Ok((BaseDevice::of_file(device), size, file))
+    Ok((device, size, file))
 }
 
 impl Open {

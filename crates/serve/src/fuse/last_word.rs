@@ -27,6 +27,8 @@ const FLUSHED: u8 = b'f';
 const LOST: u8 = b'l';
 /// More than so many who wait are not told.
 const WAITERS_MAX: usize = 128;
+/// Who asked and has given up since is in the socket's queue even so. That has room for fewer.
+const ASKED_MAX: usize = 8192;
 
 /// The name of the socket.
 pub type SocketName = [u8; FUSE_ASK_LEN];
@@ -57,14 +59,17 @@ impl LastWord {
     pub fn say(self, is_flushed: bool) {
         let word = if is_flushed { FLUSHED } else { LOST };
         let _ = self.listener.set_nonblocking(true);
-        for _ in 0..WAITERS_MAX {
+        let mut told = 0;
+        for _ in 0..ASKED_MAX {
             let Ok((mut waiter, _)) = self.listener.accept() else {
                 return;
             };
-            // Whoever has gone needs to know nothing. A new socket takes a byte at once.
-            let _ = waiter.write_all(&[word]);
-            // Closed by the end of the process.
-            let _ = OwnedFd::from(waiter).into_raw_fd();
+            // A new socket takes a byte at once. Whoever has gone needs to know nothing.
+            if told < WAITERS_MAX && waiter.write_all(&[word]).is_ok() {
+                told += 1;
+                // Closed by the end of the process.
+                let _ = OwnedFd::from(waiter).into_raw_fd();
+            }
         }
     }
 }
@@ -140,6 +145,18 @@ mod tests {
                 assert_eq!(format!("{heard:?}"), expected);
             }
         }
+    }
+
+    #[test]
+    fn who_has_given_up_takes_nobody_s_place() {
+        let server = LastWord::new().unwrap();
+        for _ in 0..2 * WAITERS_MAX {
+            drop(waiter(&server));
+        }
+        let last = waiter(&server);
+        server.say(true);
+        let heard = last.wait(Duration::from_millis(1));
+        assert!(matches!(heard, LastFlush::Worked), "{heard:?}");
     }
 
     #[test]

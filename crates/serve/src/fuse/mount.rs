@@ -154,7 +154,9 @@ impl Mount {
             return Ok(());
         }
         match undo(&self.point, self.by_helper, false) {
-            Err(MountError::Busy) => undo(&self.point, self.by_helper, true),
+            Err(MountError::Busy | MountError::Helper(_)) => {
+                undo(&self.point, self.by_helper, true)
+            }
             // Somebody else has been faster.
             Err(MountError::NotMounted) => Ok(()),
             ended => ended,
@@ -172,10 +174,11 @@ impl Drop for Mount {
 fn undo(point: &Path, by_helper: bool, lazily: bool) -> Result<(), MountError> {
     if by_helper {
         return cryptline_sys::unmount_by_helper(point, lazily).map_err(|error| {
-            if identity_at(point).is_some() && !lazily {
-                MountError::Busy
-            } else {
-                MountError::Helper(error)
+            match error.kind() {
+                io::ErrorKind::NotFound => MountError::NoHelper,
+                // As it says itself: it may also be somebody else's mount.
+                _ if !lazily && error.to_string().contains("busy") => MountError::Busy,
+                _ => MountError::Helper(error),
             }
         });
     }
@@ -196,12 +199,7 @@ pub fn unmount(point: &Path, lazily: bool, identity: Option<&str>) -> Result<(),
     }
     match undo(point, false, lazily) {
         Err(MountError::System(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
-            match undo(point, true, lazily) {
-                Err(MountError::Helper(error)) if error.kind() == io::ErrorKind::NotFound => {
-                    Err(MountError::NoHelper)
-                }
-                ended => ended,
-            }
+            undo(point, true, lazily)
         }
         ended => ended,
     }

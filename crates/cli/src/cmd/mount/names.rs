@@ -55,8 +55,10 @@ impl<'a> Names<'a> {
         if let Some(given) = self.given.get(index) {
             return given.clone();
         }
-        // Many programs take a colon for something else.
-        let is_odd = file.is_empty() || file.contains(':') || file.len() > OWN_MAX;
+        // Many programs take a colon for something else, and an export may be called like a path.
+        let is_odd = ["", ".", ".."].contains(&file.as_str())
+            || file.contains([':', '/'])
+            || file.len() > OWN_MAX;
         let own = if is_odd { "disk".to_owned() } else { file };
         let mut taken = self.taken.borrow_mut();
         let numbered = (2_u64..).map(|number| format!("{own}-{number}"));

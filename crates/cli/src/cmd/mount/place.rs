@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cryptline_serve::fuse::Over;
+use cryptline::Target;
+use cryptline_serve::fuse::{self, Over};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -52,6 +53,12 @@ impl Place {
             )));
         };
         let point = fs::canonicalize(point).map_err(failed)?;
+        // A folder with a mount is not empty.
+        if over == Over::File && fuse::identity_at(&point).is_some() {
+            return Err(CliError::busy(format!(
+                "{shown}: a volume is mounted there already; `cryptline umount {shown}` ends that"
+            )));
+        }
         let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let found = rustix::fs::open(&point, how, Mode::empty());
         let found = fs::File::from(found.map_err(|error| failed(error.into()))?);
@@ -64,14 +71,16 @@ impl Place {
         Ok((Self { point, over }, found.into()))
     }
 
-    /// A file must not take its own place: others could not reach it any more.
-    pub fn check_targets(&self, targets: &[String]) -> Result<(), CliError> {
+    /// What a volume lies on must not be hidden by it: others could not reach it any more.
+    pub fn check_targets(&self, targets: &[String], header: Option<&Path>) -> Result<(), CliError> {
         let identity = |path: &Path| {
             let found = fs::metadata(path).ok()?;
             Some((found.dev(), found.ino()))
         };
         let own = identity(&self.point);
-        if targets.iter().any(|it| identity(Path::new(it)) == own) {
+        let parsed: Vec<_> = targets.iter().flat_map(Target::parse).collect();
+        let mut paths = parsed.iter().filter_map(Target::path).chain(header);
+        if paths.any(|path| identity(path) == own) {
             return Err(CliError::parameters(format!(
                 "{}: that is the target; give an empty folder or another file",
                 self.point.display()

@@ -14,6 +14,9 @@
 //!   on this machine its process has ended. Reads can always go out once more, and so can what was not sent yet:
 //!   before the first request after a rest, a queue looks whether its connection is still there.
 //!
+//! A server that is stopped in order may refuse what it has not begun yet (`ESHUTDOWN`), and answers what it has. What
+//! it refused was made not at all, and goes out once more whoever answers then.
+//!
 //! Anything else is lost, and the device is latched as without this.
 //!
 //! qemu (`reconnect-delay`) and the kernel (`nbd-client -persist`) send everything once more, and then say yes to a
@@ -30,13 +33,13 @@ use rustix::net::RecvFlags;
 use super::Shared;
 use super::pool::Link;
 use super::queue::NbdQueue;
-use crate::Completion;
+use crate::{Completion, Fault};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How often one request goes out once more while others are answered: it may be what ends the server.
-const REWINDS_MAX: u8 = 8;
+pub(super) const REWINDS_MAX: u8 = 8;
 
 /// What a queue does about its connection.
 pub(super) enum Down {
@@ -130,7 +133,30 @@ impl Shared {
     }
 }
 
+/// Whether an answer only says that the server is about to end, where another is waited for.
+pub(super) fn is_put_off(reconnect: Option<Duration>, result: Result<(), Fault>) -> bool {
+    reconnect.is_some() && result == Err(Fault::Io(Errno::SHUTDOWN))
+}
+
 impl NbdQueue {
+    /// Keeps a request for the next server, which this one has refused because it ends. Not without end.
+    pub(super) fn put_off(&mut self, index: usize) -> bool {
+        let pending = self.pending.get_mut(index);
+        if pending.is_none_or(|pending| pending.rewind(true) > REWINDS_MAX) {
+            return false;
+        }
+        self.waiting.push_back(index);
+        self.is_leaving = true;
+        true
+    }
+
+    /// Hangs up where the server is about to end, and has answered everything.
+    pub(super) fn leave(&mut self, done: &mut Vec<Completion>) {
+        if self.is_leaving && self.intake.is_answered() {
+            self.hang_up(done);
+        }
+    }
+
     /// The connection is gone, though the server has broken no rule.
     pub(super) fn hang_up(&mut self, done: &mut Vec<Completion>) {
         if self.is_broken || self.down.is_some() {
@@ -188,6 +214,7 @@ impl NbdQueue {
             Some(Some(link)) if ring.replace_file(self.socket, Arc::clone(&link.socket)) => {
                 self.link = Some(link);
                 self.down = None;
+                self.is_leaving = false;
             }
             Some(_) => {
                 self.down = None;

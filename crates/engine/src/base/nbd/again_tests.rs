@@ -31,6 +31,8 @@ enum Death {
     Unmade,
     Made,
     HalfAnswered,
+    /// It says that it ends, and does.
+    Refused,
 }
 
 /// What a machine has whose server can be killed.
@@ -86,7 +88,9 @@ fn serve(accept: &dyn Fn() -> Client, store: &Mutex<Store>, dies: &dyn Fn(usize)
         let mut store = cryptline_sys::lock(store);
         let death = dies(store.requests);
         store.requests += 1;
-        if !matches!(death, Some(Death::Unmade)) {
+        if matches!(death, Some(Death::Refused)) {
+            client.say(&reply::simple(header.cookie, Err(NbdError::Shutdown)));
+        } else if !matches!(death, Some(Death::Unmade)) {
             let answer = store.make(&header, &payload);
             let len = match death {
                 None => answer.len(),
@@ -186,7 +190,12 @@ fn server_killed_at_any_request_forgets_nothing_and_all_requests_succeed() {
     for backend in BACKENDS {
         let requests = outlives(backend, |_| None);
         for nth in 0..requests {
-            for death in [Death::Unmade, Death::Made, Death::HalfAnswered] {
+            for death in [
+                Death::Unmade,
+                Death::Made,
+                Death::HalfAnswered,
+                Death::Refused,
+            ] {
                 outlives(backend, move |request| (request == nth).then_some(death));
             }
         }
@@ -198,6 +207,54 @@ fn server_that_dies_again_and_again_is_outlived() {
     for backend in BACKENDS {
         outlives(backend, |request| (request % 3 == 2).then_some(Death::Made));
     }
+}
+
+#[test]
+fn change_that_a_server_refuses_since_it_ends_is_made_by_the_next_whoever_that_is() {
+    for backend in BACKENDS {
+        let server = Server::several(USUAL, |accept| {
+            let mut client = accept();
+            let (refused, made) = (client.request(), client.bytes(BLOCK));
+            assert_eq!((refused.command, made), (cmd::WRITE, vec![1; BLOCK]));
+            let other = client.request();
+            client.bytes(BLOCK);
+            client.say(&reply::simple(refused.cookie, Err(NbdError::Shutdown)));
+            // What it has begun it answers before it ends.
+            client.say(&reply::simple(other.cookie, Ok(())));
+            client.see_end();
+            let mut client = accept();
+            let (again, payload) = client.expect(cmd::WRITE);
+            assert_eq!((again.offset, payload), (refused.offset, vec![1; BLOCK]));
+        });
+        let gate = again(&server, LONG);
+        let mut channel = Channel::open(&gate, backend, 8).unwrap();
+        let write = |index: u8| {
+            let mut data = Buffer::alloc(BLOCK).unwrap();
+            data.fill(index + 1);
+            Request::write(u64::from(index) * 4096, data, false, index.into())
+        };
+        finish(&mut channel, (0..2).map(write).collect(), &[]);
+        drop((channel, gate));
+        server.end();
+    }
+}
+
+#[test]
+fn server_that_refuses_everything_since_it_ends_and_does_not_is_given_up() {
+    let server = Server::several(USUAL, |accept| {
+        for _ in 0..=super::again::REWINDS_MAX {
+            let mut client = accept();
+            let request = client.request();
+            client.say(&reply::simple(request.cookie, Err(NbdError::Shutdown)));
+            client.see_end();
+        }
+    });
+    let gate = again(&server, LONG);
+    let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+    let refused = Err(Fault::Io(rustix::io::Errno::SHUTDOWN));
+    assert_eq!(disk.read_at(0, &mut [0; BLOCK]), refused);
+    drop((disk, gate));
+    server.end();
 }
 
 #[test]

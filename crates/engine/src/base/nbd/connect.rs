@@ -43,6 +43,8 @@ pub(super) enum Peer {
 /// A server, and how to speak with it.
 pub(super) struct Server {
     pub uri: NbdUri,
+    /// Where it is, wherever this process works by the time it connects again.
+    address: Address,
     secure: Option<Secure>,
 }
 
@@ -52,6 +54,7 @@ impl Server {
         let secure = uri.tls.then(|| Secure::new(uri)).transpose();
         Ok(Self {
             uri: uri.clone(),
+            address: absolute(&uri.address),
             secure: secure.map_err(|why| OpenError::remote(uri, why))?,
         })
     }
@@ -113,7 +116,7 @@ impl Server {
     ) -> Result<(Line, T, Peer), OpenError> {
         let failed = |why: String| self.error(why);
         let deadline = Instant::now() + patience;
-        let found = match &self.uri.address {
+        let found = match &self.address {
             Address::Tcp { host, port } => match known {
                 Some(Peer::Tcp(address)) => tcp(host, &[address], deadline),
                 _ => addresses(host, *port).and_then(|found| tcp(host, &found, deadline)),
@@ -133,6 +136,15 @@ impl Server {
             failed(if is_cut { tls::cut() } else { explain(&error) })
         })?;
         Ok((line, agreed, peer))
+    }
+}
+
+fn absolute(address: &Address) -> Address {
+    match address {
+        Address::Unix(path) if !path.as_os_str().as_bytes().starts_with(&[0]) => {
+            Address::Unix(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
+        }
+        other => other.clone(),
     }
 }
 
@@ -171,12 +183,14 @@ fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 
 fn tcp(host: &str, found: &[SocketAddr], deadline: Instant) -> Result<(OwnedFd, Peer), String> {
     let mut failure = format!("host {host} has no address");
-    for address in found {
+    for (tried, address) in found.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
         }
-        match TcpStream::connect_timeout(address, left) {
+        // One that does not answer leaves time for those behind it.
+        let to_try = u32::try_from(found.len() - tried).unwrap_or(u32::MAX);
+        match TcpStream::connect_timeout(address, left / to_try) {
             Ok(stream) => {
                 watch(&stream).map_err(|errno| format!("cannot set up its socket: {errno}"))?;
                 return Ok((stream.into(), Peer::Tcp(*address)));
@@ -240,5 +254,49 @@ fn refused(place: &str, error: &io::Error) -> String {
             format!("{place} does not answer")
         }
         _ => format!("cannot connect to {place}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// A listener whose queue is full: who connects is not answered.
+    fn silent() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        rustix::net::bind(&socket, &any).unwrap();
+        rustix::net::listen(&socket, 0).unwrap();
+        let address = rustix::net::getsockname(&socket).unwrap();
+        let address = SocketAddr::try_from(address).unwrap();
+        let soon = Duration::from_millis(100);
+        let waiting = std::iter::from_fn(|| TcpStream::connect_timeout(&address, soon).ok());
+        let waiting = waiting.take(16).collect();
+        (socket, address, waiting)
+    }
+
+    #[test]
+    fn socket_is_found_wherever_the_process_works_later() {
+        let here = std::env::current_dir().unwrap();
+        for (path, expected) in [
+            (&b"a/s"[..], here.join("a/s")),
+            (b"/s", "/s".into()),
+            (b"\0name", "\0name".into()),
+        ] {
+            let address = Address::Unix(std::ffi::OsStr::from_bytes(path).into());
+            assert!(matches!(absolute(&address), Address::Unix(path) if path == expected));
+        }
+    }
+
+    #[test]
+    fn address_that_does_not_answer_leaves_time_for_the_next() {
+        let (_socket, silent, _waiting) = silent();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let found = [silent, listener.local_addr().unwrap()];
+        let deadline = Instant::now() + Duration::from_secs(4);
+        let (_, peer) = tcp("storage", &found, deadline).unwrap();
+        assert!(peer == Peer::Tcp(found[1]));
     }
 }

@@ -136,6 +136,12 @@ impl NbdDevice {
         })))
     }
 
+    /// Bytes of the export, which need not end with a block.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.agreed.size
+    }
+
     /// Whether there can be more than one queue at a time.
     #[must_use]
     pub fn takes_connections(&self) -> bool {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use super::Shared;
-use super::again::Down;
+use super::again::{Down, is_put_off};
 use super::pending::{Abilities, Pending};
 use super::pool::{Left, Link};
 use super::replies::Intake;
@@ -52,6 +52,8 @@ pub(super) struct NbdQueue {
     changes: u64,
     /// The connection is of no use any more.
     pub(super) is_broken: bool,
+    /// The server is about to end, and takes no more requests on this connection.
+    pub(super) is_leaving: bool,
     /// It was lost, and another is to take its place.
     pub(super) down: Option<Down>,
     /// Until when that is tried. From the loss on, until an answer comes.
@@ -101,6 +103,7 @@ impl Queue for NbdQueue {
                 _ => {}
             }
         }
+        self.leave(done);
         self.recover(ring, done);
         if self.is_broken {
             self.fail_all(done);
@@ -149,6 +152,7 @@ impl NbdQueue {
             next_cookie: 0,
             changes: 0,
             is_broken: false,
+            is_leaving: false,
             down: None,
             until: None,
             waker,
@@ -218,7 +222,8 @@ impl NbdQueue {
     }
 
     pub(super) fn fill(&mut self, batch: &mut SendBatch) {
-        while batch.has_room(REQUEST_LEN, 2)
+        while !self.is_leaving
+            && batch.has_room(REQUEST_LEN, 2)
             && let Some(index) = self.waiting.pop_front()
         {
             let cookie = self.next_cookie << 32 | index as u64;
@@ -294,7 +299,9 @@ impl NbdQueue {
             return;
         };
         self.intake.take_answer(pending);
-        self.until = None;
+        if !is_put_off(self.shared.reconnect, result) {
+            self.until = None;
+        }
         if pending.is_change() && !pending.is_flush() {
             self.shared.status.note_change();
             // A flush that was under way before does not cover it, even one that has been answered.
@@ -312,10 +319,15 @@ impl NbdQueue {
 
     /// Goes on with a request whose part has ended and whose buffer is here.
     fn settle(&mut self, index: usize, done: &mut Vec<Completion>) {
+        let answer = self.pending.get_mut(index).map(|it| it.answer.take());
+        let Some(answer) = answer else { return };
+        let result = answer.unwrap_or(Ok(()));
+        if is_put_off(self.shared.reconnect, result) && self.put_off(index) {
+            return;
+        }
         let Some(pending) = self.pending.get_mut(index) else {
             return;
         };
-        let result = pending.answer.take().unwrap_or(Ok(()));
         let is_all = pending.is_flush() && pending.changes == self.changes;
         if let (Ok(()), true, Some(link)) = (result, is_all, &mut self.link) {
             link.is_unflushed = false;

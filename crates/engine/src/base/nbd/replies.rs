@@ -80,6 +80,11 @@ impl Intake {
         self.large -= usize::from(is_large(pending));
     }
 
+    /// Whether all that was sent has been answered.
+    pub fn is_answered(&self) -> bool {
+        self.expected == 0
+    }
+
     /// Whether nothing is here, or on its way.
     pub fn is_empty(&self) -> bool {
         self.start == self.end && !self.is_receiving && matches!(self.next, Next::Header)

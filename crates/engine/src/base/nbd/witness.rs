@@ -28,6 +28,10 @@ pub(super) struct Witness {
     is_tcp: bool,
     /// Who listened on a Unix socket, as a pidfd: not known where that process has already left it to another.
     process: Option<OwnedFd>,
+    /// Of the last question.
+    cookie: u64,
+    /// An answer did not come, and may yet: nothing after it says when it was given.
+    is_owed: bool,
 }
 
 impl Witness {
@@ -38,6 +42,8 @@ impl Witness {
             line,
             is_tcp,
             process,
+            cookie: 0,
+            is_owed: false,
         }
     }
 
@@ -45,9 +51,18 @@ impl Witness {
         self.line.say_goodbye();
     }
 
-    /// Whether the server answers a flush.
+    /// Whether the server answers a flush. Once it has not, nothing is asked any more.
     pub fn answers_flush(&mut self, until: Instant) -> bool {
-        let cookie = 1;
+        if self.is_owed {
+            return false;
+        }
+        self.cookie += 1;
+        let is_answered = self.asks_flush(self.cookie, until);
+        self.is_owed = !is_answered;
+        is_answered
+    }
+
+    fn asks_flush(&mut self, cookie: u64, until: Instant) -> bool {
         let flush: [u8; REQUEST_LEN] = request(&RequestHeader {
             flags: 0,
             command: cmd::FLUSH,
@@ -161,6 +176,8 @@ mod tests {
             line: Line::new(ours.into()),
             is_tcp: false,
             process: Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()),
+            cookie: 0,
+            is_owed: false,
         };
         let soon = || Instant::now() + Duration::from_millis(50);
         let before = witness.sees_end(soon());
@@ -168,6 +185,22 @@ mod tests {
         let after = witness.sees_end(Instant::now() + PATIENCE);
         child.wait().unwrap();
         assert!(!before && after);
+    }
+
+    #[test]
+    fn answer_that_comes_late_is_taken_for_no_later_one() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut theirs, address) = listener.accept().unwrap();
+        let mut witness = Witness::new(Line::new(ours.into()), Peer::Tcp(address));
+        let soon = || Instant::now() + Duration::from_millis(50);
+        let mut asked = [0; REQUEST_LEN];
+        assert!(!witness.answers_flush(soon()));
+        theirs.read_exact(&mut asked).unwrap();
+        let cookie = cryptline_nbd::parse_request(&asked).unwrap().cookie;
+        let answer = cryptline_nbd::reply::simple(cookie, Ok(()));
+        theirs.write_all(&answer).unwrap();
+        assert!(!witness.answers_flush(Instant::now() + PATIENCE));
     }
 
     #[test]
