@@ -62,6 +62,12 @@ fn shortened_below(path: &str, command: Command) -> Command {
                 || is_new && OF_A_NEW_VOLUME.contains(&id);
             arg.hide_short_help(!is_shown)
         });
+        // What stands there is for the long help, too, where that has nothing of its own.
+        let long = verb.get_after_long_help().or(verb.get_after_help());
+        let verb = match long.cloned() {
+            Some(long) => verb.after_long_help(long),
+            None => verb.after_long_help(""),
+        };
         shortened_below(&path, verb.after_help(advice))
     })
 }
@@ -101,6 +107,27 @@ mod tests {
         let mut program = shortened(Cli::command());
         program.build();
         check(&mut program);
+    }
+
+    #[test]
+    fn the_long_help_has_the_examples_and_not_the_advice() {
+        fn check(before: &Command, after: &mut Command) {
+            let long = after.render_long_help().to_string();
+            assert!(!long.contains("most used options"), "{long}");
+            let notes = before.get_after_long_help().or(before.get_after_help());
+            let notes = notes.map(ToString::to_string).unwrap_or_default();
+            // It is wrapped at another place.
+            let begin: Vec<_> = notes.split_whitespace().take(5).collect();
+            let words: Vec<_> = long.split_whitespace().collect();
+            let is_there = notes.is_empty() || words.windows(5).any(|it| it == begin);
+            assert!(is_there, "{notes}\n---\n{long}");
+            for verb in before.get_subcommands() {
+                check(verb, after.find_subcommand_mut(verb.get_name()).unwrap());
+            }
+        }
+        let (before, mut after) = (Cli::command(), shortened(Cli::command()));
+        after.build();
+        check(&before, &mut after);
     }
 
     #[test]

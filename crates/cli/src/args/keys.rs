@@ -83,6 +83,10 @@ pub struct PassphraseSource {
     /// at the end
     #[arg(long, value_name = "N", conflicts_with = "key_file")]
     pub passphrase_fd: Option<u32>,
+
+    /// Its options are those of a new passphrase, beside that which there is.
+    #[arg(skip)]
+    is_beside: bool,
 }
 
 /// Where a new passphrase comes from. Without an option it is asked for on the terminal, twice.
@@ -116,6 +120,7 @@ impl NewPassphraseSource {
             keyfile_offset: self.new_keyfile_offset,
             keyfile_size: self.new_keyfile_size,
             passphrase_fd: self.new_passphrase_fd,
+            is_beside: true,
             ..PassphraseSource::default()
         }
     }
@@ -253,7 +258,8 @@ impl PassphraseSource {
         if !self.is_prompt() {
             return self.read(false);
         }
-        prompt_twice(&format!("Enter a new passphrase for {what}: "))
+        let options = if self.is_beside { NEW } else { USUAL };
+        prompt_twice(&format!("Enter a new passphrase for {what}: "), options)
     }
 
     /// Everything in this file but a newline at its end.
@@ -283,7 +289,7 @@ impl PassphraseSource {
         }
         if self.is_prompt() {
             let question = format!("Enter passphrase for {}: ", request.name);
-            return prompt(&question).map(Key::Passphrase);
+            return prompt(&question, USUAL).map(Key::Passphrase);
         }
         self.read(request.may_be_empty).map(Key::Passphrase)
     }
@@ -381,16 +387,25 @@ fn warn_if_exposed(path: &Path) {
     crate::output::warn(crate::harden::exposed_key(path).as_slice());
 }
 
+/// What else says what a question asks for: options for a file, and for a descriptor.
+#[derive(Clone, Copy)]
+pub(super) struct Options(&'static str, &'static str);
+
+pub(super) const USUAL: Options = Options("--key-file", "--passphrase-fd");
+const NEW: Options = Options("--new-key-file", "--new-passphrase-fd");
+
 /// Asks on the terminal, without echo. Where there is none, as in a pipe, a line of standard input is taken.
-pub(super) fn prompt(question: &str) -> Result<SecretBuf, CliError> {
+pub(super) fn prompt(question: &str, instead: Options) -> Result<SecretBuf, CliError> {
+    let Options(file, descriptor) = instead;
     let asked = if io::stdin().is_terminal() {
         terminal::ask(&crate::error::on_one_line(question))
     } else {
         match stdin().and_then(terminal::line_of) {
             Err(error) if is_no_input(&error) => {
-                return Err(CliError::parameters(
-                    "no terminal to ask for the passphrase, and none in standard input; give --key-file FILE, or --passphrase-fd 0 to read it from standard input",
-                ));
+                let new = if file == NEW.0 { "new " } else { "" };
+                return Err(CliError::parameters(format!(
+                    "no terminal to ask for the {new}passphrase, and none in standard input; give {file} FILE, or {descriptor} 0 to read it from standard input"
+                )));
             }
             line => {
                 FROM_INPUT.store(true, Ordering::Relaxed);
@@ -400,23 +415,23 @@ pub(super) fn prompt(question: &str) -> Result<SecretBuf, CliError> {
     };
     asked.map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => CliError::parameters("no passphrase: interrupted"),
-        io::ErrorKind::UnexpectedEof => {
-            CliError::parameters("no passphrase was typed; try again, or give --key-file FILE")
-        }
+        io::ErrorKind::UnexpectedEof => CliError::parameters(format!(
+            "no passphrase was typed; try again, or give {file} FILE"
+        )),
         io::ErrorKind::OutOfMemory => no_memory(&error),
         _ => CliError::parameters(format!(
-            "cannot ask for the passphrase: {error}; give --key-file FILE instead"
+            "cannot ask for the passphrase: {error}; give {file} FILE instead"
         )),
     })
 }
 
 /// The same, twice on a terminal, for what is new.
-pub(super) fn prompt_twice(question: &str) -> Result<SecretBuf, CliError> {
-    let first = prompt(question)?;
+pub(super) fn prompt_twice(question: &str, instead: Options) -> Result<SecretBuf, CliError> {
+    let first = prompt(question, instead)?;
     if !io::stdin().is_terminal() {
         return Ok(first);
     }
-    let second = prompt("Enter it again: ")?;
+    let second = prompt("Enter it again: ", instead)?;
     if *first == *second {
         Ok(first)
     } else {

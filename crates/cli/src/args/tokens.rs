@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use clap::Args;
 use cryptline::{AskPin, PinRequest, SecretBuf, Tokens, TpmDevice};
 
-use super::keys::{KeyArgs, PassphraseSource, no_memory, prompt, prompt_twice};
+use super::keys::{KeyArgs, PassphraseSource, USUAL, no_memory, prompt, prompt_twice};
 use crate::CliError;
 
 /// Tokens are tried first, unless a key is given.
@@ -126,7 +126,10 @@ fn pin_in(file: &Path, read: &OnceLock<SecretBuf>) -> Result<SecretBuf, CliError
 fn typed(request: &PinRequest<'_>) -> Result<SecretBuf, CliError> {
     let name = request.name;
     match request.token {
-        Some(token) => prompt(&format!("Enter the PIN of token {token} of {name}: ")),
-        None => prompt_twice(&format!("Enter a new PIN for {name}: ")),
+        Some(token) => prompt(
+            &format!("Enter the PIN of token {token} of {name}: "),
+            USUAL,
+        ),
+        None => prompt_twice(&format!("Enter a new PIN for {name}: "), USUAL),
     }
 }

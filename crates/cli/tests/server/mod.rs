@@ -116,11 +116,13 @@ impl Disk {
         file.set_len(header + SIZE as u64).expect("room");
         fs::write(&key, "correct horse\nbattery staple").expect("a key file");
         fs::write(&clear, noise(SIZE)).expect("a clear text");
-        let format = ["--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000"];
-        let format = format
-            .into_iter()
-            .chain(["-q", "luksFormat", "--type", kind]);
-        cryptsetup.run(format.chain([&*image, &*key])).success();
+        // Argon2 is what volumes have.
+        let pbkdf: &[_] = match kind {
+            "luks1" => &["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"],
+            _ => &["--pbkdf-force-iterations=4", "--pbkdf-memory=32"],
+        };
+        let format = ["-q", "luksFormat", "--type", kind, &image, &key];
+        cryptsetup.run(pbkdf.iter().chain(&format)).success();
         Self {
             folder,
             image,

@@ -86,8 +86,9 @@ impl ControlSocket {
                 seat_client(&seats, stream, |seat| {
                     let (control, seats) = (Arc::clone(control), Arc::clone(&seats));
                     let serve = move || {
+                        // However the thread ends: the client would wait for ever.
+                        let _taken = Taken(&seats, &seat);
                         serve(&seat, &control);
-                        leave_seat(&seats, &seat);
                     };
                     let thread = std::thread::Builder::new().name("control-client".into());
                     thread.spawn(serve).map(drop)
@@ -97,6 +98,15 @@ impl ControlSocket {
                 std::thread::sleep(ACCEPT_PAUSE);
             }
         }
+    }
+}
+
+/// A seat that is left when this goes.
+struct Taken<'a>(&'a Seats, &'a Arc<Seat>);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        leave_seat(self.0, self.1);
     }
 }
 

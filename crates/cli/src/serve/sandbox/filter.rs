@@ -236,6 +236,11 @@ fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
         libc::SYS_ioctl,
         words(1, &[&[FIONBIO], allowed.ioctls].concat())?,
     );
+    // Limits are looked at, and set no more.
+    rules.insert(
+        libc::SYS_prlimit64,
+        vec![equal(2, SeccompCmpArgLen::Qword, 0)?],
+    );
     let names = [bits(libc::PR_SET_NAME), bits(libc::PR_GET_NAME), PR_SET_VMA];
     rules.insert(libc::SYS_prctl, words(0, &names)?);
     let commands = [
