@@ -194,3 +194,66 @@ fn source_whose_server_dies_is_one_line_and_leaves_nothing() {
     refused(running.collect(), 4, "nothing was kept");
     assert!(!out.exists() && drafts().next().is_none());
 }
+
+#[test]
+fn parts_of_one_export_are_copied_onto_each_other_only_where_they_do_not_overlap() {
+    let (Some(nbdkit), Some(sfdisk)) = (peer::require("nbdkit"), peer::require("sfdisk")) else {
+        return;
+    };
+    let folder = Folder::new();
+    let raw = folder.path("disk.raw");
+    let file = fs::File::create(&raw).expect("a file");
+    file.set_len(8 << 20).expect("room");
+    let table = "label: gpt\nstart=2048, size=2048, name=one\nstart=4096, size=2048, name=two\n";
+    let mut command = sfdisk.command();
+    command.arg("--quiet").arg(&raw);
+    peer::run_with_input(&mut command, TIMEOUT, table.as_bytes()).success();
+    let server = Server::start(&nbdkit, &folder, "s", &["file", &text(&raw)]);
+    let part = |which: &str| format!("{}&{which}", server.uri);
+    let copy = |from: &str, to: &str| {
+        let mut command = command();
+        run(command.args(["copy", "--force", from, to]), TIMEOUT)
+    };
+    let before = fs::read(&raw).expect("it is there");
+    for (from, to) in [
+        (part("partition=1"), server.uri.clone()),
+        (server.uri.clone(), part("offset=1M")),
+        (part("offset=0&length=2M"), part("offset=1M&length=2M")),
+        (part("partition=1"), part("partition=one")),
+        (part("partition=two"), part("offset=2M&length=512")),
+    ] {
+        let refused = copy(&from, &to).exited_with(1);
+        assert!(refused.stderr_text().contains("source"), "{refused}");
+    }
+    assert!(fs::read(&raw).expect("it is there") == before);
+    copy(&part("partition=one"), &part("partition=2")).success();
+    copy(&part("partition=two"), &part("offset=4M&length=1M")).success();
+}
+
+#[test]
+fn export_that_ends_within_a_sector_is_not_copied_without_its_end() {
+    let Some(nbdkit) = peer::require("nbdkit") else {
+        return;
+    };
+    let folder = Folder::new();
+    let raw = folder.path("disk.raw");
+    fs::write(&raw, vec![7; 1_000_000]).expect("a file");
+    let server = Server::start(&nbdkit, &folder, "s", &["file", &text(&raw)]);
+    let copied = folder.path("copy");
+    let copy = |from: &str| {
+        let mut command = command();
+        run(command.args(["copy", from]).arg(&copied), TIMEOUT)
+    };
+    let part = format!("{}?offset=1024", text(&raw));
+    for (from, size) in [(&server.uri, 999_936), (&part, 998_912)] {
+        let refused = copy(from).exited_with(4);
+        let next = format!("length={size}");
+        assert!(refused.stderr_text().contains(&next), "{refused}");
+        assert!(!copied.exists());
+    }
+    copy(&format!("{}&length=999936", server.uri)).success();
+    assert_eq!(fs::metadata(&copied).expect("a copy").len(), 999_936);
+    fs::remove_file(&copied).expect("a copy");
+    copy(&text(&raw)).success();
+    assert_eq!(fs::metadata(&copied).expect("a copy").len(), 1_000_000);
+}

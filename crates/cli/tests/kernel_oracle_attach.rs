@@ -430,6 +430,7 @@ fn kernel_oracle_ublk_devices_are_disks_that_outlive_their_servers() {
     ask_of_ends(&mut guest);
     left::ask(&mut guest);
     ask_of_blocks(&mut guest);
+    ask_of_large_sectors(&mut guest);
     ask_of_recovery(&mut guest);
     ask_of_refusals(&mut guest);
     newest::ask_of_older(&mut guest);
@@ -438,6 +439,30 @@ fn kernel_oracle_ublk_devices_are_disks_that_outlive_their_servers() {
     users::ask(&mut guest);
     udev::ask(&mut guest);
     all_passed(&guest.oracle.run());
+}
+
+/// No device is attached for it: the guest has a disk of such sectors, and so a kernel that reads its table.
+fn ask_of_large_sectors(guest: &mut Guest) {
+    let image = guest.image("large_sectors");
+    guest
+        .oracle
+        .case("partition of a disk with large sectors is where the kernel sees it")
+        .disk_with_block_size("volume", &image, 4096)
+        .file("key", b"a secret")
+        .script(
+            r#"
+            disk=$(readlink -f $volume)
+            [ "$(blockdev --getss $disk)" = 4096 ]
+            printf 'label: dos\nstart=512, size=2048\nstart=2560, size=6144\n' | sfdisk -q $disk
+            cryptline create "$disk?partition=2" --key-file $key --force \
+                --pbkdf pbkdf2 --pbkdf-force-iterations 1000
+            cryptsetup open --test-passphrase --key-file $key ${disk}2
+            cryptline info "$disk?partition=2" >/dev/null
+            noise /tmp/noise 8388608
+            cryptline copy --from-raw --force /tmp/noise "$disk?partition=1"
+            cmp /tmp/noise ${disk}1
+            "#,
+        );
 }
 
 fn ask_of_recovery(guest: &mut Guest) {

@@ -1,4 +1,4 @@
-//! Whether two targets behind a network are the same one, however they are written.
+//! Whether two targets behind a network have bytes in common, however they are written.
 //!
 //! What only a server knows stays unknown: that two names are one host, or two exports one file.
 
@@ -8,6 +8,8 @@ use cryptline_engine::base::RbdName;
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::Address;
 
+use crate::Result;
+use crate::base::Source;
 use crate::places;
 use crate::target::Target;
 use crate::window::Window;
@@ -22,17 +24,64 @@ enum Remote<'a> {
     Rbd(&'a RbdName),
 }
 
-/// Whether both lie behind a network, and are the same bytes there.
-pub(crate) fn is_one(one: &Target, other: &Target) -> bool {
-    let (Some((one, first)), Some((other, second))) = (remote(one), remote(other)) else {
-        return false;
+/// Whether both lie behind a network and have bytes in common there, as far as their names tell: where a partition lies
+/// is in its table.
+pub(crate) fn overlap(one: &Target, other: &Target) -> bool {
+    parts_of_one(one, other).is_some_and(|(first, second)| match (&first[..], &second[..]) {
+        ([], _) | (_, []) => true,
+        ([one], [other]) => one == other || ranges_overlap(one, other),
+        (first, second) => first == second,
+    })
+}
+
+/// The same, with a look at the tables where the names do not tell. Nobody keeps others out of a part there, as locks of
+/// files do.
+///
+/// # Errors
+/// Those of the look.
+pub(crate) fn overlap_there(one: &Target, other: &Target) -> Result<bool> {
+    if overlap(one, other) {
+        return Ok(true);
+    }
+    let Some((first, second)) = parts_of_one(one, other) else {
+        return Ok(false);
     };
+    let is_partition = |window: &&Window| matches!(window, Window::Partition(_));
+    if !first.iter().chain(&second).any(is_partition) {
+        return Ok(false);
+    }
+    let place = |target: &Target| {
+        let look = Source::Target(target.clone()).look()?;
+        Result::Ok(look.start..look.start + look.size)
+    };
+    let (one, other) = (place(one)?, place(other)?);
+    Ok(one.start < other.end && other.start < one.end)
+}
+
+fn ranges_overlap(one: &Window, other: &Window) -> bool {
+    let range = |window: &Window| match *window {
+        Window::Range { offset, length } => {
+            let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
+            Some(offset..end)
+        }
+        Window::Partition(_) => None,
+    };
+    let both = range(one).zip(range(other));
+    both.is_some_and(|(one, other)| one.start < other.end && other.start < one.end)
+}
+
+/// The parts that both are of the same export or image, if they are.
+fn parts_of_one<'a>(
+    one: &'a Target,
+    other: &'a Target,
+) -> Option<(Vec<&'a Window>, Vec<&'a Window>)> {
+    let ((one, first), (other, second)) = (remote(one)?, remote(other)?);
     let is_one = match (one, other) {
         (Remote::Nbd(one), Remote::Nbd(other)) => is_one_export(one, other),
         (Remote::Rbd(one), Remote::Rbd(other)) => is_one_image(one, other),
         _ => false,
     };
-    is_one && first == second
+    is_one.then_some((first, second))
 }
 
 /// What it is, and which parts of it from the inside out.
@@ -119,6 +168,10 @@ mod tests {
             ("nbd://host/e", "nbds://me@host/e"),
             ("nbd://host/e?offset=1M", "nbd://host/e?offset=1024K"),
             ("nbd+unix:///e?socket=/s", "nbd+unix:///e?socket=//s"),
+            // Bytes in common are enough.
+            ("rbd:a/b?partition=1", "rbd:a/b"),
+            ("nbd://host/e?offset=1M", "nbd://host/e?length=2M"),
+            ("nbd://host/e?offset=1M&length=1M", "nbd://host/e"),
         ] {
             assert!(is_one(one, other), "{one} {other}");
         }
@@ -129,7 +182,7 @@ mod tests {
             ("rbd:a/b@s", "rbd:a/b"),
             ("rbd:a/b", &format!("rbd:a/b?conf={conf}")),
             ("rbd:a/b?partition=1", "rbd:a/b?partition=2"),
-            ("rbd:a/b?partition=1", "rbd:a/b"),
+            ("nbd://host/e?offset=1M", "nbd://host/e?length=1M"),
             ("nbd://host/e", "nbd://host/f"),
             ("nbd://host/e", "nbd://host:1/e"),
             ("nbd://host/e", "nbd+unix:///e?socket=host"),

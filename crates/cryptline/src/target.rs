@@ -159,14 +159,15 @@ impl Target {
     }
 
     /// Whether a copy of one would overwrite the other: both are all of the same file or block device, whatever its
-    /// name, or one lies on the other (a loop device on its file, a partition on its disk), or both are the same export of a
-    /// server or the same image of a cluster. Parts of one need not overlap; where they do, the lock of one keeps the other out.
+    /// name, or one lies on the other (a loop device on its file, a partition on its disk), or both have bytes in common of
+    /// one export of a server or one image of a cluster, as far as their names tell. Parts of a file or block device need not
+    /// overlap; where they do, the lock of one keeps the other out.
     #[must_use]
     pub fn is_same_place(&self, other: &Self) -> bool {
         let whole = !matches!(self, Self::Slice(_));
         let same = self.path().filter(|_| whole);
         same.is_some_and(|path| other.is_on(path))
-            || remote::is_one(self, other)
+            || remote::overlap(self, other)
             || self.to_string() == other.to_string()
     }
 

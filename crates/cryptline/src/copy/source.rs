@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image};
@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::base::{Access, BaseDevice, Source};
 use crate::error::Problem;
+use crate::remote;
 use crate::stamp::Stamp;
 use crate::target::Target;
 use crate::volume::Volume;
@@ -21,8 +22,8 @@ use crate::{Open, Result, Warning};
 pub struct CopySource {
     pub(super) name: String,
     pub(super) bytes: Bytes,
-    /// What it lies on, to tell whether the copy would overwrite it.
-    path: Option<PathBuf>,
+    /// What it is, to tell whether the copy would overwrite it.
+    target: Option<Target>,
     warnings: Vec<Warning>,
     /// What tells whether it has changed, where it is a regular file.
     stamp: Option<Stamp>,
@@ -49,7 +50,7 @@ impl CopySource {
             name: name.clone(),
             // Its owner may have written to it since it was opened.
             stamp: volume.stamp().map(Stamp::again),
-            path: target.and_then(|target| target.path().map(Path::to_owned)),
+            target,
             bytes: Bytes::Device {
                 gate: volume.gate().clone(),
                 size: volume.size(),
@@ -66,7 +67,6 @@ impl CopySource {
     pub fn raw(target: impl AsRef<OsStr>) -> Result<Self> {
         let target = Target::parse(target)?;
         let name = target.to_string();
-        let path = target.path().map(Path::to_owned);
         let stamp = Stamp::of(&target);
         let (device, size, file) = match &target {
             Target::Path(path) => raw_file(path)?,
@@ -91,7 +91,7 @@ impl CopySource {
         }
         Ok(Self {
             name,
-            path,
+            target: Some(target),
             stamp,
             bytes: Bytes::Device {
                 gate: device.gate,
@@ -107,7 +107,7 @@ impl CopySource {
     pub fn stream(stream: File, name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            path: None,
+            target: None,
             stamp: Stamp::of_open(&stream),
             bytes: Bytes::Stream(stream),
             warnings: Vec::new(),
@@ -119,7 +119,7 @@ impl CopySource {
     pub fn named(self, name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
-            path: None,
+            target: None,
             stamp: None,
             ..self
         }
@@ -169,10 +169,14 @@ impl CopySource {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Refuses a destination that lies on the same file or block device.
+    /// Refuses a destination that lies on the same file or block device, or has bytes in common with it elsewhere.
     pub(crate) fn refuse_same(&self, destination: &Target) -> Result<()> {
-        let same = match &self.path {
-            Some(path) => destination.is_on(path),
+        let same = match &self.target {
+            Some(own) => {
+                let path = own.path();
+                path.is_some_and(|path| destination.is_on(path))
+                    || remote::overlap_there(own, destination)?
+            }
             None => false,
         };
         if same || self.name == destination.to_string() {
