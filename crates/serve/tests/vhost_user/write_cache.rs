@@ -272,6 +272,48 @@ fn buffer_of_another_program_that_ends_with_its_queues_will_do() {
     second.end_well();
 }
 
+/// The front-end keeps what it has read, and tells it to a driver that has agreed on other features.
+#[test]
+fn cache_that_was_read_to_be_off_is_off_until_a_driver_turns_it_on() {
+    for is_set in [false, true] {
+        let (disk, served) = volatile();
+        let mut driver = Driver::start_with(served.connect(), FLUSH | EVENT_IDX | WRITE_CACHE);
+        let kept = keep(&driver);
+        if is_set {
+            assert!(set(&driver.front, AT, &[1]));
+        }
+        assert!(!is_durable(&mut driver, &disk));
+        driver.set_flushes(false);
+        assert_eq!(driver.front.config(AT, 1)[12..], [0]);
+        driver.set_flushes(true);
+        assert!(is_durable(&mut driver, &disk), "nobody flushes");
+        served.end_well();
+        let next = go_on(&disk, &mut driver, Some(&kept));
+        assert!(is_durable(&mut driver, &disk), "at the next server");
+        assert!(set(&driver.front, AT, &[1]));
+        assert!(!is_durable(&mut driver, &disk));
+        drop(driver);
+        next.end_well();
+    }
+}
+
+#[test]
+fn only_who_could_turn_it_on_and_not_flush_reads_that_the_cache_is_off() {
+    let (_disk, served) = volatile();
+    for (features, is_on) in [
+        (0, 1),
+        (FEATURES & !FLUSH & !WRITE_CACHE, 1),
+        (FEATURES & !WRITE_CACHE, 1),
+        (FEATURES, 1),
+        (FEATURES & !FLUSH, 0),
+    ] {
+        let front = FrontEnd::new(served.connect());
+        front.agree(features);
+        assert_eq!(front.config(AT, 1)[12..], [is_on], "{features:#x}");
+    }
+    served.end_well();
+}
+
 #[test]
 fn nothing_else_can_be_set() {
     let (disk, served) = volatile();

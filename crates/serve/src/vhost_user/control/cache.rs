@@ -5,6 +5,9 @@
 //! the front-end keeps. Where that does not say it, the cache is on only if this machine must have read here that it
 //! is: its front-end has read it, and each queue begins in a ring that no server has used. A ring's base alone does not
 //! tell that, since each lap returns to it. Otherwise nobody knows what the driver believes, and its writes are durable.
+//!
+//! A front-end keeps what it has read, and may tell it to drivers that agree on other features later. So once it has
+//! read that the cache is off, it is off until a driver turns it on.
 
 use cryptline_sys::{GuestFault, GuestRange};
 
@@ -20,7 +23,7 @@ const OFF: u64 = u64::from_le_bytes(*b"cacheoff");
 
 #[derive(Default)]
 pub(super) struct WriteCache {
-    /// What the driver has set, here or at an earlier server.
+    /// What the driver has set, here or at an earlier server; off as well where the front-end has read that.
     set: Option<bool>,
     /// The front-end has read here that the cache is on, before it had a queue.
     was_read: bool,
@@ -46,8 +49,19 @@ impl WriteCache {
 
     /// What the configuration space says.
     fn reported(&self, features: u64) -> bool {
-        let has_no_flush = features != 0 && features & feature::FLUSH == 0;
+        // Firmware agrees on neither, and would be told so for the driver that follows it.
+        let has_no_flush = features & feature::WRITE_CACHE != 0 && features & feature::FLUSH == 0;
         self.set.unwrap_or(!self.is_resumed) && !has_no_flush
+    }
+
+    /// The front-end is about to read whether it is on.
+    fn is_read(&mut self, is_on: bool) -> Result<(), GuestFault> {
+        if is_on {
+            self.was_read |= !self.has_begun;
+            return Ok(());
+        }
+        self.set = Some(false);
+        self.note()
     }
 
     /// A queue begins for the first time: in a ring that no server has used, or not.
@@ -111,8 +125,10 @@ impl Session<'_> {
         if range.start == 0 && range.end >= CAPACITY {
             self.listener.knows(self.shape.geometry.size);
         }
-        if is_on && !self.cache.has_begun && range.contains(&WRITE_CACHE_AT) {
-            self.cache.was_read = true;
+        if range.contains(&WRITE_CACHE_AT)
+            && let Err(error) = self.cache.is_read(is_on)
+        {
+            return Ok(Outcome::Refused(untold(error)));
         }
         let mut payload = message.payload[..12].to_vec();
         payload.extend(bytes);
