@@ -9,6 +9,8 @@ mod descriptors;
 mod dirty_log;
 #[path = "vhost_user/growth.rs"]
 mod growth;
+#[path = "vhost_user/left_over.rs"]
+mod left_over;
 #[path = "vhost_user/limits.rs"]
 mod limits;
 #[path = "vhost_user/packed.rs"]

@@ -99,9 +99,15 @@ impl<Q: Virtqueue> VringWire<Q> {
         })
     }
 
-    /// Whether requests are taken at all.
+    /// Whether requests are taken at all. A ring that stops takes what is left of an earlier server, also where it is
+    /// disabled: no base could say that this has been taken.
     fn is_open(&self) -> bool {
-        self.is_enabled && !self.is_stopped && !self.is_broken && !self.mailbox.is_gone()
+        let is_wanted = if self.is_stopped {
+            self.ring.has_left()
+        } else {
+            self.is_enabled
+        };
+        is_wanted && !self.is_broken && !self.mailbox.is_gone()
     }
 
     fn take_next(&mut self, room: &Room) -> Result<Option<Taken<usize>>, RingError> {
@@ -315,7 +321,8 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
 
     fn is_over(&self) -> bool {
         let is_told = !self.ring.has_unpublished() && self.doorbell.is_silent();
-        self.is_broken || self.mailbox.is_gone() || self.is_stopped && is_told
+        let is_done = is_told && !self.ring.has_left();
+        self.is_broken || self.mailbox.is_gone() || self.is_stopped && is_done
     }
 
     fn is_gone(&self) -> bool {

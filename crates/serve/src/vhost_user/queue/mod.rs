@@ -115,10 +115,13 @@ pub(super) trait Virtqueue: Sized {
     /// Whether the driver has made more available, without asking for a kick.
     fn has_more(&mut self) -> Result<bool, RingError>;
 
+    /// Whether requests that an earlier server has taken are still to be taken here, before any new one.
+    fn has_left(&self) -> bool;
+
     /// Whether the driver does not know yet of something that is over.
     fn has_unpublished(&self) -> bool;
 
-    /// Where the next server is to begin, once nothing is under way.
+    /// Where the next server is to begin, once nothing is under way and nothing is [left](Self::has_left).
     fn base(&self) -> u32;
 }
 

@@ -342,6 +342,10 @@ impl Virtqueue for PackedRing {
         Ok(!self.again.is_empty() || self.available()?.is_some())
     }
 
+    fn has_left(&self) -> bool {
+        !self.again.is_empty()
+    }
+
     fn has_unpublished(&self) -> bool {
         !self.batch.is_empty()
     }

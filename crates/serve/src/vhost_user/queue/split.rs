@@ -362,6 +362,10 @@ impl Virtqueue for SplitRing {
         Ok(self.has_seen_more() || self.look()?)
     }
 
+    fn has_left(&self) -> bool {
+        !self.again.is_empty()
+    }
+
     fn has_unpublished(&self) -> bool {
         self.has_unpublished()
     }
