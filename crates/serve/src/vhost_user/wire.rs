@@ -177,9 +177,11 @@ impl<Q: Virtqueue> VringWire<Q> {
         let mailbox = Arc::clone(&self.mailbox);
         mailbox.read(|letter| match letter {
             Letter::Memory(memory) => {
-                // What it keeps where this fails is still mapped, and the next letter may put it right.
-                let _ = self.ring.remap(&memory);
-                self.memory = memory;
+                // Where this fails, requests still come, and their data lies where the ring does. Both are still
+                // mapped, and the next letter may put it right.
+                if self.ring.remap(&memory).is_ok() {
+                    self.memory = memory;
+                }
             }
             Letter::Call(file) => self.doorbell.call_at(file),
             Letter::Error(file) => self.error = file,

@@ -70,7 +70,8 @@ impl Session<'_> {
     }
 
     /// All queues use this memory when it returns, and note what they write if that is wanted. A ring that does not lie
-    /// in it as a whole stays where it was, with the log that it had, until the memory has it again.
+    /// in it as a whole stays where it was, with its requests' data and the log that it had, until the memory has it
+    /// again.
     fn share(&mut self, mut memory: GuestMemory) {
         let is_wanted = self.features & feature::LOG != 0;
         memory.set_log(self.log.clone().filter(|_| is_wanted));
