@@ -7,7 +7,7 @@
 //!     take_requests   requests, and bytes of writes, from the wire; stops when out of room
 //!     pump            begins chunks of jobs while buffers last
 //!     wire.arm        all replies so far, and the next receive
-//!     (again, where more has arrived already)
+//!     (again, where more has arrived already; a few times, then the ring is looked at first)
 //!     look out        for a moment, where that is wanted: to be woken costs more than a small request
 //!     ring.wait       submits all of this and waits: a busy loop's only system call
 //!     reap            the wire first, then the device: completions become replies
@@ -65,6 +65,11 @@ pub const LARGE_COUNT: usize = 128;
 /// Every buffer may be in flight below, plus a flush or discard for each job, plus the wire's own.
 const RING_DEPTH: u32 = 512;
 
+/// Turns in a row that take what has arrived without a look at the ring. Over a medium that answers at once, a peer that
+/// goes on asking makes each turn such a one. Meanwhile completions are not taken in, and what was submitted, such as
+/// an interrupt, is not handed over. A look is a system call at most, so it costs these turns little.
+const TURNS_UNLOOKED: u32 = 8;
+
 /// One thread's hold on a device, or on several, and the wire that it serves.
 pub struct Lane<W: Wire> {
     channel: Channel,
@@ -74,6 +79,8 @@ pub struct Lane<W: Wire> {
     pending: VecDeque<usize>,
     /// Chunks begun since the last look for the peer.
     begun_unwatched: u32,
+    /// Turns since the last look at the ring.
+    unlooked: u32,
     room: Room,
     done: Vec<Completion>,
     orders: Arc<Orders>,
@@ -120,6 +127,7 @@ impl<W: Wire> Lane<W> {
             jobs: Slab::new(JOBS_MAX),
             pending: VecDeque::with_capacity(JOBS_MAX),
             begun_unwatched: 0,
+            unlooked: 0,
             room: Room::new(small, large, JOBS_MAX),
             done: Vec::with_capacity(RING_DEPTH as usize),
             orders,
@@ -174,14 +182,16 @@ impl<W: Wire> Lane<W> {
                 Some(_) => self.wire.arm_to_look(ring, &self.room),
                 None => self.wire.arm(ring, &self.room),
             };
-            if more {
+            if more && self.unlooked < TURNS_UNLOOKED {
+                self.unlooked += 1;
                 continue;
             }
-            if self.is_finished() {
+            self.unlooked = 0;
+            if !more && self.is_finished() {
                 return Ok(());
             }
             match look {
-                _ if self.can_begin_more() || self.wire.has_work() => {
+                _ if more || self.can_begin_more() || self.wire.has_work() => {
                     self.channel.ring_mut().poll()?
                 }
                 Some(limit) if !self.look_out(limit)? => continue,
@@ -269,6 +279,9 @@ impl<W: Wire> Lane<W> {
     }
 }
 
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod turns_tests;
 #[cfg(test)]
 #[path = "zones_tests.rs"]
 mod zones_tests;
