@@ -112,36 +112,31 @@ impl Server {
     /// Serves front-ends until `stop` is used, then lets requests end, and flushes every disk. Where a flush fails, the
     /// result names the first such disk.
     ///
-    /// A server whose front-ends were all connected from the beginning ends when they have left.
+    /// A server whose front-ends were all connected from the beginning ends when they have left. One that can not serve
+    /// one of its disks stops as a whole, and the error says why: nobody would notice before the others end.
     pub fn run(self, stop: &StopHandle) -> io::Result<Flushed> {
         let server = &self;
         let grace = Arc::new(Grace::new(stop, self.options.grace));
         let grace = &grace;
-        std::thread::scope(|scope| {
+        let served = std::thread::scope(|scope| {
             let spawn = |disk| {
-                let serve = move || server.serve(disk, stop, grace);
+                let serve = move || stopping_all(stop, server.serve(disk, stop, grace));
                 let thread = std::thread::Builder::new().name("vhost-user".to_owned());
-                thread.spawn_scoped(scope, serve)
+                stopping_all(stop, thread.spawn_scoped(scope, serve))
             };
             let threads: Vec<_> = self.disks.iter().map(spawn).collect();
-            let mut result = Ok(());
-            for thread in threads {
-                match thread {
-                    Ok(thread) => result = result.and(thread.join().unwrap_or(Ok(()))),
-                    Err(error) => {
-                        // The others would wait for ever.
-                        stop.stop();
-                        result = Err(error);
-                    }
-                }
-            }
-            result
-        })?;
+            let ends = threads
+                .into_iter()
+                .map(|thread| thread?.join().unwrap_or(Ok(())));
+            // All of them, whatever the first says.
+            ends.fold(Ok(()), Result::and)
+        });
         let volumes = self
             .disks
             .iter()
             .map(|disk| (disk.name.as_str(), &disk.gate));
-        Ok(flush_all(volumes, self.options.backend))
+        let flushed = flush_all(volumes, self.options.backend);
+        served.map(|()| flushed)
     }
 
     /// One disk, front-end after front-end.
@@ -235,6 +230,14 @@ impl Server {
             why: ended.err().map(|ended| ended.to_string()),
         });
     }
+}
+
+/// The result; where it is an error, all disks stop.
+fn stopping_all<T>(stop: &StopHandle, result: io::Result<T>) -> io::Result<T> {
+    if result.is_err() {
+        stop.stop();
+    }
+    result
 }
 
 /// As many bytes as fit, then zeros.

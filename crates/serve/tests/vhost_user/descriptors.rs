@@ -170,3 +170,37 @@ fn inherited_connection_is_closed_when_it_is_served_no_further() {
     stop.stop();
     assert_eq!(thread.join().expect("no panic"), Ok(()));
 }
+
+#[test]
+fn server_that_can_not_serve_one_of_its_disks_stops_and_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let listener = UnixListener::bind(folder.path().join("socket")).expect("bound");
+    // Nothing can be done with a mere path.
+    let path = rustix::fs::open(
+        folder.path(),
+        rustix::fs::OFlags::PATH,
+        rustix::fs::Mode::empty(),
+    );
+    let useless = UnixListener::from(path.expect("a path"));
+    let over = stack::ram(SIZE);
+    let disk = |listener| Disk {
+        name: "disk".to_owned(),
+        gate: over.gate.clone(),
+        block: 512,
+        serial: String::new(),
+        queues: 1,
+        queue_size: None,
+        stats: ExportStats::new(false),
+        front: Front::Listener(listener),
+    };
+    let options = ServerOptions {
+        backend: BackendChoice::Auto,
+        poll: Poll::default(),
+        grace: Duration::from_secs(1),
+        log: Arc::new(|_| ()),
+    };
+    let server = Server::new(vec![disk(listener), disk(useless)], options).expect("a server");
+    let _watchdog = Watchdog::start(Duration::from_secs(60));
+    let stop = StopHandle::new().expect("an eventfd");
+    assert!(server.run(&stop).is_err());
+}
