@@ -41,7 +41,7 @@ impl Doorbell {
         let mut doorbell = Self {
             source: ring.add_source(),
             kick: kick.map(|file| ring.add_file(file)),
-            listener: Some(ReceiveBatch::new(COUNT, 0)),
+            listener: Some(ReceiveBatch::for_event()),
             call: None,
             next_call: None,
             heard_by: None,

@@ -12,6 +12,7 @@ pub struct ReceiveBatch {
     head: Box<[u8]>,
     buffers: Vec<Buffer>,
     vectors: Vec<libc::iovec>,
+    is_event: bool,
 }
 
 // SAFETY: the vectors point into the head and the buffers, which the batch owns and which are `Send`; they are
@@ -27,7 +28,22 @@ impl ReceiveBatch {
             head: vec![0; head].into(),
             buffers: Vec::with_capacity(buffers),
             vectors: Vec::with_capacity(1 + buffers),
+            is_event: false,
         })
+    }
+
+    /// A batch for the count of an eventfd that other processes hold as well. They can make it one that blocks; it is
+    /// not waited for even so.
+    #[must_use]
+    pub fn for_event() -> Box<Self> {
+        let mut batch = Self::new(size_of::<u64>(), 0);
+        batch.is_event = true;
+        batch
+    }
+
+    /// Where the count of an eventfd goes, if it is for one.
+    pub(super) fn event(&mut self) -> Option<&mut [u8]> {
+        self.is_event.then_some(&mut self.head)
     }
 
     /// Appends a buffer, all of which may be filled.

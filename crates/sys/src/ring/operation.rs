@@ -90,7 +90,7 @@ pub enum Io {
         batch: Box<SendBatch>,
     },
     /// Reads one whole message (`readv`), once there is one: the count of an eventfd, a request from
-    /// `/dev/fuse`. The descriptor has `O_NONBLOCK`.
+    /// `/dev/fuse`. The descriptor has `O_NONBLOCK`, or the batch is one [for an event](ReceiveBatch::for_event).
     ReadMessage {
         /// The descriptor.
         file: FileId,

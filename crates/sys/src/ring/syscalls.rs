@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -245,6 +246,9 @@ fn once(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
             moved(unsafe { libc::sendmsg(fd.as_raw_fd(), message, bits) })
         }
         Io::ReadMessage { batch, .. } => {
+            if let Some(target) = batch.event() {
+                return read_event(fd, target);
+            }
             let vectors = batch.prepare();
             let count = libc::c_int::try_from(vectors.len()).unwrap_or(libc::c_int::MAX);
             // SAFETY: the descriptor is open; the vectors, of which there are at most 1024, point to memory
@@ -263,10 +267,88 @@ fn once(fd: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
     }
 }
 
+/// Reads the count of an eventfd, and waits for it under no circumstances: whoever else holds it can take `O_NONBLOCK`
+/// from it at any moment.
+fn read_event(fd: &OwnedFd, target: &mut [u8]) -> Result<usize, Errno> {
+    // As `read` does it: from where the descriptor is.
+    const HERE: u64 = u64::MAX;
+    let parts = &mut [IoSliceMut::new(target)];
+    match rustix::io::preadv2(fd, parts, HERE, ReadWriteFlags::NOWAIT) {
+        // Not every kernel can, nor every descriptor.
+        Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+            let mut polled = [PollFd::new(fd, PollFlags::IN)];
+            match rustix::event::poll(&mut polled, Some(&Timespec::default()))? {
+                0 => Err(Errno::AGAIN),
+                _ => rustix::io::read(fd, target),
+            }
+        }
+        read => read,
+    }
+}
+
 /// What a call that moves bytes has returned.
 fn moved(bytes: isize) -> Result<usize, Errno> {
     usize::try_from(bytes).map_err(|_| {
         let error = io::Error::last_os_error();
         Errno::from_io_error(&error).unwrap_or(Errno::IO)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::inotify;
+
+    use super::super::{BackendChoice, ReceiveBatch, Ring};
+    use super::*;
+
+    /// Whoever else holds it has made it so.
+    #[test]
+    fn eventfd_that_blocks_is_not_waited_for() {
+        let event = Arc::new(eventfd(0, EventfdFlags::empty()).unwrap());
+        let mut ring = Ring::new(BackendChoice::Syscalls, 4).unwrap();
+        let (file, source) = (ring.add_file(Arc::clone(&event)), ring.add_source());
+        // Ends a wait that must not be.
+        let (done, is_done) = mpsc::channel::<()>();
+        let other = Arc::clone(&event);
+        let rescue = std::thread::spawn(move || {
+            if is_done.recv_timeout(Duration::from_secs(10)).is_err() {
+                rustix::io::write(&other, &[1; 8]).unwrap();
+            }
+        });
+        for round in 1..=10u64 {
+            let batch = ReceiveBatch::for_event();
+            let submitted = ring.submit(source, round, Io::ReadMessage { file, batch });
+            assert!(submitted.is_ok());
+            ring.poll().unwrap();
+            assert!(ring.next_done(source).is_none(), "it has waited");
+            rustix::io::write(&event, &round.to_ne_bytes()).unwrap();
+            ring.wait().unwrap();
+            let done = ring.next_done(source).unwrap();
+            assert_eq!(done.result, Ok(8));
+            let Io::ReadMessage { batch, .. } = done.io else {
+                panic!("another operation came back")
+            };
+            assert_eq!(batch.head(), round.to_ne_bytes());
+        }
+        done.send(()).unwrap();
+        rescue.join().unwrap();
+    }
+
+    #[test]
+    fn descriptor_that_can_not_be_read_without_waiting_is_looked_at_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = inotify::init(inotify::CreateFlags::empty()).unwrap();
+        inotify::add_watch(&watch, folder.path(), inotify::WatchFlags::CREATE).unwrap();
+        let mut event = [0; 64];
+        let parts = &mut [IoSliceMut::new(&mut event)];
+        let refused = rustix::io::preadv2(&watch, parts, u64::MAX, ReadWriteFlags::NOWAIT);
+        assert_eq!(refused, Err(Errno::OPNOTSUPP), "it is of no use here");
+        assert_eq!(read_event(&watch, &mut event), Err(Errno::AGAIN));
+        std::fs::write(folder.path().join("file"), []).unwrap();
+        assert!(read_event(&watch, &mut event).is_ok_and(|len| len > 16));
+        assert_eq!(read_event(&watch, &mut event), Err(Errno::AGAIN));
+    }
 }
