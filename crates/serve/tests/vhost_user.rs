@@ -178,7 +178,8 @@ fn configuration_has_as_many_bytes_as_are_asked_for() {
     }
     let space = driver.front.config(0, 60).split_off(12);
     let word = |at: usize| u32::from_le_bytes(space[at..at + 4].try_into().expect("four"));
-    assert_eq!((word(12), word(20)), (126, 4096), "seg_max, blk_size");
+    assert_eq!((word(8), word(12)), (4 << 20, 126), "size_max, seg_max");
+    assert_eq!(word(20), 4096, "blk_size");
     assert_eq!((space[34], space[35]), (2, 0), "queues");
     for limit in [36, 40, 44, 48, 52] {
         assert_ne!(word(limit), 0, "a zero at {limit} crashes guests");

@@ -7,6 +7,7 @@ use super::request::SECTOR;
 
 /// Feature bits of the device, the ring and the protocol.
 pub(super) mod feature {
+    pub const SIZE_MAX: u64 = 1 << 1;
     pub const SEG_MAX: u64 = 1 << 2;
     pub const READ_ONLY: u64 = 1 << 5;
     pub const BLOCK_SIZE: u64 = 1 << 6;
@@ -36,6 +37,13 @@ pub(super) const CAPACITY: usize = 8;
 pub(super) const WRITE_CACHE_AT: usize = 32;
 /// Queues of this size fit every front-end, so the segments of a request are to fit into one.
 const QUEUE_SIZE: u16 = 128;
+/// Bytes of a segment of data: 4 MiB. So a request has no more bytes than may be [transferred](TRANSFER_MAX).
+const SEGMENT_MAX: u32 = 1 << 22;
+/// Bytes of one read or write: 1 GiB, which is also what UEFI asks for at most, in one segment, whatever it is told. A
+/// driver needs no memory for more, since segments can share it, and a machine that is stopped waits for what its
+/// queues have taken.
+pub(super) const TRANSFER_MAX: u64 = 1 << 30;
+const _: () = assert!((SEGMENTS_MAX as u64 - 2) * SEGMENT_MAX as u64 <= TRANSFER_MAX);
 
 /// What a driver is told of one disk.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +71,8 @@ impl Shape {
 
     /// The device's and the ring's features.
     pub fn features(&self) -> u64 {
-        let mut bits = feature::SEG_MAX
+        let mut bits = feature::SIZE_MAX
+            | feature::SEG_MAX
             | feature::BLOCK_SIZE
             | feature::FLUSH
             | feature::TOPOLOGY
@@ -97,6 +106,7 @@ impl Shape {
         let exponent = preferred.trailing_zeros() - block.trailing_zeros();
         let alignment = sectors(preferred.into());
         put(0, &(self.geometry.size / SECTOR).to_le_bytes());
+        put(8, &SEGMENT_MAX.to_le_bytes());
         put(12, &self.segments().to_le_bytes());
         put(20, &block.to_le_bytes());
         put(24, &[u8::try_from(exponent).unwrap_or(0)]);

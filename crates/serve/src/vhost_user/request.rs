@@ -9,7 +9,7 @@
 
 use cryptline_sys::GuestMemory;
 
-use super::config::{SERIAL, SectorLimits};
+use super::config::{SERIAL, SectorLimits, TRANSFER_MAX};
 use super::queue::{Chain, RingError};
 use crate::lane::Work;
 
@@ -120,9 +120,9 @@ pub(super) fn judge(
 }
 
 fn transfer(work: Work, sector: u64, length: u64, limits: &SectorLimits) -> Verdict {
-    let is_whole = length > 0 && length.is_multiple_of(SECTOR);
+    let is_possible = (1..=TRANSFER_MAX).contains(&length) && length.is_multiple_of(SECTOR);
     match limits.place(sector, length) {
-        Some(offset) if is_whole => Verdict::Serve {
+        Some(offset) if is_possible => Verdict::Serve {
             work,
             offset,
             length,

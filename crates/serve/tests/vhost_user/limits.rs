@@ -4,6 +4,7 @@ use cryptline_serve::lane::Poll;
 use cryptline_serve::vhost_user::{DiskError, QUEUE_SIZE_MAX};
 
 use super::*;
+use crate::common::vhost::SCRATCH;
 
 const DISCARD: u32 = 11;
 const ZEROES: u32 = 13;
@@ -24,6 +25,23 @@ fn over_3_gib(check: impl Fn(&mut Driver)) {
     works(&mut driver);
     drop(driver);
     served.end_well();
+}
+
+#[test]
+fn transfer_has_a_gibibyte_at_most() {
+    over_3_gib(|driver| {
+        for (len, expected) in [
+            (1 << 30, OK),
+            ((1 << 30) + 512, IO_ERROR),
+            (3 << 30, IO_ERROR),
+        ] {
+            // All segments share their memory.
+            let placed = driver.put_at(&read(0, len), SCRATCH);
+            driver.kick();
+            assert_eq!(driver.take().0, placed.head);
+            assert_eq!(driver.status(placed.head), expected, "{len}");
+        }
+    });
 }
 
 #[test]
