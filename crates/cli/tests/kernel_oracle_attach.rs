@@ -451,6 +451,7 @@ fn ask_of_large_sectors(guest: &mut Guest) {
         .file("key", b"a secret")
         .script(
             r#"
+            chmod 600 $key
             disk=$(readlink -f $volume)
             [ "$(blockdev --getss $disk)" = 4096 ]
             printf 'label: dos\nstart=512, size=2048\nstart=2560, size=6144\n' | sfdisk -q $disk
@@ -458,7 +459,7 @@ fn ask_of_large_sectors(guest: &mut Guest) {
                 --pbkdf pbkdf2 --pbkdf-force-iterations 1000
             cryptsetup open --test-passphrase --key-file $key ${disk}2
             cryptline info "$disk?partition=2" >/dev/null
-            noise /tmp/noise 8388608
+            head -c 8388608 /dev/urandom >/tmp/noise
             cryptline copy --from-raw --force /tmp/noise "$disk?partition=1"
             cmp /tmp/noise ${disk}1
             "#,

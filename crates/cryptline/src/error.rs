@@ -336,17 +336,11 @@ pub enum Problem {
     /// A destination that cannot be written.
     #[error("it is read-only, so nothing can be copied to it")]
     CopyReadOnly,
-    /// A source that ends within a sector, where what is behind the last whole one cannot be read.
+    /// A source that ends within a sector, which cannot be read: bytes behind the last whole one, and up to there.
     #[error(
-        "its last {behind} bytes are less than a sector and would be missing; copy the {size} bytes before them with \
-         length={size} in its name, or have its server round the size up"
+        "its last {0} bytes are no whole sector and would be missing; length={1} leaves them out"
     )]
-    CopyCutsOff {
-        /// The bytes that cannot be read.
-        behind: u64,
-        /// The bytes before them.
-        size: u64,
-    },
+    CopyCutsOff(u64, u64),
     /// The destination cannot take all of the source.
     #[error("it has room for {has} bytes, and the source needs {needs}")]
     CopyTooSmall {
@@ -559,7 +553,7 @@ impl Problem {
             | Self::BttWrite(_)
             | Self::NothingToCopy
             | Self::CopyReadOnly
-            | Self::CopyCutsOff { .. }
+            | Self::CopyCutsOff(..)
             | Self::CopyTooSmall { .. }
             | Self::CopyFull { .. }
             | Self::CopyFault { .. }

@@ -81,7 +81,7 @@ impl CopySource {
                 let size = device.gate.size();
                 if device.bytes != size {
                     let behind = device.bytes - size;
-                    return Err(Problem::CopyCutsOff { behind, size }.on(name));
+                    return Err(Problem::CopyCutsOff(behind, size).on(name));
                 }
                 (device, size, None)
             }
