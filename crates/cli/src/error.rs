@@ -330,7 +330,7 @@ fn advice(problem: &Problem) -> &'static str {
             io::ErrorKind::FileTooLarge => ", give a smaller --size (see ulimit -f)",
             _ => "",
         },
-        Problem::NoSuchToken(_) => "; `cryptline token list` shows those that there are",
+        Problem::NoSuchToken(_) => "; `cryptline token list` lists them",
         Problem::Resize(error) => resize_advice(error),
         Problem::Resume(ResumeError::Source | ResumeError::Destination) => "; leave out --resume",
         Problem::NoToken(_) => "; leave out --token-only to be asked for a passphrase",
@@ -383,7 +383,7 @@ pub(crate) fn luks_advice(error: &LuksError) -> &'static str {
         LuksError::DetachedHeader => "; give the data device as target and this with --header",
         LuksError::NoKeySlot => "; give it with --volume-key-file",
         LuksError::BothCopiesDamaged { .. } => "; restore a backup with `cryptline header restore`",
-        LuksError::Invalid(_) => "; `cryptsetup repair` or a header backup may help",
+        LuksError::Invalid(_) => "; `cryptline header repair` or a header backup may help",
         _ => "",
     }
 }

@@ -420,7 +420,7 @@ fn message_that_makes_no_sense_ends_the_connection_and_no_more() {
         (message(77, 1, 0), "unknown"),
         (
             [message(8, 1, 8), vec![9, 0, 0, 0, 1, 0, 0, 0]].concat(),
-            "which there is not",
+            "which does not exist",
         ),
         (message(2, 1, 0), "length"),
         ([message(5, 1, 40), vec![1; 40]].concat(), "length"),

@@ -64,8 +64,9 @@ nothing is left behind. Block devices, pmem:PATH, btt:PATH, a part of a disk, a 
 URI have their size already, and must contain only zeros or holes, unless you give --force; what is found is named. Large
 devices and exports are looked at in thousands of places only. No device that is mounted or in use is written to.
 
-With --header and --force, data and header are replaced one after the other. What ends the program in between leaves the
-old header as .NAME.cryptline-old beside its place, and no header that opens onto the data of another.
+With --header and --force, data and header are replaced one after the other. If the program is
+interrupted in between, the old header remains as .NAME.cryptline-old, and no header is left that opens data of another
+volume.
 
 With --seed-file nothing is measured, since that differs: Argon2 makes 4 passes over 256 MiB in 4 lanes,
 and PBKDF2 a million iterations, unless the --pbkdf options say otherwise. The label and the UUID given

@@ -19,7 +19,7 @@ use connection::Connection;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline serve disk.img --control /run/user/1000/c &
+  cryptline serve disk.img --key-file key --control /run/user/1000/c &
   cryptline ctl /run/user/1000/c list
   cryptline ctl /run/user/1000/c add data.img --name data     asks for its passphrase here
   cryptline ctl /run/user/1000/c flush data

@@ -25,7 +25,7 @@ const PATIENCE: Timespec = Timespec {
 /// Which device.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-What was asked of the device while nobody served it has waited, and is done now; programs that use it \
+Requests made while no server was running have waited and are now carried out; programs that use the device \
 notice only a pause. The options are those that the device was attached with; a passphrase is asked \
 for again, and a key that came from standard input or a descriptor must be given there again.
 

@@ -26,10 +26,10 @@ its file or device. No passphrase is needed. What is new reads as noise until it
 the volume afterwards (resize2fs, xfs_growfs), and make it smaller before you shrink the volume.
 
 A file can grow while it is served: guests of `vhost-user` and mounts notice within a second, NBD clients when they
-connect again, block devices when they are made anew. A volume shrinks only while nobody has it open. A size that the
-LUKS2 header itself says can be changed in both cases only while nobody has it open for writing, and is changed there;
-what lies behind its end becomes a part of the volume when it grows, so there must be only zeros: all of a file is
-looked at, and thousands of places of a device. Block devices, partitions and exports keep their own size.
+connect again, block devices when they are made anew. A volume shrinks only while nobody has it open. If the LUKS2
+header states a size, it is changed there, and only while nobody has the volume open for writing. When such a volume
+grows, the space behind it becomes a part of it and must contain only zeros: a file is checked completely, a device in
+thousands of places. Block devices, partitions and exports keep their own size.
 
 Exit codes: 0 success, 1 invalid parameters, or smaller without --shrink, 4 wrong device, damaged header or I/O error,
 5 in use, or something would be lost (see --force).")]

@@ -94,8 +94,8 @@ pub struct DeviceArgs {
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub num_queues: u16,
 
-    /// Places that each virtqueue has at most, a power of two; a guest's requests may have as many segments as fit, up to
-    /// 254. Give the machine the same [default: any size, and segments for 128]
+    /// Largest size of each virtqueue, a power of two; a guest's requests may have as many segments as fit, up to 254.
+    /// Configure the same size in the virtual machine [default: any size, and segments for 128]
     #[arg(long, value_name = "N", value_parser = queue_size)]
     pub queue_size: Option<u16>,
 

@@ -73,7 +73,7 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
     if let Some(damage) = damage {
         check_contents(device, device_size, &header, &damage)?;
         let copy = header.copy.name();
-        let warning = format!("{damage}; using the {copy}; `cryptsetup repair` restores it");
+        let warning = format!("{damage}; using the {copy}; `cryptline header repair` restores it");
         header.warnings.push(warning);
     }
     let end = header_end(header.binary.copy_size, &header.metadata);

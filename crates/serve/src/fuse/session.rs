@@ -70,7 +70,7 @@ pub enum StartError {
     #[error("a zoned volume cannot be a file: its zones are written in order only")]
     Zoned,
     /// Requests do not come through the lanes' rings.
-    #[error("FUSE over io_uring is not to be had here")]
+    #[error("FUSE over io_uring is not available here")]
     NoRing,
     /// A lane has no queue.
     #[error("{0}")]

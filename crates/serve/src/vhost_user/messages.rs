@@ -82,17 +82,17 @@ pub(super) mod protocol {
 /// Why a message is no good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MessageError {
-    #[error("a header that is none of this protocol's")]
+    #[error("not a vhost-user header")]
     Header,
     #[error("a message of {0} bytes, which is too long")]
     Long(u32),
-    #[error("message {0} has not the length that it must have")]
+    #[error("message {0} has the wrong length")]
     Length(u32),
     #[error("message {0} does not come with the descriptors that it must come with")]
     Descriptors(u32),
-    #[error("message {0} is for queue {1}, which there is not")]
+    #[error("message {0} is for queue {1}, which does not exist")]
     Queue(u32, u64),
-    #[error("message {0} is unknown, and its effect as well")]
+    #[error("message {0} is unknown")]
     Unknown(u32),
 }
 

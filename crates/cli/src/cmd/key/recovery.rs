@@ -19,7 +19,7 @@ const QUIET: usize = 4;
 pub fn add(header: Header, slot: Option<u32>) -> Result<ExitCode, CliError> {
     if is_null_device(rustix::stdio::stdout()) {
         return Err(CliError::parameters(
-            "the recovery key is shown on standard output, which leads nowhere; let it lead to a terminal or a file",
+            "the recovery key is shown on standard output, which is discarded; send it to a terminal or a file",
         ));
     }
     let added = header.add_recovery_key(slot);

@@ -27,12 +27,12 @@ Examples:
 
 A new key slot gets a random passphrase that is kept in the header.
 
-tang: it lies under a key that takes the server's help to recover. The server learns neither. That is what
+tang: the passphrase is encrypted under a key that can be recovered only with the server's help. The server learns neither. That is what
 `clevis luks bind` does, and each program opens what the other has bound. Without --thumbprint you are shown the
 names of the server's keys (`tang-show-keys` there) and asked whether you trust them.
 
-sss: so many of several pins, tang and again sss, are needed, as the configuration of clevis's pin of this name says in
-JSON: 1, or the number \"t\". A server is trusted by \"thp\", the name of its key, or by \"adv\", what it has once
+sss: CONFIG is the JSON of clevis's sss pin: tang servers or further sss groups, of which \"t\" are needed to open the
+volume (1 without it). A server is trusted by \"thp\", the name of its key, or by \"adv\", what it has once
 said, or the file that has it; otherwise you are asked.
 
 tpm2: only the TPM of this machine decrypts it, and only while its registers have the values that they have now, and

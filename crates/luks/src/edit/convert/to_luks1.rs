@@ -54,9 +54,9 @@ fn luks1_of(header: &Header, size: u64) -> Result<luks1::Header, Error> {
     let (digest_kdf, value) = digest
         .pbkdf2
         .as_ref()
-        .ok_or_else(|| cannot("the digest of its volume key is none that LUKS1 has"))?;
+        .ok_or_else(|| cannot("the digest of its volume key is not one that LUKS1 supports"))?;
     let (hash, digest_iterations, digest_salt) = pbkdf2(digest_kdf)
-        .ok_or_else(|| cannot("the digest of its volume key is none that LUKS1 has"))?;
+        .ok_or_else(|| cannot("the digest of its volume key is not one that LUKS1 supports"))?;
     luks1::hash(hash)?;
     let key_len = header
         .key_len()

@@ -35,7 +35,7 @@ pub(super) enum RingError {
         "a chain of descriptors has a loop, leaves its ring or has more than {SEGMENTS_MAX} segments"
     )]
     Long,
-    #[error("{0} places are none that a ring of its kind can have")]
+    #[error("a ring of this kind cannot have {0} places")]
     Size(u16),
     #[error("the buffer of requests under way contradicts itself")]
     Inflight,
