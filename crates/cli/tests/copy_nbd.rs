@@ -205,9 +205,9 @@ fn parts_of_one_export_are_copied_onto_each_other_only_where_they_do_not_overlap
     let file = fs::File::create(&raw).expect("a file");
     file.set_len(8 << 20).expect("room");
     let table = "label: gpt\nstart=2048, size=2048, name=one\nstart=4096, size=2048, name=two\n";
-    let mut command = sfdisk.command();
-    command.arg("--quiet").arg(&raw);
-    peer::run_with_input(&mut command, TIMEOUT, table.as_bytes()).success();
+    let mut partition = sfdisk.command();
+    partition.arg("--quiet").arg(&raw);
+    peer::run_with_input(&mut partition, TIMEOUT, table.as_bytes()).success();
     let server = Server::start(&nbdkit, &folder, "s", &["file", &text(&raw)]);
     let part = |which: &str| format!("{}&{which}", server.uri);
     let copy = |from: &str, to: &str| {

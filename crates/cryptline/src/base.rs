@@ -25,7 +25,7 @@ use crate::info::BaseInfo;
 use crate::medium::{Medium, MediumDevice};
 use crate::target::{Place, Target, Zoned};
 use crate::volume::LEAST_BLOCK;
-use crate::window::Slice;
+use crate::window::{Slice, Window};
 use crate::{Result, Warning};
 
 /// A target that is open. All but memory is locked against others.
