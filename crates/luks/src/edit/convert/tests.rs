@@ -123,3 +123,20 @@ fn same_version_is_refused() {
     let error = error_of(&Image::luks1(), Version::Luks1).to_string();
     assert_eq!(error, "it is LUKS1 already");
 }
+
+/// They would lie where LUKS2 has its key slots, the moved one first.
+#[test]
+fn luks1_with_metadata_of_luksmeta_behind_its_key_slots_is_left_alone() {
+    let mut image = Image::luks1();
+    // What else lies there, such as old key material, is in nobody's way.
+    let behind = 2056 * 512;
+    image.bytes[behind..behind + 4096].fill(7);
+    let size = image.bytes.len() as u64;
+    let edit = Edit::load(&mut Cursor::new(&image.bytes), size).unwrap();
+    let planned = edit.convert(Version::Luks2, &mut Cursor::new(&image.bytes), size);
+    assert!(planned.is_ok());
+    image.bytes[behind..behind + 8].copy_from_slice(b"LUKSMETA");
+    let error = error_of(&image, Version::Luks2);
+    assert_eq!(error.kind(), ErrorKind::Parameters, "{error}");
+    assert!(error.to_string().contains("luksmeta"), "{error}");
+}

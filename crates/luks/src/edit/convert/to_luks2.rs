@@ -21,12 +21,18 @@ use crate::luks2::validate::KEYSLOTS_SIZE_MAX;
 use crate::options::parameters;
 use crate::random::Random;
 
+/// What the metadata of luksmeta begins with, which is where clevis keeps its bindings to LUKS1.
+const LUKSMETA: [u8; 8] = *b"LUKSMETA";
+/// luksmeta begins at a multiple of this.
+const LUKSMETA_ALIGNMENT: u64 = 4096;
+
 pub(super) fn plan<'a>(
     edit: &'a Edit,
     header: &Header,
     device: &mut (impl Read + Seek),
     size: u64,
 ) -> Result<Conversion<'a>, Error> {
+    check_behind_slots(header, device, size)?;
     let layout = Layout::new(header)?;
     let json = metadata(header, &layout)?.to_string();
     let area = [json.as_bytes(), &[0]].concat();
@@ -60,6 +66,32 @@ pub(super) fn plan<'a>(
         epochs,
         wiped: layout.left_behind(),
     })
+}
+
+/// LUKS2 takes what lies between the key slots of LUKS1 and the data for its own. There old key material may be, or
+/// zeros, or what luksmeta has put there.
+fn check_behind_slots(
+    header: &Header,
+    device: &mut (impl Read + Seek),
+    size: u64,
+) -> Result<(), Error> {
+    let places = header.sectors.iter();
+    let places = places.map(|&it| Extent::of_stripes(u64::from(it) * 512, header.key_len));
+    let end = places.filter_map(Extent::end).max().unwrap_or(0);
+    let offset = end.next_multiple_of(LUKSMETA_ALIGNMENT);
+    let mut magic = LUKSMETA.map(|_| 0);
+    if offset + to_u64(magic.len()) > size {
+        return Ok(());
+    }
+    read_at(device, offset, &mut magic, "the place behind the key slots")?;
+    if magic != LUKSMETA {
+        return Ok(());
+    }
+    Err(parameters(format!(
+        "it cannot become LUKS2: luksmeta keeps metadata behind its key slots, at byte {offset}, such as bindings of clevis, \
+         which would be lost; remove the bindings with `clevis luks unbind` and the rest with `luksmeta nuke` first, and bind \
+         it again as LUKS2"
+    )))
 }
 
 /// Where key slots are and will be.
