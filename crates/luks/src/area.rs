@@ -157,6 +157,15 @@ impl Extent {
         !ends_before(self, other) && !ends_before(other, self)
     }
 
+    /// It in pieces of up to `size` bytes.
+    pub(crate) fn pieces(self, size: u64) -> impl Iterator<Item = Self> {
+        let starts = (0..self.size.div_ceil(size)).map(move |number| number * size);
+        starts.map(move |start| Self {
+            offset: self.offset + start,
+            size: size.min(self.size - start),
+        })
+    }
+
     pub(crate) fn of_stripes(offset: u64, key_len: u32) -> Self {
         let size = stripes_len(key_len);
         Self { offset, size }

@@ -281,3 +281,61 @@ fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
     assert!(matches!(replace(&edit), Err(Error::NoFreeSlot(8))));
     assert!(edit.remove(1, LastSlot::Keep).is_ok() && edit.erase(LastSlot::Remove).is_ok());
 }
+
+/// A file system that is full, below a file with a hole in it.
+struct Hole<'a> {
+    disk: Cursor<&'a mut Vec<u8>>,
+    hole: std::ops::Range<u64>,
+}
+
+impl Read for Hole<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.disk.read(out)
+    }
+}
+
+impl Seek for Hole<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.disk.seek(to)
+    }
+}
+
+impl Write for Hole<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let at = self.disk.position();
+        if self.hole.contains(&at) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let before = usize::try_from(self.hole.start.saturating_sub(at)).unwrap();
+        let len = if before == 0 { bytes.len() } else { before };
+        self.disk.write(&bytes[..len.min(bytes.len())])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The header is not there afterwards: whoever put it back would open the volume with what is left.
+#[test]
+fn what_cannot_be_overwritten_leaves_no_other_key_material() {
+    for version in [Version::Luks2, Version::Luks1] {
+        let (before, key) = volume(version, 1);
+        let old = Edit::load(&mut Cursor::new(&before), SIZE).unwrap();
+        let (slots, header) = match version {
+            Version::Luks2 => (0x8000, 0x8000),
+            Version::Luks1 => (4096, 1024),
+        };
+        let mut bytes = before.clone();
+        let mut device = Hole {
+            disk: Cursor::new(&mut bytes),
+            hole: slots..slots + 4096,
+        };
+        let change = old.erase(LastSlot::Remove).unwrap();
+        let error = change.commit(&mut device, SIZE).unwrap_err();
+        let expected = format!("key material at offset {slots} could not be overwritten");
+        assert!(error.to_string().contains(&expected), "{error}");
+        bytes[..header].copy_from_slice(&before[..header]);
+        assert_eq!(opening(&bytes, &key), [0; 0], "{version:?}");
+    }
+}

@@ -167,10 +167,13 @@ pub(super) fn remove<'a>(edit: &'a Edit, header: &Header, slot: u32) -> Result<C
 
 pub(super) fn erase<'a>(edit: &'a Edit, header: &Header) -> Result<Change<'a>, Error> {
     let slots: Vec<_> = header.metadata.keyslots.keys().copied().collect();
-    let offset = 2 * header.binary.copy_size;
-    let size = header.metadata.config.keyslots_size;
+    let start = 2 * header.binary.copy_size;
+    let end = header_end(header.binary.copy_size, &header.metadata);
+    // What opens the volume comes first; then what others have left between.
+    let mut doomed = used_areas(header);
+    doomed.extend(gaps(&mut used_areas(header), start, end));
     Ok(Change {
-        doomed: vec![Extent { offset, size }],
+        doomed,
         ..without(edit, header, &slots)?
     })
 }

@@ -49,6 +49,9 @@ use crate::options::parameters;
 use crate::random::{self, Random};
 use crate::unlock::check_passphrase;
 
+/// Old key material is overwritten in pieces of so many bytes, of which each may fail. A key slot has several.
+const WIPED_AT_ONCE: u64 = 64 << 10;
+
 /// A header that was read to be changed.
 pub struct Edit {
     header: Header,
@@ -514,15 +517,17 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Overwrites old key material on a device of `size` bytes: all that can be. On media that write
-/// elsewhere (flash, copy on write) it may survive.
+/// Overwrites old key material on a device of `size` bytes: all that can be, whatever fails of it, and returns the first
+/// error. On media that write elsewhere (flash, copy on write) it may survive.
 fn wipe(device: &mut (impl Write + Seek), extents: &[Extent], size: u64) -> Result<(), Error> {
     let mut all = Ok(());
     for extent in extents {
         let size = extent.size.min(size.saturating_sub(extent.offset));
-        let noise = fill_random(device, Extent { size, ..*extent }, &Random::Kernel);
-        let done = noise.and_then(|()| flush(device));
-        all = all.and(gone::not_wiped(extent.offset, done));
+        for piece in (Extent { size, ..*extent }).pieces(WIPED_AT_ONCE) {
+            let noise = fill_random(device, piece, &Random::Kernel);
+            all = all.and(gone::not_wiped(piece.offset, noise));
+        }
+        all = all.and(gone::not_wiped(extent.offset, flush(device)));
     }
     all
 }
