@@ -75,7 +75,7 @@ impl Header {
     }
 }
 
-/// All of a backup.
+/// All of a backup, of which more may follow.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let failed = |source| {
         let action = "read";
@@ -83,8 +83,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     };
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
-    // One byte more than there can be: too long a file is refused by its length.
-    let limit = Restore::LEN_MAX + 1;
-    file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
+    let mut file = file.take(Restore::LEN_MAX);
+    file.read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }

@@ -5,6 +5,8 @@
 //!   LUKS1   the header and the stripes of all eight slots, to a multiple of 4096 bytes
 //! ```
 //!
+//! Only what is too short is none: others fill theirs up to larger pages, and the beginning of a copied disk is as good.
+//!
 //! Restoring replaces key slots, so it cannot be taken back; a restore that was cut off can be run again,
 //! since the backup is still there. A LUKS2 header is written back with an epoch above those that are on
 //! the device: nothing that was left of the old one counts as newer.
@@ -21,7 +23,7 @@ use crate::luks2::validate::header_end;
 use crate::luks2::wipe_magics;
 use crate::{Header, signatures};
 
-/// Backups end at a multiple of this.
+/// Those that are made here end at a multiple of this.
 const ALIGNMENT: u64 = 4096;
 /// Bytes that are compared, and written where they differ.
 const PIECE: usize = 4096;
@@ -69,7 +71,7 @@ impl Backup {
 }
 
 impl Restore {
-    /// The most bytes that a backup can have.
+    /// The most bytes that a backup needs; what lies behind them is of no use.
     pub const LEN_MAX: u64 = (8 << 20) + crate::luks2::validate::KEYSLOTS_SIZE_MAX;
 
     /// Checks `backup` by itself, and against what is on `device`, which has `size` bytes.
@@ -199,8 +201,8 @@ fn checked(backup: &[u8]) -> Result<Header, Error> {
     let len = to_u64(backup.len());
     let header = crate::read(&mut Cursor::new(backup), len);
     let header = header.map_err(|error| Error::NotABackup(error.to_string()))?;
-    let needed = end_of(&header)?.next_multiple_of(ALIGNMENT);
-    if needed != len {
+    let needed = end_of(&header)?;
+    if needed > len {
         let reason = format!("it has {len} bytes, such a header has {needed}");
         return Err(Error::NotABackup(reason));
     }

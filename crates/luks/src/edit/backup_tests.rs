@@ -61,6 +61,28 @@ fn header_file_may_end_with_its_last_key_slot() {
     assert!(lost == bytes);
 }
 
+/// As machines with larger pages write them, and as `dd` of the first megabytes is one. Its own data is not written back.
+#[test]
+fn backup_may_be_longer_than_the_header_and_not_shorter() {
+    for image in [Image::luks2(), Image::luks1()] {
+        let backup = backup_of(&image.bytes);
+        for more in [1, 64 << 10] {
+            let mut longer = backup.clone();
+            longer.resize(backup.len() + more, 7);
+            let mut lost = image.bytes.clone();
+            lost[..backup.len()].fill(0);
+            restore(longer, &mut lost).unwrap();
+            assert!(lost[backup.len()..] == image.bytes[backup.len()..]);
+            let size = size(&lost);
+            crate::read(&mut Cursor::new(&lost), size).unwrap();
+        }
+        let mut shorter = backup.clone();
+        shorter.truncate(backup.len() - 4096);
+        let error = restore(shorter, &mut image.bytes.clone()).unwrap_err();
+        assert!(matches!(error, Error::NotABackup(_)), "{error}");
+    }
+}
+
 /// A disk of which only the beginning is not zero.
 struct Sparse {
     start: Vec<u8>,
