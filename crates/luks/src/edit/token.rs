@@ -15,6 +15,8 @@ use crate::token::{KEYRING_TOKEN, RECOVERY_TOKEN};
 
 /// Types that begin so belong to the format itself.
 const RESERVED: &str = "luks2-";
+/// json-c reads nothing that lies in more containers than these, so cryptsetup and systemd would find no header.
+const NESTING_MAX: usize = 31;
 /// Longest description of a key that the kernel takes.
 const DESCRIPTION_LEN_MAX: usize = 4095;
 
@@ -58,6 +60,10 @@ impl Edit {
         assign(header, &mut token, slots)?;
         let mut json = header.metadata.json.clone();
         json["tokens"][id.to_string()] = token;
+        if nesting(&json) > NESTING_MAX {
+            let why = "it is nested deeper than cryptsetup can read, which would find no header";
+            return Err(Error::InvalidToken(why.to_owned()));
+        }
         let change = rewrite(self, header, json).map_err(|error| match error {
             // The rest of the header has been read already.
             Error::Invalid(why) => Error::InvalidToken(why),
@@ -212,6 +218,16 @@ fn parsed(text: &str, header: &Header) -> Result<Value, Error> {
         )));
     }
     Ok(token)
+}
+
+/// How many containers what is nested deepest lies in.
+fn nesting(value: &Value) -> usize {
+    let deepest = match value {
+        Value::Array(values) => values.iter().map(nesting).max(),
+        Value::Object(members) => members.values().map(nesting).max(),
+        _ => None,
+    };
+    deepest.map_or(0, |inside| inside + 1)
 }
 
 fn has_nul(value: &Value) -> bool {

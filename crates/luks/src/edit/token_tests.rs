@@ -146,6 +146,22 @@ fn what_is_no_token_is_refused() {
     }
 }
 
+/// json-c counts those that hold something: what lies in 32 is not read. The header and its tokens are three of them.
+#[test]
+fn token_is_nested_as_deep_as_cryptsetup_reads_and_no_deeper() {
+    let image = Image::luks2();
+    let token = |arrays: usize, inside: &str| {
+        let (open, close) = ("[".repeat(arrays), "]".repeat(arrays));
+        format!(r#"{{"type":"a","keyslots":[],"x":{open}{inside}{close}}}"#)
+    };
+    for fits in [token(28, "1"), token(29, "")] {
+        assert_eq!(set(&image, &fits, TokenPlace::default()).unwrap(), 0);
+    }
+    let error = set(&image, &token(29, "1"), TokenPlace::default()).unwrap_err();
+    assert!(matches!(error, Error::InvalidToken(_)), "{error}");
+    assert!(error.to_string().contains("deeper"), "{error}");
+}
+
 #[test]
 fn numbers_are_taken_from_the_lowest_until_all_are_in_use() {
     let mut image = Image::luks2();
