@@ -68,6 +68,28 @@ fn header_has_no_name_of_the_data_though_neither_is_there_yet() {
     create(&folder, "same", "src", &options).success();
 }
 
+#[test]
+fn header_alone_does_not_replace_the_data_either() {
+    let folder = Folder::new();
+    let [disk, key] = [folder.path("disk"), folder.key()].map(|path| path.display().to_string());
+    fs::write(&disk, vec![9; 8 << 20]).unwrap();
+    symlink("disk", folder.path("link")).unwrap();
+    let link = folder.path("link").display().to_string();
+    let part = format!("{disk}?offset=1M&length=4M");
+    let before = files(&folder);
+    for (target, header) in [(&disk, &disk), (&disk, &link), (&part, &disk)] {
+        for words in [
+            &["create", target, "--header", header, "--force"][..],
+            &["luksFormat", "-q", target, "--header", header],
+        ] {
+            let ended = cryptline([words, &CHEAP, &["--key-file", &key]].concat());
+            refused(ended, 1, "would replace the data");
+            assert_eq!(files(&folder), before, "{words:?}");
+            assert!(fs::read(&disk).unwrap() == vec![9; 8 << 20], "{words:?}");
+        }
+    }
+}
+
 /// The source may be gone soon, and nothing but the header has the key.
 #[test]
 fn data_whose_name_may_not_be_durable_keeps_its_header() {

@@ -177,6 +177,14 @@ impl Target {
             .is_some_and(|own| places::is_one_name(own, path))
     }
 
+    /// Whether a header that is made at `header` would overwrite it, or what it is a part of, though neither may be there
+    /// yet.
+    #[must_use]
+    pub fn is_lost_to(&self, header: &Self) -> bool {
+        let whole = header.path().filter(|_| !matches!(header, Self::Slice(_)));
+        self.is_same_place(header) || whole.is_some_and(|path| self.is_replaced_by(path))
+    }
+
     /// Whether it is all of the file or block device at `path`, or that lies on it.
     pub(crate) fn is_on(&self, path: &Path) -> bool {
         let own = self.path().filter(|_| !matches!(self, Self::Slice(_)));

@@ -147,11 +147,12 @@ pub fn run(args: &CreateArgs) -> Result<ExitCode, CliError> {
 }
 
 impl CreateArgs {
-    /// A key that is overwritten opens nothing any more.
+    /// What is overwritten and needed would be lost.
     fn refuse_needed(&self) -> Result<(), CliError> {
         let key = self.volume.passphrase.of_target(&self.file).key_file;
         for place in self.places() {
-            self.volume.refuse_needed(place, key.as_deref())?;
+            self.volume
+                .refuse_needed(&self.file, place, key.as_deref())?;
         }
         Ok(())
     }

@@ -18,16 +18,24 @@ use crate::error::{Error, Problem};
 use crate::target::Target;
 
 impl Create {
-    /// Refuses a place for the header that is none, before anything else is done.
+    /// Refuses a header in the place of its data, which would be lost, before anything else is done.
+    pub(super) fn refuse_over_data(&self, target: &Source) -> Result<()> {
+        let Some(path) = &self.header else {
+            return Ok(());
+        };
+        if matches!(target, Source::Target(target) if target.is_replaced_by(path)) {
+            return Err(Problem::HeaderOverData.on(path.display()));
+        }
+        Ok(())
+    }
+
+    /// Refuses another place for the header that is none.
     pub(super) fn refuse_header(&self, target: &Source, copy: &Copy) -> Result<()> {
         let Some(path) = &self.header else {
             return Ok(());
         };
         let place = Target::Path(path.clone());
         copy.source.refuse_same(&place)?;
-        if matches!(target, Source::Target(target) if target.is_replaced_by(path)) {
-            return Err(Problem::HeaderOverData.on(place));
-        }
         if copy.resume.is_some() {
             return Err(Problem::Resume(ResumeError::Apart).on(target));
         }

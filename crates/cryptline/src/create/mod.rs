@@ -237,6 +237,7 @@ impl Create {
     /// and what it has overwritten is lost.
     pub fn create(mut self) -> Result<Created> {
         let source = self.given.take_source()?;
+        self.refuse_over_data(&source)?;
         self.format.detached |= self.header.is_some();
         if self.format.key_len == 0 {
             // No header can hold such a key, not even for a cipher that takes none.

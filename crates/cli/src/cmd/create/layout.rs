@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use cryptline::Target;
 use cryptline::luks::format::FormatOptions;
+use cryptline::{Problem, Target};
 
 use crate::CliError;
 use crate::args::{SlotCipherArgs, refuse_needed};
@@ -44,6 +44,18 @@ pub struct LayoutArgs {
 }
 
 impl LayoutArgs {
+    /// Refuses a header that would be made over its own data.
+    pub(super) fn refuse_over(&self, target: &Path) -> Result<(), CliError> {
+        let Some(header) = &self.header else {
+            return Ok(());
+        };
+        if Target::parse(target)?.is_lost_to(&Target::parse(header)?) {
+            let (header, why) = (header.display(), Problem::HeaderOverData);
+            return Err(CliError::parameters(format!("{header}: {why}")));
+        }
+        Ok(())
+    }
+
     /// As [`super::NewVolume::refuse_needed`].
     pub(super) fn refuse_needed(
         &self,

@@ -99,11 +99,18 @@ impl NewVolume {
         self.layout.added_to(self.format.options()?)
     }
 
-    /// A key that is overwritten opens nothing any more.
+    /// A key that is overwritten opens nothing any more, and data under its own header is none.
     ///
     /// # Errors
-    /// Exit code 1 where what is made at `place` would overwrite a key file, the volume key or the seed.
-    pub fn refuse_needed(&self, place: &Path, key_file: Option<&Path>) -> Result<(), CliError> {
+    /// Exit code 1 where what is made at `place`, for the data of `target`, would overwrite a key file, the volume key or
+    /// the seed; or where a header would overwrite the data.
+    pub fn refuse_needed(
+        &self,
+        target: &Path,
+        place: &Path,
+        key_file: Option<&Path>,
+    ) -> Result<(), CliError> {
+        self.layout.refuse_over(target)?;
         let seed = self.format.seed_file.as_deref();
         self.layout.refuse_needed(place, key_file, seed)
     }
