@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
 use cryptline::{
     BaseInfo, Copy, CopySource, Create, Error, ErrorKind, Fault, Format, Key, KeyRequest, Left,
-    Medium, Open, Plain, Problem, RandomKey, SecretBuf, Target, VolumeKind,
+    Medium, Open, Plain, Problem, Progress, RandomKey, SecretBuf, Target, VolumeKind,
 };
 use rustix::io::Errno;
 
@@ -138,6 +138,44 @@ fn medium_that_holds_something_is_made_into_a_volume_only_when_that_may_be_lost(
     create().replace(true).create().unwrap();
     let refused = create().create().unwrap_err();
     assert!(refused.to_string().contains("a LUKS header"), "{refused}");
+}
+
+/// Its second copy lies behind what is wiped of the first.
+#[test]
+fn header_with_large_copies_that_is_given_up_late_opens_nothing() {
+    let source = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(source.path(), [7; 4096]).unwrap();
+    for (fills, metadata_size) in [
+        (false, Some(32 << 10)),
+        (true, Some(4 << 20)),
+        (false, None),
+    ] {
+        let memory = Memory::new(SIZE, 512);
+        let format = FormatOptions {
+            metadata_size,
+            ..cheap()
+        };
+        let create = Create::medium(Arc::clone(&memory))
+            .format(format)
+            .passphrase(PHRASE)
+            .on_progress(|progress| match progress {
+                Progress::Checking => Err(Problem::NoKey.into()),
+                _ => Ok(()),
+            });
+        let create = if fills {
+            create.fill(Copy::new(CopySource::raw(source.path()).unwrap()))
+        } else {
+            create
+        };
+        let error = create.create().unwrap_err();
+        assert!(matches!(error.problem(), Problem::NoKey), "{error}");
+        let opened = Open::medium(memory).passphrase(PHRASE).open();
+        let error = opened.err().unwrap().to_string();
+        assert!(
+            error.contains("not a LUKS device"),
+            "{metadata_size:?}: {error}"
+        );
+    }
 }
 
 #[test]

@@ -46,8 +46,8 @@ pub(crate) use draft::{Draft, Durable};
 
 /// No LUKS2 volume has larger cipher sectors, in bytes.
 const LARGEST_SECTOR: u32 = 4096;
-/// Bytes of a header that are wiped where it does not open again.
-const WIPED: usize = 32 * 1024;
+/// Bytes of each copy of a header that are wiped where it does not open again. Unless it is said, a copy has as many.
+const WIPED: usize = 16 * 1024;
 
 /// What happens while a volume is made; for a progress bar, and for signal handlers.
 #[derive(Clone, Copy, Debug)]
@@ -330,7 +330,7 @@ impl Create {
         let made = make();
         let data_size = made.inspect_err(|_| {
             if bytes.is_written() {
-                wipe(&mut bytes);
+                wipe(&mut bytes, &options);
             }
         })?;
         let sector = device.gate.geometry().logical_block;
@@ -534,12 +534,16 @@ fn zeros(device: &BaseDevice, at: u64, len: u64) -> u64 {
     }
 }
 
-/// Half a header helps nobody. The device may be failing, so nothing is said if this does too.
-fn wipe(device: &mut GateBytes) {
-    let _ = device
-        .seek(SeekFrom::Start(0))
-        .and_then(|_| device.write_all(&[0; WIPED]))
-        .and_then(|()| device.flush());
+/// Half a header helps nobody, and the second copy of one is looked for where the first is damaged. The device may be
+/// failing, so nothing is said if this does too.
+fn wipe(device: &mut GateBytes, options: &FormatOptions) {
+    let second = options.metadata_size.unwrap_or(WIPED as u64);
+    for start in [0, second] {
+        let _ = device
+            .seek(SeekFrom::Start(start))
+            .and_then(|_| device.write_all(&[0; WIPED]));
+    }
+    let _ = device.flush();
 }
 
 /// What went wrong with the header of a file that nobody has seen yet.

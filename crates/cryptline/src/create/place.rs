@@ -110,7 +110,7 @@ impl Create {
         let finished = self.put_header_in_place(device, target, prepared);
         finished.inspect_err(|_| {
             if let Ok(mut bytes) = GateBytes::new(&device.gate) {
-                super::wipe(&mut bytes);
+                super::wipe(&mut bytes, &self.format);
             }
         })
     }
