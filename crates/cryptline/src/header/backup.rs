@@ -23,7 +23,7 @@ impl Header {
         let opened = self.open(true)?;
         let edit = opened.load()?;
         let backup = {
-            let _lock = opened.lock()?;
+            let _lock = opened.lock_to_read()?;
             opened.on(edit.backup(&mut opened.device()?, opened.base.size()))?
         };
         let mut file = draft.file();
@@ -59,7 +59,7 @@ impl Header {
         let opened = self.open(false)?;
         let size = opened.base.size();
         let restore = {
-            let _lock = opened.lock()?;
+            let _lock = opened.lock_to_read()?;
             opened.on(Restore::prepare(bytes, &mut opened.device()?, size))?
         };
         confirm(restore.concerns())?;

@@ -35,10 +35,16 @@ struct Wanted {
 }
 
 /// Others hold the lock of a header only while they read or write.
-const HEADER: Wanted = Wanted {
+const CHANGE: Wanted = Wanted {
     how: FlockOperation::NonBlockingLockExclusive,
     patience: Duration::from_secs(5),
     held: || Problem::HeaderLocked,
+};
+
+/// Where locks are of ranges below, as on NFS, what is open for reading takes no other.
+const READ: Wanted = Wanted {
+    how: FlockOperation::NonBlockingLockShared,
+    ..CHANGE
 };
 
 /// Whoever reencrypts keeps it for hours; who removes it, for a moment.
@@ -52,7 +58,7 @@ const USE: Wanted = Wanted {
 pub(super) enum Lock<'a> {
     File(&'a File),
     Device {
-        _file: File,
+        file: File,
         path: PathBuf,
     },
     /// The file system knows no locks.
@@ -60,32 +66,47 @@ pub(super) enum Lock<'a> {
 }
 
 impl<'a> Lock<'a> {
-    /// Waits for the lock of an open file or device, but not for long.
-    pub fn take(file: &'a File) -> Result<Self, Problem> {
+    /// Waits for the lock of an open file or device, whose header is to be changed, but not for long.
+    pub fn to_change(file: &'a File) -> Result<Self, Problem> {
+        Self::take(file, CHANGE)
+    }
+
+    /// The same for a header that is to be read, as others may do at the same time.
+    pub fn to_read(file: &'a File) -> Result<Self, Problem> {
+        Self::take(file, READ)
+    }
+
+    fn take(file: &'a File, wanted: Wanted) -> Result<Self, Problem> {
         let action = "lock";
         let metadata = file.metadata();
         let metadata = metadata.map_err(|source| Problem::Io { action, source })?;
         if !metadata.file_type().is_block_device() {
-            return Self::of_file(file);
+            return Self::of_file(file, wanted);
         }
         let number = metadata.rdev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-        Self::of_device(file, Path::new(FOLDER), &format!("L_{major}:{minor}"))
+        let name = format!("L_{major}:{minor}");
+        Self::of_device(file, Path::new(FOLDER), &name, wanted)
     }
 
-    fn of_file(file: &'a File) -> Result<Self, Problem> {
-        Ok(if wait(file, HEADER)? {
+    fn of_file(file: &'a File, wanted: Wanted) -> Result<Self, Problem> {
+        Ok(if wait(file, wanted)? {
             Self::File(file)
         } else {
             Self::None
         })
     }
 
-    fn of_device(device: &'a File, folder: &Path, name: &str) -> Result<Self, Problem> {
+    fn of_device(
+        device: &'a File,
+        folder: &Path,
+        name: &str,
+        wanted: Wanted,
+    ) -> Result<Self, Problem> {
         let path = folder.join(name);
-        match named(folder, &path, HEADER)? {
-            Some(file) => Ok(Self::Device { _file: file, path }),
-            None => Self::of_file(device),
+        match named(folder, &path, wanted)? {
+            Some(file) => Ok(Self::Device { file, path }),
+            None => Self::of_file(device, wanted),
         }
     }
 }
@@ -118,11 +139,15 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        // The last one removes it, as cryptsetup does.
-        let alone = flock(&self.file, FlockOperation::NonBlockingLockExclusive);
-        if alone.is_ok() && is_at(&self.file, &self.path) {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        remove_last(&self.file, &self.path);
+    }
+}
+
+/// The last one that has a lock removes its file, as cryptsetup does.
+fn remove_last(file: &File, path: &Path) {
+    let alone = flock(file, FlockOperation::NonBlockingLockExclusive);
+    if alone.is_ok() && is_at(file, path) {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -161,8 +186,7 @@ impl Drop for Lock<'_> {
     fn drop(&mut self) {
         match self {
             Self::File(file) => _ = flock(file, FlockOperation::Unlock),
-            // Under the lock, as cryptsetup does it.
-            Self::Device { path, .. } => _ = std::fs::remove_file(path),
+            Self::Device { file, path } => remove_last(file, path),
             Self::None => {}
         }
     }
@@ -195,7 +219,7 @@ mod tests {
     fn lock_of_a_file_is_one_that_flock_respects_until_it_is_dropped() {
         let path = tempfile::NamedTempFile::new().unwrap();
         let (one, two) = (path.reopen().unwrap(), path.reopen().unwrap());
-        let lock = Lock::take(&one).unwrap();
+        let lock = Lock::to_change(&one).unwrap();
         assert!(matches!(lock, Lock::File(_)));
         let other = flock(&two, FlockOperation::NonBlockingLockShared);
         assert_eq!(other, Err(Errno::WOULDBLOCK));
@@ -208,14 +232,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("L_7:0");
         let device = tempfile::tempfile().unwrap();
-        let lock = Lock::of_device(&device, folder.path(), "L_7:0").unwrap();
+        let lock = Lock::of_device(&device, folder.path(), "L_7:0", CHANGE).unwrap();
         let other = File::open(&path).unwrap();
         let locked = flock(&other, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(locked, Err(Errno::WOULDBLOCK));
         drop(lock);
         assert!(!path.exists());
         let missing = folder.path().join("missing");
-        let made = Lock::of_device(&device, &missing, "L_7:0").unwrap();
+        let made = Lock::of_device(&device, &missing, "L_7:0", CHANGE).unwrap();
         assert!(matches!(made, Lock::Device { .. }));
     }
 
@@ -225,12 +249,36 @@ mod tests {
         let path = tempfile::NamedTempFile::new().unwrap();
         let (one, two) = (path.reopen().unwrap(), path.reopen().unwrap());
         let nowhere = folder.path().join("not/there");
-        let lock = Lock::of_device(&one, &nowhere, "L_7:0").unwrap();
+        let lock = Lock::of_device(&one, &nowhere, "L_7:0", CHANGE).unwrap();
         let other = flock(&two, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(other, Err(Errno::WOULDBLOCK));
         drop(lock);
         flock(&two, FlockOperation::NonBlockingLockExclusive).unwrap();
     }
+
+    #[test]
+    fn readers_share_a_lock_and_the_last_one_removes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("L_7:0");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read_only = [(); 2].map(|()| File::open(file.path()).unwrap());
+        let readers = read_only.each_ref();
+        let shared = readers.map(|file| Lock::to_read(file).unwrap());
+        let other = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(other, Err(Errno::WOULDBLOCK));
+        drop(shared);
+        let [one, two] =
+            readers.map(|file| Lock::of_device(file, folder.path(), "L_7:0", READ).unwrap());
+        drop(one);
+        let locked = flock(
+            File::open(&path).unwrap(),
+            FlockOperation::NonBlockingLockExclusive,
+        );
+        assert_eq!(locked, Err(Errno::WOULDBLOCK));
+        drop(two);
+        assert!(!path.exists());
+    }
+
     #[test]
     fn volume_is_used_by_several_and_reencrypted_by_nobody_meanwhile() {
         let folder = tempfile::tempdir().unwrap();

@@ -452,7 +452,12 @@ impl Opened {
     }
 
     fn lock(&self) -> Result<Option<Lock<'_>>> {
-        let lock = self.base.file().map(Lock::take).transpose();
+        let lock = self.base.file().map(Lock::to_change).transpose();
+        lock.map_err(|problem| problem.on(&self.name))
+    }
+
+    fn lock_to_read(&self) -> Result<Option<Lock<'_>>> {
+        let lock = self.base.file().map(Lock::to_read).transpose();
         lock.map_err(|problem| problem.on(&self.name))
     }
 
@@ -468,7 +473,7 @@ impl Opened {
 
     fn commit(&self, change: Change<'_>, slot: Option<u32>) -> Result<Edited> {
         let _in_use = self.in_use(change.of().header())?;
-        let _lock = self.lock()?;
+        let _lock = self.lock_to_read()?;
         let freed = change.freed();
         let header = self.on(change.commit(&mut self.device()?, self.base.size()))?;
         give_back(&self.base, &freed);

@@ -390,7 +390,7 @@ fn set_size(file: &File, [has, wanted]: [u64; 2]) -> Result<()> {
     if has == wanted {
         return Ok(());
     }
-    let _lock = Lock::take(file)?;
+    let _lock = Lock::to_change(file)?;
     let found = file.metadata().map_err(|source| cannot("open", source))?;
     if !found.is_file() || found.len() != has {
         return Err(Problem::Resize(ResizeError::Changed).into());
