@@ -5,10 +5,12 @@ mod common;
 mod server;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use common::{Folder, cryptline, cryptline_with_input, refused};
 use cryptline_testkit::peer::{self, Peer};
+use rustix::fs::{FlockOperation, flock};
 use server::{READY, Server, noise, text};
 
 const MIB: usize = 1 << 20;
@@ -306,6 +308,52 @@ fn volume_is_made_and_filled_on_a_block_device() {
         .unwrap();
     cryptline(from).success();
     is_copied();
+}
+
+/// The partition of a device, as the kernel has it, gone when this is dropped.
+struct Partition<'a>(&'a Loop, Peer);
+
+impl Drop for Partition<'_> {
+    fn drop(&mut self) {
+        let _ = self.1.run([&*self.0.device, "1"]);
+    }
+}
+
+#[test]
+fn header_in_a_partition_is_changed_under_the_lock_of_the_kernels_own_device_for_it() {
+    let Some([addpart, delpart]) = peer::require_all(["addpart", "delpart"]) else {
+        return;
+    };
+    let folder = Folder::new();
+    let Some(disk) = Loop::new(&folder, 512, &[]) else {
+        return;
+    };
+    let sectors = (SIZE / 512).to_string();
+    addpart.run([&*disk.device, "1", "0", &sectors]).success();
+    let partition = Partition(&disk, delpart);
+    let own = format!("{}p1", disk.device);
+    let Ok(found) = fs::metadata(&own) else {
+        return peer::skip("nobody makes devices in /dev here");
+    };
+    let number = found.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    fs::create_dir_all("/run/cryptsetup").unwrap();
+    let lock = format!("/run/cryptsetup/L_{major}:{minor}");
+    let lock = fs::File::create(lock).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let target = format!("{}?offset=0", disk.device);
+    let change = ["header", "label", &target, "--label=changed"];
+    refused(
+        cryptline(change),
+        5,
+        "another program is reading or writing the header",
+    );
+    drop(lock);
+    cryptline(change).success();
+    let info = cryptline(["info", &own]).success().stdout_text();
+    assert!(info.contains("changed"), "{info}");
+    drop(partition);
+    cryptline(change).success();
 }
 
 #[test]

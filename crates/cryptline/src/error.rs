@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 use cryptline_cipher::{CipherError, SpecError};
 use cryptline_engine::btt::BttError;
@@ -222,6 +223,11 @@ pub enum Problem {
     /// Another program keeps the lock of the header.
     #[error("another program is reading or writing the header")]
     HeaderLocked,
+    /// The kernel's device for a partition that was named through its disk.
+    #[error(
+        "the kernel has this partition as {}, where others change its header; there is no such device here, so add it", .0.display()
+    )]
+    NoOwnDevice(PathBuf),
     /// Another program keeps the lock of reencryption.
     #[error("another program is reencrypting the volume")]
     Reencrypting,
@@ -536,6 +542,7 @@ impl Problem {
             | Self::Btt(_)
             | Self::Zones(_)
             | Self::HeaderCipher(_)
+            | Self::NoOwnDevice(_)
             | Self::Version { .. }
             | Self::BttSectors { .. }
             | Self::DeviceBlocks { .. }

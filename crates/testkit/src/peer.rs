@@ -56,6 +56,7 @@ const fn program(name: &'static str, package: &'static str) -> PeerInfo {
 pub const PEERS: &[PeerInfo] = &[
     // Links for 64-bit ARM.
     program("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    program("addpart", "util-linux"),
     program("blkdiscard", "util-linux"),
     program("blockdev", "util-linux"),
     program("blkzone", "util-linux"),
@@ -77,6 +78,7 @@ pub const PEERS: &[PeerInfo] = &[
     program("curl", "curl"),
     program("dd", "coreutils"),
     program("debugfs", "e2fsprogs"),
+    program("delpart", "util-linux"),
     program("dmsetup", "dmsetup"),
     program("e2fsck", "e2fsprogs"),
     program("fio", "fio"),

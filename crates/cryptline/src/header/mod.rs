@@ -11,6 +11,7 @@ mod backup;
 mod change;
 mod convert;
 pub(crate) mod lock;
+mod own_device;
 mod resize;
 mod token;
 mod unbound;
@@ -37,6 +38,7 @@ use crate::target::Target;
 use crate::tokens::{self, Tokens};
 use crate::{Result, Warning};
 use lock::{InUse, Lock};
+use own_device::OwnDevice;
 
 use change::Confirm;
 pub use change::Overwrite;
@@ -436,13 +438,19 @@ impl Opened {
         if source.is_memory() {
             return Err(Problem::HoldsNothing.on(source));
         }
+        let name = source.to_string();
+        let own = match OwnDevice::of(source)? {
+            Some(own) if own.is_there() => Some(Source::Target(Target::Path(own.path))),
+            Some(own) if !read_only => return Err(Problem::NoOwnDevice(own.path).on(name)),
+            _ => None,
+        };
+        let source = own.as_ref().unwrap_or(source);
         let access = Access {
             read_only,
             shared: others && matches!(source, Source::Target(Target::Path(_))),
             ..Access::default()
         };
         let base = source.open(access)?;
-        let name = source.to_string();
         Ok(Self { base, name })
     }
 
@@ -462,7 +470,7 @@ impl Opened {
     }
 
     fn load(&self) -> Result<Edit> {
-        let _lock = self.lock()?;
+        let _lock = self.lock_to_read()?;
         self.on(Edit::load(&mut self.device()?, self.base.size()))
     }
 
@@ -473,7 +481,7 @@ impl Opened {
 
     fn commit(&self, change: Change<'_>, slot: Option<u32>) -> Result<Edited> {
         let _in_use = self.in_use(change.of().header())?;
-        let _lock = self.lock_to_read()?;
+        let _lock = self.lock()?;
         let freed = change.freed();
         let header = self.on(change.commit(&mut self.device()?, self.base.size()))?;
         give_back(&self.base, &freed);
