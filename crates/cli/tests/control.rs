@@ -15,6 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use cryptline_testkit::peer::{self, Background, Peer, Run};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use server::{Disk, READY, SIZE, Server, run, text, wait_until};
 
@@ -320,6 +322,35 @@ fn a_volume_is_added_written_removed_and_is_cryptsetups_again() {
     }
     let said = controlled.server.stop();
     assert!(said.stderr.is_empty(), "{said}");
+}
+
+/// cryptsetup looks at that lock before it reencrypts a volume.
+#[test]
+fn a_volume_that_was_added_is_locked_against_reencryption_until_it_is_removed() {
+    let Some(cryptsetup) = peer::require("cryptsetup") else {
+        return;
+    };
+    let disk = Disk::new(&cryptsetup, "luks2");
+    let uuid = cryptsetup
+        .run(["luksUUID", &disk.image])
+        .success()
+        .stdout_text();
+    let lock = format!("/run/cryptsetup/LN_LUKS2-reencryption-{}", uuid.trim());
+    let controlled = Controlled::in_memory();
+    let add = [&["add", "--name", "locked"][..], &disk.arguments()].concat();
+    controlled.ctl(&add).success();
+    if !rustix::process::geteuid().is_root() {
+        return peer::skip("only root has a folder of locks");
+    }
+    let file = File::open(&lock).unwrap();
+    let reencrypts = || flock(&file, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(reencrypts(), Err(Errno::WOULDBLOCK));
+    controlled.ctl(&["remove", "locked"]).success();
+    reencrypts().expect("nobody has the lock any more");
+    controlled.ctl(&add).exited_with(5);
+    controlled.server.stop();
+    // In its sandbox, a server cannot remove the file.
+    std::fs::remove_file(&lock).unwrap();
 }
 
 #[test]

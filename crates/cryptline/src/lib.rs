@@ -82,6 +82,7 @@ pub use disk::Disk;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
 pub use fido2::{Authenticator, HmacSecretRequest};
+pub use header::lock::InUse;
 pub use header::{Edited, Header, Overwrite, ResizeError, ResizeOptions, Resized, TangKeys};
 pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
 pub use keyed::Keyed;

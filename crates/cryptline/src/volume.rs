@@ -1,5 +1,7 @@
 //! An open volume.
 
+use std::os::fd::OwnedFd;
+
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Channel, Extent, Fault, Gate, Zone};
@@ -37,11 +39,9 @@ impl Volume {
         }
     }
 
-    /// Keeps others from reencrypting it while anybody can reach it.
-    pub(crate) fn kept(mut self, in_use: Option<InUse>) -> Self {
-        if let Some(in_use) = in_use {
-            self.gate = self.gate.keeping(in_use);
-        }
+    /// Keeps others from reencrypting it while anybody can reach it, by the lock taken here or that of another process.
+    pub(crate) fn kept(mut self, locks: (Option<InUse>, Option<OwnedFd>)) -> Self {
+        self.gate = self.gate.keeping(locks);
         self
     }
 

@@ -10,6 +10,7 @@
 //! there, but others who use this library do. Of reencryption only the header tells there.
 
 use std::fs::{DirBuilder, File};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -111,15 +112,27 @@ impl<'a> Lock<'a> {
     }
 }
 
-/// Kept by whoever uses a volume: nobody reencrypts it meanwhile. Others may use it, too.
-pub(crate) struct InUse {
+/// cryptsetup's lock of whoever uses a LUKS2 volume: nobody reencrypts it while that is kept. Others may use it, too.
+///
+/// Every open [`Volume`](crate::Volume) keeps one. A program that finds the key of a volume for another process, one
+/// that may open nothing, takes it with [`Inspection::in_use`](crate::Inspection::in_use): the lock belongs to the open
+/// file, so it goes along with a descriptor of that. There, [`Open::in_use`](crate::Open::in_use) keeps it.
+#[derive(Debug)]
+pub struct InUse {
+    // Closed before the other is dropped.
     file: File,
-    path: PathBuf,
+    _name: Name,
+}
+
+impl AsFd for InUse {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 impl InUse {
     /// `None` for LUKS1, which is not reencrypted so, and where the folder is not for us.
-    pub fn of(header: &Header) -> Result<Option<Self>, Problem> {
+    pub(crate) fn of(header: &Header) -> Result<Option<Self>, Problem> {
         match header {
             Header::V1(_) => Ok(None),
             Header::V2(_) => Self::in_folder(Path::new(FOLDER), header.uuid()),
@@ -133,13 +146,25 @@ impl InUse {
         }
         let path = folder.join(format!("LN_LUKS2-reencryption-{uuid}"));
         let file = named(folder, &path, USE)?;
-        Ok(file.map(|file| Self { file, path }))
+        let named = |file| Self {
+            file,
+            _name: Name(path),
+        };
+        Ok(file.map(named))
     }
 }
 
-impl Drop for InUse {
+/// Where a lock of those who use a volume is. The last one removes it, as cryptsetup does.
+#[derive(Debug)]
+struct Name(PathBuf);
+
+impl Drop for Name {
     fn drop(&mut self) {
-        remove_last(&self.file, &self.path);
+        // Opened anew: another process may share the open file that was closed here, and its lock would become ours.
+        // Who may open nothing any more, as a server in a sandbox, leaves it to the next who uses the volume.
+        if let Ok(file) = File::open(&self.0) {
+            remove_last(&file, &self.0);
+        }
     }
 }
 
@@ -304,5 +329,20 @@ mod tests {
         }
         let nowhere = folder.path().join("not/there");
         assert!(InUse::in_folder(&nowhere, uuid).unwrap().is_none());
+    }
+
+    #[test]
+    fn lock_that_was_passed_on_stays_when_its_first_holder_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+        let taken = InUse::in_folder(folder.path(), uuid).unwrap().unwrap();
+        let path = folder.path().join(format!("LN_LUKS2-reencryption-{uuid}"));
+        let passed_on = taken.as_fd().try_clone_to_owned().unwrap();
+        drop(taken);
+        let file = File::open(&path).expect("it was removed while it is held");
+        let alone = || flock(&file, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(alone(), Err(Errno::WOULDBLOCK));
+        drop(passed_on);
+        alone().unwrap();
     }
 }

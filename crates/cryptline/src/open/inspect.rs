@@ -7,6 +7,7 @@ use super::luks::{check_version, kind, read, unlock, warnings_of};
 use super::{Format, Open};
 use crate::base::Look;
 use crate::error::Problem;
+use crate::header::lock::InUse;
 use crate::info::VolumeKind;
 use crate::keys::with_keys;
 use crate::{Result, Warning};
@@ -37,6 +38,17 @@ pub struct Unlocked {
     pub warnings: Vec<Warning>,
     /// Whether the volume could be opened, or why not.
     pub usable: std::result::Result<(), cryptline_luks::Error>,
+}
+
+impl Inspection {
+    /// Keeps others from reencrypting the volume, for a process that is to open it and cannot do that itself. `None`
+    /// for LUKS1, and where cryptsetup's folder of locks is not for us.
+    ///
+    /// # Errors
+    /// Somebody reencrypts it.
+    pub fn in_use(&self) -> Result<Option<InUse>> {
+        InUse::of(&self.header).map_err(|problem| problem.on(&self.name))
+    }
 }
 
 impl Open {

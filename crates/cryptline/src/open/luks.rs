@@ -22,7 +22,11 @@ use crate::volume::Volume;
 use crate::{Result, Warning, tokens};
 
 /// Opens and locks the target, reads its header or the detached one, and unlocks it.
-pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) -> Result<Volume> {
+pub(super) fn open(
+    mut open: Open,
+    source: &Source,
+    version: Option<LuksVersion>,
+) -> Result<Volume> {
     let target = source.to_string();
     if source.is_memory() {
         return Err(Problem::HoldsNothing.on(target));
@@ -79,8 +83,9 @@ pub(super) fn open(open: Open, source: &Source, version: Option<LuksVersion>) ->
         dispatch: decision.dispatch,
         parts,
     };
+    let locks = (in_use, open.in_use.take());
     let volume = plan.build(vec![base], open, warnings)?;
-    Ok(volume.identified(identity, slot).kept(in_use))
+    Ok(volume.identified(identity, slot).kept(locks))
 }
 
 impl Open {

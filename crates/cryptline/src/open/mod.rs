@@ -18,6 +18,7 @@ mod stack;
 mod table;
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -76,6 +77,7 @@ pub struct Open {
     faults: Vec<FaultRule>,
     partition: Option<PartitionName>,
     overwrite: bool,
+    in_use: Option<OwnedFd>,
     on_warning: Option<OnWarning>,
 }
 
@@ -140,6 +142,7 @@ impl Open {
             faults: Vec::new(),
             partition: None,
             overwrite: false,
+            in_use: None,
             on_warning: None,
         }
     }
@@ -295,6 +298,14 @@ impl Open {
     #[must_use]
     pub fn overwrite(mut self, yes: bool) -> Self {
         self.overwrite = yes;
+        self
+    }
+
+    /// Keeps this open as long as the volume is: the [`InUse`](crate::InUse) that another process has taken for this
+    /// one, which may open nothing.
+    #[must_use]
+    pub fn in_use(mut self, lock: OwnedFd) -> Self {
+        self.in_use = Some(lock);
         self
     }
 

@@ -1,10 +1,11 @@
 //! `ctl add`: opens a volume here, where there are rights to, and hands it to the server.
 //!
 //! ```text
-//! opened, locked ─► key asked for and tried ─► [file, pipe with the volume key] ─► server: header read again, exported
+//! opened, locked ─► key asked for and tried ─► [file, pipe with the volume key, lock] ─► server: header read again, exported
 //! ```
 //!
-//! The lock goes along: it belongs to the open file. The passphrase stays here.
+//! The file's lock goes along: it belongs to the open file. So does cryptsetup's lock of whoever uses the volume, which is
+//! a file of its own. The passphrase stays here.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::slice;
 
 use clap::Args;
-use cryptline::{SecretBuf, Target};
+use cryptline::{Open, SecretBuf, Target};
 use cryptline_engine::base::Image;
 use rustix::pipe::PipeFlags;
 use serde_json::Value;
@@ -70,6 +71,8 @@ impl AddArgs {
         if image.is_block_device() {
             return Err(self.elsewhere("a block device"));
         }
+        let found = Open::target(Target::Path(path.to_owned())).inspect()?;
+        let in_use = found.in_use()?;
         let key = key_pipe(&self.unlock()?)?;
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let add = Add {
@@ -79,7 +82,9 @@ impl AddArgs {
             read_only: self.read_only,
             allow_discards: self.allow_discards,
         };
-        let answer = server.ask("add", &add, &[image.file().as_fd(), key.as_fd()])?;
+        let mut files = vec![image.file().as_fd(), key.as_fd()];
+        files.extend(in_use.as_ref().map(AsFd::as_fd));
+        let answer = server.ask("add", &add, &files)?;
         let warnings = answer["warnings"].as_array().into_iter().flatten();
         let warnings = warnings.filter_map(Value::as_str).map(str::to_owned);
         warn(&warnings.collect::<Vec<_>>());

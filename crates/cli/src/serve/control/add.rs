@@ -1,7 +1,7 @@
 //! `add`: a volume that comes as an open file, with its key in a pipe.
 //!
 //! The server may open nothing any more. So whoever has the right to opens the file, unlocks the header, and sends both
-//! descriptors. Here everything is checked again: the header is read from that file, and the key compared with it.
+//! descriptors, and a third with cryptsetup's lock of whoever uses the volume. Here everything is checked again: the header is read from that file, and the key compared with it.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -37,13 +37,16 @@ pub struct Added {
 
 impl Control {
     pub(super) fn add(&self, add: &Add, files: Vec<OwnedFd>) -> Result<Value, CliError> {
-        let [image, key] = <[OwnedFd; 2]>::try_from(files).map_err(|files| {
-            CliError::parameters(format!(
-                "add takes two descriptors with its line: the open image, and a pipe with the volume key; {} came \
-                 (`cryptline ctl SOCKET add TARGET` sends them)",
-                files.len()
-            ))
-        })?;
+        let count = files.len();
+        let mut files = files.into_iter();
+        let (Some(image), Some(key), in_use, None) =
+            (files.next(), files.next(), files.next(), files.next())
+        else {
+            return Err(CliError::parameters(format!(
+                "add takes two descriptors with its line: the open image, and a pipe with the volume key, and \
+                 of a LUKS2 volume the lock of who uses it; {count} came (`cryptline ctl SOCKET add TARGET` sends them)"
+            )));
+        };
         self.check_name(&add.name)?;
         let key = read_key(File::from(key))?;
         let image = File::from(image);
@@ -53,10 +56,13 @@ impl Control {
         self.check_image(&mut added, place)?;
         read_through_cache(&image)?;
         let image = Image::of_file(image, Path::new(&add.target), add.read_only);
-        let open = Open::image(image.map_err(cryptline::Error::from)?)
+        let mut open = Open::image(image.map_err(cryptline::Error::from)?)
             .key(&key[..])
             .read_only(add.read_only)
             .discards(add.allow_discards);
+        if let Some(in_use) = in_use {
+            open = open.in_use(in_use);
+        }
         drop(key);
         let volume = self.how.dispatch.apply(open).open()?;
         let served = Served::new(add.name.clone(), &volume, true)?;

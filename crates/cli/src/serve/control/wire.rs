@@ -71,7 +71,8 @@ pub struct Remove {
     pub now: bool,
 }
 
-/// Of `add`, whose line brings two descriptors: the image, and a pipe with the volume key.
+/// Of `add`, whose line brings two descriptors, the image and a pipe with the volume key, and perhaps a third, the lock
+/// that keeps others from reencrypting it.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Add {
