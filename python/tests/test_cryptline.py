@@ -160,6 +160,20 @@ class Writing(WithFolder):
             self.assertEqual(disk.read(1600), bytes(range(1, 17)) * 100)
             self.assertEqual(disk.read(100), bytes(100))
 
+    def test_disk_that_others_write_to_is_read_at_any_offset_and_written_in_blocks(self):
+        path = self.folder / "large-sectors.img"
+        cryptline.create(path, 20 * MIB, passphrase=PHRASE, sector_size=4096, **CHEAP).close()
+        with cryptline.open(path, passphrase=PHRASE, shared=True) as disk:
+            disk.write(PATTERN)
+            for offset, length in ((4093, 16), (1, 1), (MIB - 5, MIB - 7), (4096, 10)):
+                with self.subTest(offset=offset):
+                    self.assertEqual(disk.pread(length, offset), PATTERN[offset:offset + length])
+            self.assertEqual(len(disk.pread(16, disk.size - 3)), 3)
+            with self.assertRaises(cryptline.Error) as caught:
+                disk.pwrite(b"a few bytes", 4093)
+            self.assertEqual(caught.exception.errno, errno.EINVAL)
+            self.assertEqual(disk.pwrite(PATTERN[:4096], 8192), 4096)
+
     def test_disk_ends_where_it_ends(self):
         with cryptline.open(self.made(), passphrase=PHRASE) as disk:
             disk.seek(-3, os.SEEK_END)

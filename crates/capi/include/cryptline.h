@@ -224,7 +224,8 @@ int cryptline_size(struct cryptline_volume *volume, uint64_t *size);
 // `len` bytes can be written at `target`.
 int cryptline_read(struct cryptline_volume *volume, void *target, size_t len, uint64_t offset);
 
-// Writes `len` bytes at `offset`; all of them, or it fails. `flags`: CRYPTLINE_FUA.
+// Writes `len` bytes at `offset`; all of them, or it fails. `flags`: CRYPTLINE_FUA. Any offset and length will do, but
+// for volumes that others write to (CRYPTLINE_SHARED) and zoned ones: -EINVAL for what is not whole blocks.
 //
 // # Safety
 // `len` bytes can be read at `source`.
@@ -332,7 +333,8 @@ int cryptline_queue_close(struct cryptline_queue *queue);
 // belongs to the queue: it must not be read or closed. Otherwise -errno.
 int cryptline_queue_fd(struct cryptline_queue *queue);
 
-// Submits a read. It begins with the next cryptline_queue_poll at the latest.
+// Submits a read. It begins with the next cryptline_queue_poll at the latest. Any offset and length will do, but for
+// volumes that others write to (CRYPTLINE_SHARED) and zoned ones: there, what is not whole blocks ends with -EINVAL.
 //
 // # Safety
 // `len` bytes can be written at `target`, and nobody else uses them until the request has been collected or the queue
@@ -343,7 +345,8 @@ int cryptline_queue_read(struct cryptline_queue *queue,
                          uint64_t offset,
                          uint64_t token);
 
-// Submits a write. The bytes are copied, so the buffer is free again when this returns. `flags`: CRYPTLINE_FUA.
+// Submits a write. The bytes are copied, so the buffer is free again when this returns. `flags`: CRYPTLINE_FUA. Offset
+// and length are as for a read.
 //
 // # Safety
 // `len` bytes can be read at `source`.

@@ -107,7 +107,8 @@ pub unsafe extern "C" fn cryptline_read(
     })
 }
 
-/// Writes `len` bytes at `offset`; all of them, or it fails. `flags`: CRYPTLINE_FUA.
+/// Writes `len` bytes at `offset`; all of them, or it fails. `flags`: CRYPTLINE_FUA. Any offset and length will do, but
+/// for volumes that others write to (CRYPTLINE_SHARED) and zoned ones: -EINVAL for what is not whole blocks.
 ///
 /// # Safety
 /// `len` bytes can be read at `source`.

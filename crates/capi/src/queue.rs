@@ -234,7 +234,8 @@ pub extern "C" fn cryptline_queue_fd(queue: *mut cryptline_queue) -> c_int {
     count(|| with(queue, |queue| Ok(queue.channel.descriptor()?.as_raw_fd())))
 }
 
-/// Submits a read. It begins with the next cryptline_queue_poll at the latest.
+/// Submits a read. It begins with the next cryptline_queue_poll at the latest. Any offset and length will do, but for
+/// volumes that others write to (CRYPTLINE_SHARED) and zoned ones: there, what is not whole blocks ends with -EINVAL.
 ///
 /// # Safety
 /// `len` bytes can be written at `target`, and nobody else uses them until the request has been collected or the queue
@@ -257,7 +258,8 @@ pub unsafe extern "C" fn cryptline_queue_read(
     })
 }
 
-/// Submits a write. The bytes are copied, so the buffer is free again when this returns. `flags`: CRYPTLINE_FUA.
+/// Submits a write. The bytes are copied, so the buffer is free again when this returns. `flags`: CRYPTLINE_FUA. Offset
+/// and length are as for a read.
 ///
 /// # Safety
 /// `len` bytes can be read at `source`.

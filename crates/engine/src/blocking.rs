@@ -194,3 +194,62 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::RamDevice;
+    use crate::{Device, Extent, Geometry, Queue};
+
+    const BLOCK: u32 = 4096;
+
+    /// Memory in larger blocks.
+    struct Blocks(RamDevice);
+
+    impl Device for Blocks {
+        fn geometry(&self) -> Geometry {
+            Geometry {
+                logical_block: BLOCK,
+                ..self.0.geometry()
+            }
+        }
+
+        fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+            self.0.open_queue(ring)
+        }
+
+        fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
+            self.0.extent(offset, len)
+        }
+    }
+
+    #[test]
+    fn reads_take_any_bytes_and_writes_whole_blocks() {
+        let size = 3 * CHUNK + 8192;
+        let gate = Gate::new(Blocks(RamDevice::new(size as u64).unwrap()));
+        let mut disk = Blocking::new(&gate, BackendChoice::Auto).unwrap();
+        let bytes: Vec<u8> = (0..size).map(|at| (at / 7).to_le_bytes()[0]).collect();
+        disk.write_at(0, &bytes, false).unwrap();
+        for (offset, len) in [
+            (1, 16),
+            (4093, 6),
+            (4096, 10),
+            (CHUNK - 3, 7),
+            (CHUNK - 1, CHUNK + 2),
+            (4095, 3 * CHUNK),
+            (size - 5, 5),
+            (0, size),
+        ] {
+            let mut read = vec![0; len];
+            disk.read_at(offset as u64, &mut read).unwrap();
+            assert!(read == bytes[offset..offset + len], "{len} at {offset}");
+        }
+        let behind = disk.read_at(size as u64 - 5, &mut [0; 6]);
+        assert_eq!(behind, Err(Fault::OutOfRange));
+        assert_eq!(
+            disk.write_at(1, &[0; 16], false),
+            Err(Fault::Misaligned),
+            "two who share it would lose each other's"
+        );
+    }
+}
