@@ -380,6 +380,21 @@ class FileObjects(WithFolder):
             inward.disk = None
             self.assertEqual(disk.pread(10, 0), PATTERN[:10])
 
+    def test_file_that_is_open_for_appending_is_only_read(self):
+        path = self.image()
+        before = path.read_bytes()
+        for buffering in (0, -1):
+            with self.subTest(buffering), open(path, "a+b", buffering) as file:
+                with cryptline.open(file, passphrase=PHRASE) as disk:
+                    self.assertFalse(disk.writable())
+                    self.assertEqual(disk.pread(100, 0), PATTERN[:100])
+                    with self.assertRaises(cryptline.Error) as caught:
+                        disk.pwrite(bytes(4096), 0)
+                    self.assertEqual(caught.exception.errno, errno.EPERM)
+                with cryptline.keys(file, passphrase=PHRASE) as keys:
+                    self.assertRaises(cryptline.Error, keys.add, "another", **CHEAP)
+        self.assertEqual(path.read_bytes(), before)
+
     def test_other_threads_run_while_one_waits_for_an_object(self):
         image = self.image().read_bytes()
         entered, go_on = threading.Event(), threading.Event()
