@@ -13,6 +13,8 @@ use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::errors;
+
 /// Bytes that are asked for at a time.
 const CHUNK: usize = 1 << 20;
 
@@ -25,8 +27,6 @@ pub struct FileObject {
     descriptor: Option<i32>,
     /// Its position is one user's at a time. Never waited for with the interpreter's lock.
     position: Mutex<()>,
-    /// The number of the thread that has it; 0 for none.
-    holder: AtomicU64,
     raised: Raised,
 }
 
@@ -42,9 +42,16 @@ thread_local! {
     };
 }
 
-/// What the object raised last.
+/// What the object raised last, and who has it: known to the object and to whoever uses the volume on it.
 #[derive(Clone, Default)]
-pub struct Raised(Arc<Mutex<Option<PyErr>>>);
+pub struct Raised(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    last: Mutex<Option<PyErr>>,
+    /// The number of the thread that has the object; 0 for none.
+    holder: AtomicU64,
+}
 
 /// The position of a file object.
 struct Held<'a> {
@@ -55,7 +62,7 @@ struct Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         HELD.with(|held| held.set(held.get() - 1));
-        self.object.holder.store(0, Ordering::Relaxed);
+        self.object.raised.0.holder.store(0, Ordering::Relaxed);
     }
 }
 
@@ -67,8 +74,14 @@ pub fn is_inside() -> bool {
 impl Raised {
     /// Takes what there is and puts `error` there.
     fn replace(&self, error: Option<PyErr>) -> Option<PyErr> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *last, error)
+    }
+
+    /// Whether this runs inside of this very object.
+    fn is_inside(&self) -> bool {
+        // Only this thread puts its number there.
+        self.0.holder.load(Ordering::Relaxed) == OWN.with(|own| *own)
     }
 
     /// What was raised is no cause of what fails later.
@@ -94,7 +107,11 @@ impl Raised {
         work: impl FnOnce() -> Result<T, E> + Send,
         failed: impl FnOnce(&E) -> PyErr,
     ) -> PyResult<T> {
-        // A file object may use volumes itself, within a call.
+        if self.is_inside() {
+            // Below, a flush that fails would be taken for a loss of what was written.
+            return Err(errors::inside());
+        }
+        // A file object may use other volumes, within a call.
         let outer = INTERRUPT.take();
         self.forget();
         let done = python.detach(work);
@@ -139,7 +156,6 @@ impl FileObject {
             is_read_only: is_read_only || appends,
             descriptor,
             position: Mutex::new(()),
-            holder: AtomicU64::new(0),
             raised,
         })
     }
@@ -157,14 +173,13 @@ impl FileObject {
 
     /// Waits until nobody else uses the object.
     fn hold(&self) -> io::Result<Held<'_>> {
-        let own = OWN.with(|own| *own);
-        // Only this thread puts its number there. Whatever runs inside of a file object, such as the end of something
-        // that is collected, must not wait for it.
-        if self.holder.load(Ordering::Relaxed) == own {
+        // Whatever runs inside of a file object, such as the end of something that is collected, must not wait for it.
+        if self.raised.is_inside() {
             return Err(io::Error::other("the file object is used inside of itself"));
         }
         let alone = self.position.lock().unwrap_or_else(PoisonError::into_inner);
-        self.holder.store(own, Ordering::Relaxed);
+        let own = OWN.with(|own| *own);
+        self.raised.0.holder.store(own, Ordering::Relaxed);
         HELD.with(|held| held.set(held.get() + 1));
         Ok(Held {
             object: self,

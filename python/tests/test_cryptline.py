@@ -380,6 +380,41 @@ class FileObjects(WithFolder):
             inward.disk = None
             self.assertEqual(disk.pread(10, 0), PATTERN[:10])
 
+    def test_volume_that_its_own_object_flushes_or_drops_can_be_flushed_afterwards(self):
+        class Inward(io.BytesIO):
+            inside = None
+
+            def read(self, count=-1):
+                if self.inside:
+                    self.inside()
+                return super().read(count)
+
+        inward = Inward(self.image().read_bytes())
+        refused = []
+        with cryptline.open(inward, passphrase=PHRASE) as disk:
+            def flush():
+                with self.assertRaises(cryptline.Error) as caught:
+                    disk.flush()
+                refused.append(caught.exception.errno)
+
+            disk.pwrite(b"kept", 0)
+            inward.inside = flush
+            # What was flushed there is not what fails here.
+            self.assertEqual(disk.pread(4, 0), b"kept")
+            inward.inside = None
+            self.assertEqual(set(refused), {errno.EDEADLK})
+            disk.flush()
+            # The end of a disk that is collected there flushes it, too. Its server still has the volume.
+            server = cryptline.serve(disk)
+            # Another volume is no concern of it.
+            with cryptline.open(io.BytesIO(self.image().read_bytes()), passphrase=PHRASE) as other:
+                inward.inside = other.flush
+                self.assertEqual(disk.pread(4, 0), b"kept")
+            inward.inside = disk.__del__
+            self.assertEqual(disk.pread(4, 0), b"kept")
+            inward.inside = None
+            server.stop()
+
     def test_file_that_is_open_for_appending_is_only_read(self):
         path = self.image()
         before = path.read_bytes()
