@@ -360,11 +360,10 @@ impl BaseDevice {
         let (size, name) = (of.gate.size(), slice.of.to_string());
         let bytes = Box::new(GateBytes::new(&of.gate)?);
         let (range, warning) = slice.window.find(bytes, size, of.table_sector, &name)?;
-        // What ends where the blocks do has what is behind them, too.
-        let behind = if range.end == size {
-            of.bytes - size
-        } else {
-            0
+        // What has everything up to the end has what is behind the blocks, too.
+        let behind = match slice.window {
+            Window::Range { length: None, .. } => of.bytes - size,
+            _ => 0,
         };
         let segment = Segment {
             lower: of.gate,
