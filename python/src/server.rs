@@ -14,21 +14,14 @@ use crate::{errors, medium};
 #[pyclass(frozen, module = "cryptline._cryptline")]
 pub struct Server {
     running: Mutex<Option<Background>>,
-    /// The process that has its threads.
-    process: u32,
 }
 
 impl Server {
     /// What there is to end, once.
     fn take(&self) -> Option<Background> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = running.take()?;
-        if self.process != std::process::id() {
-            // A forked child has none of the threads, and what would stop them is its parent's, too.
-            std::mem::forget(running);
-            return None;
-        }
-        Some(running)
+        // In a forked child there is nothing to wait for, and dropping it does nothing.
+        running.take().filter(Background::runs_here)
     }
 }
 
@@ -82,6 +75,5 @@ pub fn serve(disk: &Disk, descriptor: u32, name: &str) -> PyResult<Server> {
     let running = running.map_err(|error| errors::of_io(&error))?;
     Ok(Server {
         running: Mutex::new(Some(running)),
-        process: std::process::id(),
     })
 }

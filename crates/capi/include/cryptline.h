@@ -397,7 +397,8 @@ int cryptline_serve_nbd(struct cryptline_server **server,
                         const char *name);
 
 // Stops a server: what it has taken is finished, for 5 seconds at most, and everything is made durable. Where that
-// fails, so does this; the server is gone either way.
+// fails, so does this; the server is gone either way. In a forked process, its parent's server goes on, and this fails
+// with -EBADF.
 int cryptline_server_stop(struct cryptline_server *server);
 
 #ifdef __cplusplus

@@ -66,7 +66,8 @@ fn start(volume: *const cryptline_volume, fd: c_int, name: Option<&OsStr>) -> Ou
 }
 
 /// Stops a server: what it has taken is finished, for 5 seconds at most, and everything is made durable. Where that
-/// fails, so does this; the server is gone either way.
+/// fails, so does this; the server is gone either way. In a forked process, its parent's server goes on, and this fails
+/// with -EBADF.
 #[unsafe(no_mangle)]
 pub extern "C" fn cryptline_server_stop(server: *mut cryptline_server) -> c_int {
     call(|| {
@@ -75,7 +76,13 @@ pub extern "C" fn cryptline_server_stop(server: *mut cryptline_server) -> c_int 
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        match running.ok_or_else(|| unknown("server"))?.stop()? {
+        let running = running.ok_or_else(|| unknown("server"))?;
+        if !running.runs_here() {
+            let text =
+                "the server runs in the process that this one was forked from; stop it there";
+            return Err(Failure::new(Errno::BADF, text));
+        }
+        match running.stop()? {
             Ok(()) => Ok(()),
             Err((_, fault)) => Err(fault.into()),
         }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cryptline.h>
@@ -403,11 +404,28 @@ static void clients_are_served(const char *path, const char *folder)
     IS(cryptline_open(&volume, path, &options), 0);
     IS(cryptline_serve_nbd(&server, volume, listening, NULL), -EINVAL);
     IS(listen(listening, 5), 0);
-    IS(cryptline_serve_nbd(&server, volume, listening, "disk"), 0);
+    // A client that is gone before it is greeted, and a program that SIGPIPE ends.
     int client = socket(AF_UNIX, SOCK_STREAM, 0);
+    IS(connect(client, (struct sockaddr *)&address, sizeof address), 0);
+    close(client);
+    IS(cryptline_serve_nbd(&server, volume, listening, "disk"), 0);
+    client = socket(AF_UNIX, SOCK_STREAM, 0);
     IS(connect(client, (struct sockaddr *)&address, sizeof address), 0);
     IS(recv(client, greeting, 8, MSG_WAITALL), 8);
     IS(memcmp(greeting, "NBDMAGIC", 8), 0);
+    close(client);
+    // A forked process leaves the server to its parent.
+    pid_t child = fork();
+    if (child == 0) {
+        int stopped = cryptline_server_stop(server);
+        _exit(stopped == -EBADF && strstr(cryptline_last_error(), "forked") ? 0 : 1);
+    }
+    int ended = -1;
+    IS(waitpid(child, &ended, 0), child);
+    IS(ended, 0);
+    client = socket(AF_UNIX, SOCK_STREAM, 0);
+    IS(connect(client, (struct sockaddr *)&address, sizeof address), 0);
+    IS(recv(client, greeting, 8, MSG_WAITALL), 8);
     close(client);
     if (getenv("CLIENTS")) {
         char uri[512];

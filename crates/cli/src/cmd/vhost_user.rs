@@ -1,5 +1,6 @@
 //! `vhost-user`: the decrypted disk for virtual machines.
 
+use std::cell::RefCell;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,12 +23,15 @@ use crate::serve::banner::Banner;
 use crate::serve::events;
 use crate::serve::front::{Front, Opened, Served, check_queues};
 use crate::serve::log::Log;
+use crate::serve::names::free_name;
 use crate::serve::options::FrontArgs;
 use crate::serve::sandbox::Needs;
 use crate::serve::unix;
 
 /// How long requests may take when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
+/// Most bytes of what guests see as a disk's name.
+const SERIAL_MAX: usize = 20;
 /// What management tools ask for; the names are those of QEMU's vhost-user-blk schema.
 const CAPABILITIES: &str = "{\"type\":\"block\",\"features\":[\"read-only\",\"blk-file\"]}\n";
 
@@ -124,9 +128,16 @@ pub fn run(args: &VhostUserArgs) -> Result<ExitCode, CliError> {
     let front = Front::begin(&args.front, targets)?;
     args.device.check(targets.len().max(1))?;
     let inherited = args.device.inherited()?;
-    let front = front.open(|index, file| match file.as_str() {
-        "" => format!("disk{index}"),
-        _ => file,
+    let names = RefCell::new(Vec::new());
+    let front = front.open(|index, file| {
+        let file = match file.as_str() {
+            "" => format!("disk{index}"),
+            _ => file,
+        };
+        let mut names = names.borrow_mut();
+        let name = free_name(&file, usize::MAX, |name| is_among(&names, name));
+        names.push(name.clone());
+        name
     })?;
     check_volumes(&front.volumes)?;
     for volume in &*front.volumes {
@@ -282,12 +293,13 @@ impl DeviceArgs {
     }
 
     fn disks(&self, volumes: &[Served], fronts: Vec<From>) -> Vec<Disk> {
-        let volumes = volumes.iter().enumerate().zip(fronts);
-        let disk = |((index, volume), front): ((usize, &Served), From)| Disk {
+        let serials = serials(&self.serial, volumes.iter().map(|volume| &*volume.name));
+        let volumes = volumes.iter().zip(serials).zip(fronts);
+        let disk = |((volume, serial), front): ((&Served, String), From)| Disk {
             name: volume.name.clone(),
             gate: volume.gate.clone(),
             block: volume.info.logical_block,
-            serial: self.serial.get(index).unwrap_or(&volume.name).clone(),
+            serial,
             queues: self.num_queues,
             queue_size: self.queue_size,
             stats: Arc::clone(&volume.stats),
@@ -295,6 +307,21 @@ impl DeviceArgs {
         };
         volumes.map(disk).collect()
     }
+}
+
+/// What guests see of each volume: what was `given` for the first ones, and names for the others by which no two are taken
+/// for one.
+fn serials<'a>(given: &[String], names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut serials = given.to_vec();
+    for name in names.skip(given.len()) {
+        let serial = free_name(name, SERIAL_MAX, |serial| is_among(&serials, serial));
+        serials.push(serial);
+    }
+    serials
+}
+
+fn is_among(names: &[String], name: &str) -> bool {
+    names.iter().any(|other| other == name)
 }
 
 fn queue_size(text: &str) -> Result<u16, String> {
@@ -310,9 +337,36 @@ fn queue_size(text: &str) -> Result<u16, String> {
 
 fn serial(text: &str) -> Result<String, String> {
     let is_shown = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
-    if text.len() <= 20 && text.bytes().all(is_shown) {
+    if text.len() <= SERIAL_MAX && text.bytes().all(is_shown) {
         Ok(text.to_owned())
     } else {
-        Err("give up to 20 ASCII characters, none of them a control character".to_owned())
+        Err(format!(
+            "give up to {SERIAL_MAX} ASCII characters, none of them a control character"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_disks_have_one_serial_unless_it_is_given_so() {
+        let names = [
+            "root.img",
+            "disk.img",
+            "mine",
+            "volume-of-the-first-machine",
+            "volume-of-the-first-machine-2",
+        ];
+        let serials = serials(&["mine".to_owned()], names.into_iter());
+        let expected = [
+            "mine",
+            "disk.img",
+            "mine-2",
+            "volume-of-the-first-",
+            "volume-of-the-firs-2",
+        ];
+        assert_eq!(serials, expected);
     }
 }

@@ -13,6 +13,7 @@
 //! cleanup              what is removed at the end
 //! statistics           counters to JSON lines      stats_socket  who gets them
 //! metrics              the same to Prometheus' text          metrics_socket  who gets it
+//! names                those of several volumes
 //! volumes              what is served now        control  JSON commands for a running server
 //! log                  so many lines about clients and no more          events  what they and the log's fields say
 //! certificates         those of TLS, read again when SIGHUP asks for it
@@ -31,6 +32,7 @@ pub mod listen;
 pub mod log;
 pub mod metrics;
 pub mod metrics_socket;
+pub mod names;
 pub mod notify;
 pub mod options;
 pub mod parent;

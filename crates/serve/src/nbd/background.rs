@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::TlsMode;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use super::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
@@ -19,10 +20,12 @@ use crate::stats::ExportStats;
 /// Clients at a time.
 const CLIENTS: usize = 64;
 
-/// A server that runs. Dropping it stops it.
+/// A server that runs. Dropping it stops it, but for the copy that a forked process gets.
 pub struct Background {
     stop: StopHandle,
     thread: Option<JoinHandle<io::Result<Flushed>>>,
+    /// The process that has the thread.
+    process: u32,
 }
 
 impl Background {
@@ -63,18 +66,34 @@ impl Background {
             .name("nbd".to_owned())
             .spawn(move || server.run(&[listener], &stopped))?;
         let thread = Some(thread);
-        Ok(Self { stop, thread })
+        Ok(Self {
+            stop,
+            thread,
+            process: std::process::id(),
+        })
+    }
+
+    /// Whether it runs in this process. A forked one has a copy of this, but the server's thread is its parent's.
+    #[must_use]
+    pub fn runs_here(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// Lets the clients' requests end, for 5 seconds at most, and makes everything durable.
     ///
     /// # Errors
-    /// Where the server has failed; in the result, where it is not known that everything is durable.
+    /// `EBADF` where it [runs elsewhere](Self::runs_here), and goes on; where the server has failed; in the result, where
+    /// it is not known that everything is durable.
     pub fn stop(mut self) -> io::Result<Flushed> {
         self.end()
     }
 
     fn end(&mut self) -> io::Result<Flushed> {
+        if !self.runs_here() {
+            // What would stop it is the parent's, too, and there is no thread that could be given up.
+            std::mem::forget(self.thread.take());
+            return Err(Errno::BADF.into());
+        }
         self.stop.stop();
         let joined = self.thread.take().map(JoinHandle::join);
         joined.map_or(Ok(Ok(())), |joined| {

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt;
+use rustix::net::{SendFlags, sockopt};
 
 /// A TCP connection that is silent for this long gets a keepalive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -151,12 +151,14 @@ impl Read for Socket {
     }
 }
 
+/// A library must not count on a program that ignores `SIGPIPE`.
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Tcp(stream) => stream.write(bytes),
-        }
+        let fd = match &*self {
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tcp(stream) => stream.as_fd(),
+        };
+        Ok(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

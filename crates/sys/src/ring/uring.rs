@@ -60,6 +60,8 @@ pub(super) struct Uring {
     /// A message is queued whose poll ends at once where nothing is in its way. The kernel begins what is linked to it
     /// only while it is asked for completions.
     queued_pair: bool,
+    /// The process that made it.
+    process: u32,
     #[cfg(test)]
     pub(super) faults: VecDeque<Errno>,
 }
@@ -120,6 +122,7 @@ impl Uring {
             watching: false,
             refusals: 0,
             queued_pair: false,
+            process: std::process::id(),
             #[cfg(test)]
             faults: VecDeque::new(),
         };
@@ -395,12 +398,16 @@ impl Uring {
     }
 
     /// Cancels the operations `in_flight` and waits until the kernel holds none of them; what became of
-    /// each goes to `ended`. `false` where that can not be known.
+    /// each goes to `ended`. `false` where that can not be known, as in a forked process: the kernel's queue is its
+    /// parent's, who goes on with it.
     pub fn cancel_all(
         &mut self,
         mut in_flight: Vec<u32>,
         ended: &mut Vec<(u32, Result<usize, Errno>)>,
     ) -> bool {
+        if self.process != std::process::id() {
+            return in_flight.is_empty();
+        }
         while !in_flight.is_empty() {
             for &slot in &in_flight {
                 let cancel = opcode::AsyncCancel::new(u64::from(slot)).build();

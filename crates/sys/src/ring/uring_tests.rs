@@ -242,3 +242,33 @@ fn read_of_a_message_waits_for_it_wherever_the_queue_is_full() {
         }
     }
 }
+
+#[test]
+fn ring_that_a_forked_process_drops_is_left_to_its_parent() {
+    small_rings(|mut ring| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (file, source) = (ring.add_file(Arc::new(ours.into())), ring.add_source());
+        let read = receive(file, Buffer::alloc(16).unwrap());
+        ring.submit(source, 7, read).unwrap();
+        ring.poll().unwrap();
+        // SAFETY: the child only drops what this thread has, and ends; the C library keeps its heap usable.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(ring);
+            // SAFETY: it ends the process, and does nothing else.
+            unsafe { libc::_exit(0) };
+        }
+        let child = rustix::process::Pid::from_raw(child);
+        let ended = rustix::process::waitpid(child, rustix::process::WaitOptions::empty());
+        let (_, status) = ended.unwrap().unwrap();
+        assert_eq!(status.exit_status(), Some(0));
+        let Engine::Uring(uring) = &mut ring.engine else {
+            unreachable!("it was a moment ago")
+        };
+        assert_eq!(uring.ring.queued(), 0, "the child has asked for something");
+        (&theirs).write_all(b"sixteen bytes ok").unwrap();
+        ring.wait().unwrap();
+        let done = ring.next_done(source).unwrap();
+        assert_eq!((done.token, done.result), (7, Ok(16)));
+    });
+}

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use cryptline_serve::fuse::{Over, info_name};
 
 use crate::CliError;
+use crate::serve::names::free_name;
 
 /// The longest name of a disk: `.info` comes behind it.
 const NAME_MAX: usize = 250;
@@ -61,9 +62,7 @@ impl<'a> Names<'a> {
             || file.len() > OWN_MAX;
         let own = if is_odd { "disk".to_owned() } else { file };
         let mut taken = self.taken.borrow_mut();
-        let numbered = (2_u64..).map(|number| format!("{own}-{number}"));
-        let mut names = std::iter::once(own.clone()).chain(numbered);
-        let name = names.find(|name| !clashes(&taken, name)).unwrap_or(own);
+        let name = free_name(&own, NAME_MAX, |name| clashes(&taken, name));
         taken.push(name.clone());
         name
     }
