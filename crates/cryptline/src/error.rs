@@ -224,9 +224,7 @@ pub enum Problem {
     #[error("another program is reading or writing the header")]
     HeaderLocked,
     /// The kernel's device for a partition that was named through its disk.
-    #[error(
-        "the kernel has this partition as {}, where others change its header; there is no such device here, so add it", .0.display()
-    )]
+    #[error("the kernel has this partition as {0:?}, a device that is missing here; add it")]
     NoOwnDevice(PathBuf),
     /// Another program keeps the lock of reencryption.
     #[error("another program is reencrypting the volume")]
@@ -385,9 +383,7 @@ pub enum Problem {
     #[error(transparent)]
     Resume(#[from] ResumeError),
     /// The copy is not one.
-    #[error(
-        "read back, it has other bytes at {offset} than the source had; {left}, is the disk failing?"
-    )]
+    #[error("read back, it differs at byte {offset} from the source; {left}, is the disk failing?")]
     CopyDiffers {
         /// The first byte of the chunk.
         offset: u64,
