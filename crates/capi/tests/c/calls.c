@@ -418,7 +418,9 @@ static void clients_are_served(const char *path, const char *folder)
     pid_t child = fork();
     if (child == 0) {
         int stopped = cryptline_server_stop(server);
-        _exit(stopped == -EBADF && strstr(cryptline_last_error(), "forked") ? 0 : 1);
+        // At the end of this process, valgrind would miss the threads of the other.
+        execlp(stopped == -EBADF && strstr(cryptline_last_error(), "forked") ? "true" : "false", "true", NULL);
+        _exit(2);
     }
     int ended = -1;
     IS(waitpid(child, &ended, 0), child);
