@@ -173,7 +173,7 @@ complete -c cryptline -n "__fish_cryptline_using_subcommand serve" -s h -l help 
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l socket-path -d 'Listen on this Unix socket; repeat it for each TARGET [default: a private temporary one]' -r -F
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l fd -d 'Use this inherited socket, listening or connected; repeat it for each TARGET' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l num-queues -d 'Virtqueues of each disk; each has a thread of its own' -r
-complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l queue-size -d 'Places that each virtqueue has at most, a power of two; a guest\'s requests may have as many segments as fit, up to 254. Give the machine the same [default: any size, and segments for 128]' -r
+complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l queue-size -d 'Largest size of each virtqueue, a power of two; a guest\'s requests may have as many segments as fit, up to 254. Configure the same size in the virtual machine [default: any size, and segments for 128]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l serial -d 'Name that the guest sees, up to 20 bytes; repeat it for each TARGET [default: from the file name]' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l blk-file -d 'The target, as vhost-user programs call it' -r
 complete -c cryptline -n "__fish_cryptline_using_subcommand vhost-user" -l socket-mode -d 'Permissions of the sockets that the server makes, in octal; 660 admits the socket\'s group' -r
