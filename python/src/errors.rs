@@ -40,6 +40,7 @@ pub fn of_io(error: &io::Error) -> PyErr {
 /// A volume is used by its own file object.
 pub fn inside() -> PyErr {
     let errno = rustix::io::Errno::DEADLK.raw_os_error();
-    let text = "the volume is used inside of its own file object; use it when the object's call is over";
+    let text =
+        "the volume is used inside of its own file object; use it when the object's call is over";
     Error::new_err((errno, text))
 }
