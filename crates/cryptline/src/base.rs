@@ -263,7 +263,7 @@ impl BaseDevice {
         let direct = device.is_direct();
         Ok(Self {
             bytes,
-            // What the page cache takes in smaller pieces is counted in sectors even so.
+            // Those of the device, though the page cache takes smaller pieces.
             table_sector,
             ..Self::new(Gate::new(device), BaseInfo::File { direct })
         })
@@ -360,7 +360,7 @@ impl BaseDevice {
         let (size, name) = (of.gate.size(), slice.of.to_string());
         let bytes = Box::new(GateBytes::new(&of.gate)?);
         let (range, warning) = slice.window.find(bytes, size, of.table_sector, &name)?;
-        // What has everything up to the end has what is behind the blocks, too.
+        // A part up to the end includes the bytes behind the last whole block.
         let behind = match slice.window {
             Window::Range { length: None, .. } => of.bytes - size,
             _ => 0,

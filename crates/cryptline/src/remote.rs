@@ -2,6 +2,7 @@
 //!
 //! What only a server knows stays unknown: that two names are one host, or two exports one file.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use cryptline_engine::base::RbdName;
@@ -54,8 +55,7 @@ pub(crate) fn overlap_there(one: &Target, other: &Target) -> Result<bool> {
         let look = Source::Target(target.clone()).look()?;
         Result::Ok(look.start..look.start + look.size)
     };
-    let (one, other) = (place(one)?, place(other)?);
-    Ok(one.start < other.end && other.start < one.end)
+    Ok(meet(&place(one)?, &place(other)?))
 }
 
 fn ranges_overlap(one: &Window, other: &Window) -> bool {
@@ -67,7 +67,11 @@ fn ranges_overlap(one: &Window, other: &Window) -> bool {
         Window::Partition(_) => None,
     };
     let both = range(one).zip(range(other));
-    both.is_some_and(|(one, other)| one.start < other.end && other.start < one.end)
+    both.is_some_and(|(one, other)| meet(&one, &other))
+}
+
+fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// The parts that both are of the same export or image, if they are.

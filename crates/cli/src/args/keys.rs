@@ -84,7 +84,7 @@ pub struct PassphraseSource {
     #[arg(long, value_name = "N", conflicts_with = "key_file")]
     pub passphrase_fd: Option<u32>,
 
-    /// Its options are those of a new passphrase, beside that which there is.
+    /// A new passphrase for a volume that has one: its options begin with `--new-`.
     #[arg(skip)]
     is_beside: bool,
 }
@@ -387,7 +387,7 @@ fn warn_if_exposed(path: &Path) {
     crate::output::warn(crate::harden::exposed_key(path).as_slice());
 }
 
-/// What else says what a question asks for: options for a file, and for a descriptor.
+/// The options that answer a question in advance: by a file, and by a descriptor.
 #[derive(Clone, Copy)]
 pub(super) struct Options(&'static str, &'static str);
 

@@ -27,7 +27,8 @@ Examples:
 
 A new key slot gets a random passphrase that is kept in the header.
 
-tang: the passphrase is encrypted under a key that can be recovered only with the server's help. The server learns neither. That is what
+tang: the passphrase is encrypted under a key that can be recovered only with the server's help. The server learns
+neither the passphrase nor the key. That is what
 `clevis luks bind` does, and each program opens what the other has bound. Without --thumbprint you are shown the
 names of the server's keys (`tang-show-keys` there) and asked whether you trust them.
 

@@ -1,7 +1,8 @@
 //! `add`: a volume that comes as an open file, with its key in a pipe.
 //!
 //! The server may open nothing any more. So whoever has the right to opens the file, unlocks the header, and sends both
-//! descriptors, and a third with cryptsetup's lock of whoever uses the volume. Here everything is checked again: the header is read from that file, and the key compared with it.
+//! descriptors, and a third with cryptsetup's lock of whoever uses the volume. Here everything is checked again: the
+//! header is read from that file, and the key compared with it.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

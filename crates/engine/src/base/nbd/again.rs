@@ -15,7 +15,7 @@
 //!   before the first request after a rest, a queue looks whether its connection is still there.
 //!
 //! A server that is stopped in order may refuse what it has not begun yet (`ESHUTDOWN`), and answers what it has. What
-//! it refused was made not at all, and goes out once more whoever answers then.
+//! it refused was not carried out, so that is sent to the next server, whichever that is.
 //!
 //! Anything else is lost, and the device is latched as without this.
 //!
