@@ -414,8 +414,8 @@ fn message_that_makes_no_sense_ends_the_connection_and_no_more() {
         words.concat()
     };
     let nonsense: [(Vec<u8>, &str); 8] = [
-        (message(1, 2, 0), "none of this protocol's"),
-        (message(1, 5, 0), "none of this protocol's"),
+        (message(1, 2, 0), "not a vhost-user header"),
+        (message(1, 5, 0), "not a vhost-user header"),
         (message(1, 1, u32::MAX), "too long"),
         (message(77, 1, 0), "unknown"),
         (
